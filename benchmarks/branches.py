@@ -25,7 +25,7 @@ from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import three_way
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import upsert
@@ -180,11 +180,11 @@ def _rows(numbers: Any, salt: int) -> pa.Table:
 
 def _commit(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
     """Commit rows with the kernel alone."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, KEY)
         change = write(dataset, rows.select(dataset.schema.names).cast(dataset.schema))
         return Plan("ingest", (Effect(KEY, dataset, (change,)),))
 
-    kernel.commit(branch, prepare, Work.INSERT)
+    kernel.commit(branch, prepare, CommitPolicy.INSERT)

@@ -122,7 +122,7 @@ def _work_row(place: Place, kind: str, rounds: int) -> tuple[str, ...]:
         graph = _new_graph(place)
         with steady_writers(graph.uri, 2, (PERSON, CITY)) as writers:
             writers.go()
-            _wait_for_commits(graph.core.kernel, 6)
+            _wait_for_commits(graph.session.kernel, 6)
             seconds, meanwhile = _time_work(graph, kind)
         beside.append(seconds)
         commits.append(meanwhile)

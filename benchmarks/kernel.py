@@ -29,7 +29,7 @@ from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, manifest_name
@@ -108,7 +108,7 @@ def _commit(kernel: Kernel, types: int, branch: str = "main") -> None:
     def prepare(snapshot: Snapshot) -> Plan:
         return Plan("insert", tuple(_effect(kernel.writable(snapshot, key), key) for key in TYPES[types]))
 
-    kernel.commit(branch, prepare, Work.INSERT)
+    kernel.commit(branch, prepare, CommitPolicy.INSERT)
 
 
 def _effect(dataset: Dataset, table_key: str) -> Effect:

@@ -70,24 +70,32 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     import omnigraph as og
     from omnigraph.ids import new_ulid
     from omnigraph.pipeline.bulk_load import stage_split
-    from omnigraph.pipeline.bulk_load.job import Job, place_of
+    from omnigraph.pipeline.bulk_load.job import Job, graph_access
     from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, plan_ndjson
     from omnigraph.rules.delta import Intent
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
-    targets = {key: graph.core.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
+    targets = {key: graph.session.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
     schema = snapshot.state.schema
-    place = place_of(graph.uri, operation)
-    job = Job(place, operation, "", schema.ir, schema.ir_hash, None, Intent.INSERT, "line", targets, 100, False)
+    job = Job(
+        access=graph_access(graph.uri, operation),
+        scratch="",
+        ir=schema.ir,
+        schema_hash=schema.ir_hash,
+        base_version=None,
+        intent=Intent.INSERT,
+        targets=targets,
+        violations_max=100,
+    )
     start = time.perf_counter()
     sources = _sources(format_, data)
     splits = plan_ndjson([sources["data"]]) if format_ == "NDJSON" else []
     for key, kind, name in (("node:Person", "nodes", "Person"), ("edge:Knows", "edges", "Knows")):
         splits += plan_columns(key, Columns(sources[kind][name])) if format_ == "Parquet" else []
     for split in splits:
-        for kept in stage_split.kept_rows(job, stage_split.StageTask(split), stage_split.StagedSplit()):
-            stage_split._write(job, kept)
+        for kept in stage_split.read_kept_rows(job, stage_split.StageTask(split), stage_split.StagedSplit()):
+            stage_split._write_fragments(job, kept)
     return time.perf_counter() - start
 
 

@@ -26,7 +26,7 @@ from benchmarks.topic import Table, Topic
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
@@ -69,7 +69,7 @@ def _stored(rows: pa.Table, dataset: Dataset) -> pa.Table:
 
 def _commit(graph: Graph, *parts: tuple[str, pa.Table]) -> None:
     """Commit rows with the kernel alone, folding a long tail of small fragments on the way, as mutations do."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
@@ -80,7 +80,7 @@ def _commit(graph: Graph, *parts: tuple[str, pa.Table]) -> None:
             effects.append(Effect(key, dataset, (change,) if fold is None else (fold, change.following(fold))))
         return Plan("insert", tuple(effects))
 
-    kernel.commit("main", prepare, Work.INSERT)
+    kernel.commit("main", prepare, CommitPolicy.INSERT)
 
 
 def _lines(rows: pa.Table) -> bytes:
@@ -233,7 +233,7 @@ def _cold_table(root: Path) -> Table:
 
 def _index_ids(root: Path) -> None:
     graph = og.open(root)
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, PERSON)
@@ -241,7 +241,7 @@ def _index_ids(root: Path) -> None:
         assert change is not None
         return Plan("ensure_indices", (Effect(PERSON, dataset, (change,)),))
 
-    kernel.commit("main", prepare, Work.MAINTENANCE)
+    kernel.commit("main", prepare, CommitPolicy.MAINTENANCE)
     graph.close()
 
 

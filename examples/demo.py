@@ -25,7 +25,7 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from omnigraph.pipeline.spark.progress import bar
+from omnigraph.pipeline.spark.progress import progress_bar
 from omnigraph.pipeline.spark.session import session
 from omnigraph.source_files import read_source
 
@@ -81,7 +81,7 @@ def load(graph: Graph) -> None:
 
     step("Debian's packages are loaded on it, as one commit", "examples/debian/*.ndjson.zst")
     files = [DEBIAN / "nodes.ndjson.zst", DEBIAN / "edges.ndjson.zst"]
-    with bar() as watcher:
+    with progress_bar() as watcher:
         report = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark", watcher=watcher)
     for kind, counts in (("nodes", report.nodes), ("edges", report.edges)):
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items())

@@ -15,12 +15,12 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        from omnigraph.pipeline.datasource.options import coded
-        from omnigraph.pipeline.datasource.table_reader import pinned
+        from omnigraph.pipeline.datasource.options import spark_errors
+        from omnigraph.pipeline.datasource.table_reader import pin_snapshot
 
-        with coded():
+        with spark_errors():
             # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
-            self._pinned = pinned(options)
+            self._pinned = pin_snapshot(options)
 
     @classmethod
     def name(cls) -> str:
@@ -28,37 +28,37 @@ class DefaultSource(DataSource):
 
     def schema(self) -> Any:
         from omnigraph.pipeline.datasource import stream, table_reader
-        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.options import spark_errors
 
-        with coded():
+        with spark_errors():
             if stream.is_stream(self.options):
                 return stream.schema_of(self.options)
             return table_reader.schema_of(self.options, self._pinned)
 
     def reader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.table_reader import Reader
 
-        with coded():
+        with spark_errors():
             return Reader(self.options, self._pinned, schema)
 
     def streamReader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.stream import StreamReader
 
-        with coded():
+        with spark_errors():
             return StreamReader(self.options, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.table_writer import Writer
 
-        with coded():
+        with spark_errors():
             return Writer(self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.table_writer import StreamWriter
 
-        with coded():
+        with spark_errors():
             return StreamWriter(self.options, overwrite)

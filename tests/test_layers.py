@@ -17,7 +17,7 @@ SRC = Path(__file__).parent.parent / "src"
 
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "limits", "ids", "clock", "failpoints", "release", "settings"}),
+    frozenset({"errors", "limits", "ids", "clock", "failpoints", "lru", "settings"}),
     frozenset({"lang"}),
     frozenset({"source_files", "stored_queries"}),
     frozenset({"store"}),

@@ -1,6 +1,6 @@
-"""The only place where the product reads the time, so that a test can hold it still.
+"""The only module that reads clocks, so that tests can replace them.
 
-Ground layer: imports nothing of ours.
+Ground layer: no imports from the package.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Plain monotonic time stands still during suspend, which is just when a deadline must not.
+# CLOCK_MONOTONIC stops during suspend, and deadlines must not.
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _elapsed: Callable[[], float] = lambda: time.clock_gettime(_BOOT)  # noqa: E731 - the other seam
 _storage: Callable[[int], int] = lambda modified_us: modified_us  # noqa: E731 - storage's time, as an object shows it
@@ -22,20 +22,20 @@ def now_us() -> int:
 
 
 def elapsed() -> float:
-    """Return seconds on a clock that never goes back and does not stop while the machine sleeps."""
+    """Return seconds on a monotonic clock that keeps counting while the machine is suspended."""
     return _elapsed()
 
 
 def storage_us(modified_us: int) -> int:
-    """Return storage's time in Unix microseconds, as the modification time of a just written object shows it.
+    """Return storage's time in Unix microseconds, taken from the modification time of an object just written.
 
-    Decisions about deletion rely on it alone; the wall clock of this machine may be years off.
+    Deletion by age relies on it alone, since the wall clock of this machine may be wrong.
     """
     return _storage(modified_us)
 
 
 def pause(seconds: float) -> None:
-    """Wait a moment."""
+    """Sleep."""
     time.sleep(seconds)
 
 
@@ -45,7 +45,7 @@ def replaced(
     elapsed: Callable[[], float] | None = None,
     storage: Callable[[int], int] | None = None,
 ) -> Iterator[None]:
-    """Let tests supply the clocks: a fixed instant, a counter, a clock that jumps.
+    """Replace the clocks in tests: a fixed timestamp, a counter, a clock that jumps.
 
     >>> with replaced(wall=lambda: 42):
     ...     now_us()

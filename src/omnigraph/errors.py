@@ -1,6 +1,7 @@
-"""Every error the product raises: one base class, one table from code to HTTP status and exit status.
+"""All errors of the product: a base class, and the table from error code to HTTP status and exit status.
 
-Ground layer: imports nothing of ours. Errors pickle, because Spark sends them home from its workers.
+Lowest layer: imports no other module of the package. Errors can be pickled, because Spark workers send them to the
+driver.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """One row of the error table."""
+    """A row of the error table."""
 
     code: str
     http_status: int
@@ -32,93 +33,113 @@ class ErrorKind:
 
 
 _TABLE = (
-    ErrorKind("language.rejected", 400, 1, False, "A schema, query or migration was refused by the compiler."),
-    ErrorKind("data.rejected", 400, 1, False, "Data breaks a rule of the schema or of the input format; see `rule`."),
-    ErrorKind("usage.invalid", 400, 1, False, "The call itself is wrong: unknown option, missing file, bad value."),
+    ErrorKind("language.rejected", 400, 1, False, "The compiler rejected a schema, query or migration."),
+    ErrorKind("data.rejected", 400, 1, False, "Data violates a rule of the schema or of the input format; see `rule`."),
+    ErrorKind("usage.invalid", 400, 1, False, "The call is invalid: unknown option, missing file, bad value."),
     ErrorKind(
-        "conflict.read_set_changed", 409, 1, True, "Something the write relied on changed; read again and retry."
+        "conflict.read_set_changed", 409, 1, True, "Data that the write depends on has changed; read again and retry."
     ),
-    ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version the caller expected."),
+    ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version that the caller expected."),
     ErrorKind("conflict.key", 409, 1, False, "An entity with this id already exists."),
-    ErrorKind("conflict.busy", 409, 1, True, "Other writers kept winning; the bounded retries are spent."),
-    ErrorKind("conflict.repeated", 409, 1, False, "The write was done before, under the same id; see the commit."),
-    ErrorKind("limit.exceeded", 413, 1, False, "The request is larger than one operation may be; see `resource`."),
+    ErrorKind(
+        "conflict.busy", 409, 1, True, "Lost to concurrent writers until the retries were exhausted; retry later."
+    ),
+    ErrorKind(
+        "conflict.repeated", 409, 1, False, "A write with this idempotency key is committed already; see the commit."
+    ),
+    ErrorKind("limit.exceeded", 413, 1, False, "The request exceeds a limit of a single operation; see `resource`."),
     ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
-    ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or its tests break a rule of their format."),
-    ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit the caller named."),
+    ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or policy test file is invalid."),
+    ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit that the caller expected."),
     ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
-    ErrorKind("graph.already_initialized", 409, 1, False, "A graph, or a part of one, already lives at this address."),
+    ErrorKind("graph.already_initialized", 409, 1, False, "There is already a graph, or part of one, at this address."),
     ErrorKind("graph.initialization_claimed", 409, 1, True, "Another process is creating a graph at this address."),
     ErrorKind("graph.initialization_committed", 500, 1, False, "The graph was created, but a later check failed."),
     ErrorKind("graph.initialization_indeterminate", 500, 1, False, "The graph may or may not have been created."),
-    ErrorKind("graph.format", 409, 1, False, "The stored format is one that this release does not read."),
-    ErrorKind("graph.corrupt", 500, 1, False, "Stored state contradicts itself; nothing was changed."),
+    ErrorKind("graph.format", 409, 1, False, "This release does not support the stored format."),
+    ErrorKind("graph.corrupt", 500, 1, False, "The stored state is inconsistent; nothing was changed."),
     ErrorKind("graph.read_only", 409, 1, False, "The graph was opened read-only."),
-    ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
-    ErrorKind("clone.diverged", 409, 1, False, "The target of a clone holds another graph, or was written to since."),
-    ErrorKind("clone.unsound", 500, 1, False, "A clone does not hold what its source does."),
+    ErrorKind("graph.version_reclaimed", 410, 1, False, "Cleanup removed the requested version."),
+    ErrorKind(
+        "clone.diverged",
+        409,
+        1,
+        False,
+        "The target of a clone holds another graph, or was written to since the last clone.",
+    ),
+    ErrorKind("clone.unsound", 500, 1, False, "A clone differs from its source."),
     ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
-    ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
-    ErrorKind("branch.purged", 409, 1, False, "The commit is from before something was dropped for good."),
-    ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags still stand on this branch."),
-    ErrorKind("branch.invalid_name", 400, 1, False, "The name cannot be that of a branch or tag."),
-    ErrorKind("schema.branches_exist", 409, 1, False, "The schema changes only while main is the only branch."),
+    ErrorKind("branch.exists", 409, 1, False, "A branch of this name exists."),
+    ErrorKind("branch.purged", 409, 1, False, "The commit is older than a hard drop, so its data is incomplete."),
+    ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags depend on this branch."),
+    ErrorKind("branch.invalid_name", 400, 1, False, "The name is not valid for a branch or tag."),
+    ErrorKind(
+        "schema.branches_exist", 409, 1, False, "The schema can be changed only while `main` is the only branch."
+    ),
     ErrorKind("schema.breaks_queries", 409, 1, False, "A new schema would break stored queries; `queries` lists them."),
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
-    ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
+    ErrorKind("tag.exists", 409, 1, False, "A tag of this name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
     ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
     ErrorKind("changes.schema_boundary", 409, 1, False, "The schema changed in this commit; take a new baseline."),
     ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),
-    ErrorKind("changes.cursor_rejected", 400, 1, False, "A cursor or page token is damaged or belongs elsewhere."),
+    ErrorKind(
+        "changes.cursor_rejected",
+        400,
+        1,
+        False,
+        "A cursor or page token is damaged or was issued for another graph or query.",
+    ),
     ErrorKind("blob.not_found", 404, 1, False, "There is no such entity, or its blob is null."),
-    ErrorKind("blob.range", 416, 1, False, "The asked-for range is not inside the blob."),
-    ErrorKind("blob.changed", 412, 1, False, "The blob has another tag than the caller named in `If-Match`."),
-    ErrorKind("blob.integrity", 500, 1, False, "What is stored about a blob makes no sense; nothing was read."),
-    ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same thing; `conflicts` lists all of it."),
-    ErrorKind("merge.unrelated", 409, 1, False, "The two sides of a merge have no commit in common."),
-    ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge do not have the same schema."),
-    ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, out of date, or settles no conflict."),
+    ErrorKind("blob.range", 416, 1, False, "The requested range is outside the blob."),
+    ErrorKind("blob.changed", 412, 1, False, "The blob's ETag does not match `If-Match`."),
+    ErrorKind("blob.integrity", 500, 1, False, "The stored metadata of a blob is inconsistent; nothing was read."),
+    ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same entity or property; see `conflicts`."),
+    ErrorKind("merge.unrelated", 409, 1, False, "The sides of a merge have no common ancestor."),
+    ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge have different schemas."),
+    ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, stale, or matches no conflict."),
     ErrorKind("query.not_found", 404, 1, False, "There is no such stored query."),
     ErrorKind("query.broken", 409, 1, False, "The stored query does not compile against the accepted schema."),
-    ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than it may use."),
-    ErrorKind("query.overflow", 400, 1, False, "A number that a query computes does not fit its type."),
+    ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than its budget."),
+    ErrorKind("query.overflow", 400, 1, False, "A computed number does not fit its type."),
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
-    ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
+    ErrorKind("storage.drift", 409, 1, False, "Another tool wrote to a dataset directly; run repair."),
     ErrorKind(
         "storage.reachability",
         500,
         1,
         False,
-        "It is not certain what a dataset still needs; nothing of it was removed.",
+        "It is uncertain which files a dataset needs; none of them were removed.",
     ),
-    ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
-    ErrorKind("output.failed", 500, 1, False, "What a command prints could not be written to standard output."),
+    ErrorKind("storage.failed", 500, 1, False, "A storage request failed; `kind` classifies the failure."),
+    ErrorKind("output.failed", 500, 1, False, "The output of a command could not be written to standard output."),
     ErrorKind(
-        "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to get it."
+        "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to install it."
     ),
-    ErrorKind("pipeline.failed", 500, 1, True, "A job of the pipeline failed; nothing was published."),
-    ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id is in history, of other input."),
-    ErrorKind("request.unauthorized", 401, 1, False, "The request names no bearer token, or one that is not known."),
-    ErrorKind("request.host", 421, 1, False, "The server does not answer to the name in the header `Host`."),
-    ErrorKind("request.no_route", 404, 1, False, "The server has nothing at this address."),
-    ErrorKind("request.method", 405, 1, False, "The address does not answer this method; see the `Allow` header."),
+    ErrorKind("pipeline.failed", 500, 1, True, "A Spark job failed; nothing was published."),
+    ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id was committed for other input."),
+    ErrorKind("request.unauthorized", 401, 1, False, "The bearer token is missing or unknown."),
+    ErrorKind("request.host", 421, 1, False, "The `Host` header names a host that the server does not serve."),
+    ErrorKind("request.no_route", 404, 1, False, "The server has no route at this path."),
+    ErrorKind("request.method", 405, 1, False, "The route does not support this method; see the `Allow` header."),
     ErrorKind(
-        "request.timeout", 408, 1, True, "The body of the request did not arrive, or its answer was not read, in time."
+        "request.timeout", 408, 1, True, "The request body was not received, or the response was not read, in time."
     ),
-    ErrorKind("request.media_type", 415, 1, False, "The body of the request is not of the type that the route takes."),
-    ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes under way; see `Retry-After`."),
-    ErrorKind("server.unreachable", 503, 1, True, "No answer came from the server; `effect` says what that means."),
-    ErrorKind("server.busy", 503, 1, True, "The server, or the caller, has too many connections; nothing was done."),
-    ErrorKind("server.stopping", 503, 1, True, "The server is being stopped and did nothing of this; send it again."),
-    ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
+    ErrorKind("request.media_type", 415, 1, False, "The route does not accept this content type."),
+    ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes in flight; see `Retry-After`."),
+    ErrorKind("server.unreachable", 503, 1, True, "No response from the server; see `effect`."),
+    ErrorKind(
+        "server.busy", 503, 1, True, "The server or the client address has too many connections; nothing was done."
+    ),
+    ErrorKind("server.stopping", 503, 1, True, "The server is shutting down and did not process the request; retry."),
+    ErrorKind("internal.bug", 500, 1, False, "An internal invariant was violated; please report it."),
 )
 
 ERRORS: Mapping[str, ErrorKind] = MappingProxyType({kind.code: kind for kind in _TABLE})
 
 
 class OmniGraphError(Exception):
-    """Base of all our errors: a stable `code`, a message that says what to do next, and typed context.
+    """Base of all errors: a stable `code`, a message that says what to do next, and structured context.
 
     >>> error = UsageError("no such file: a.pg", path="a.pg")
     >>> error.code, error.kind.http_status, error.effect.value, error.context["path"]
@@ -142,7 +163,7 @@ class OmniGraphError(Exception):
         return self.kind.retryable
 
     def to_json(self) -> dict[str, object]:
-        """Return the structured form that every surface prints."""
+        """Return the public JSON form, the same on every surface."""
         return {"code": self.code, "error": self.message, "effect": self.effect.value, **self.context}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -154,25 +175,25 @@ def _rebuild(cls: type[OmniGraphError], message: str, effect: Effect, context: d
 
 
 class UsageError(OmniGraphError):
-    """The caller asked for something that cannot be asked."""
+    """The call is invalid: a wrong argument, option, file or value."""
 
     code = "usage.invalid"
 
 
 class OutputError(OmniGraphError):
-    """Standard output cannot be written; `effect` says what the command did to the graph before that."""
+    """Standard output cannot be written; `effect` says whether the command changed the graph before."""
 
     code = "output.failed"
 
 
 class DataError(OmniGraphError):
-    """Data breaks a rule; `context["rule"]` holds its code, such as `E6` or `N9`."""
+    """Data violates a rule; `context["rule"]` holds its code, such as `E6` or `N9`."""
 
     code = "data.rejected"
 
 
 class StorageKind(StrEnum):
-    """What sort of failure storage reported, from typed evidence only."""
+    """The class of a storage failure, from typed errors only, never from message texts."""
 
     TRANSIENT = "transient"
     CONFIGURATION = "configuration"
@@ -184,7 +205,7 @@ class StorageKind(StrEnum):
 
 
 class StorageError(OmniGraphError):
-    """Storage failed; `kind` says how, `object` names what was asked for."""
+    """A storage request failed; `kind` classifies the failure, `object` is the requested object."""
 
     code = "storage.failed"
 
@@ -205,13 +226,13 @@ class StorageError(OmniGraphError):
 
 
 class ConflictError(OmniGraphError):
-    """Base of what a writer may lose to; nothing was published."""
+    """Base of conflicts with other writers; nothing was published."""
 
     code = "conflict.busy"
 
 
 class ReadSetChanged(ConflictError):
-    """`member` of what the write relied on was `expected` and is `actual`."""
+    """`member` of the read set was `expected` and is now `actual`."""
 
     code = "conflict.read_set_changed"
 
@@ -229,7 +250,7 @@ class KeyConflict(ConflictError):
 
 
 class LimitExceeded(OmniGraphError):
-    """`resource` would take `actual`, and one operation may take `limit`."""
+    """An operation needs `actual` of a `resource`, which is more than `limit`."""
 
     code = "limit.exceeded"
 
@@ -241,7 +262,7 @@ class PolicyDenied(OmniGraphError):
 
 
 class PolicyError(OmniGraphError):
-    """A bundle or its tests cannot be used; `problems` lists all that is wrong, each with its place."""
+    """A policy bundle or test file is invalid; `problems` lists all problems with their positions."""
 
     code = "policy.invalid"
 
@@ -253,25 +274,25 @@ class PreconditionFailed(OmniGraphError):
 
 
 class DriftDetected(OmniGraphError):
-    """A dataset moved by path, outside of any commit of the graph."""
+    """A dataset was changed directly, outside of any commit of the graph."""
 
     code = "storage.drift"
 
 
 class ReachabilityDisputed(OmniGraphError):
-    """Two computations of what a dataset's kept versions need disagree; nothing of that dataset was removed."""
+    """Two computations of the reachable files of a dataset disagree; no file of it was removed."""
 
     code = "storage.reachability"
 
 
 class BudgetExceeded(OmniGraphError):
-    """A query would pass one of its limits; `limit`, `allowed`, `needed` and `where` say which and at what."""
+    """A query exceeds its budget: `limit` (`allowed`, `needed`) at the step `where`."""
 
     code = "query.budget_exceeded"
 
 
 class ArithmeticOverflow(OmniGraphError):
-    """A number that a query computes does not fit its type; `function` and `type` say which."""
+    """A computed number does not fit its type; see `function` and `type`."""
 
     code = "query.overflow"
 
@@ -283,53 +304,53 @@ class QueryCancelled(OmniGraphError):
 
 
 class CursorRejected(OmniGraphError):
-    """A cursor or page token of a change feed is damaged, or belongs elsewhere."""
+    """A cursor or page token of a change feed is damaged, or was issued for another graph or query."""
 
     code = "changes.cursor_rejected"
 
 
 class ChangeFeedGap(OmniGraphError):
-    """A version that the feed needs is gone; `first_unreadable_commit_id` says where, `cursor` how far it got."""
+    """Cleanup removed a version that the feed needs: the gap starts at `first_unreadable_commit_id`, after `cursor`."""
 
     code = "changes.gap"
 
 
 class SchemaBoundary(OmniGraphError):
-    """A commit changed the schema, so its rows before and after do not compare."""
+    """A commit changed the schema, so its rows before and after cannot be compared."""
 
     code = "changes.schema_boundary"
 
 
 class MergeConflict(OmniGraphError):
-    """Both sides of a merge changed the same thing; `conflicts` lists every case of it."""
+    """Both sides of a merge changed the same entity or property; `conflicts` lists all of them."""
 
     code = "merge.conflict"
 
 
 class PipelineError(OmniGraphError):
-    """A job of the pipeline failed."""
+    """A Spark job failed."""
 
     code = "pipeline.failed"
 
 
 class PipelineUnavailable(OmniGraphError):
-    """What the pipeline runs on is not installed."""
+    """Spark or a Java runtime is not installed."""
 
     code = "pipeline.unavailable"
 
 
 class JobExists(OmniGraphError):
-    """A load with this job id is in history, of other input."""
+    """A load with this job id was committed for other input."""
 
     code = "pipeline.job_exists"
 
 
 class GraphError(OmniGraphError):
-    """The graph as a whole cannot be created, opened or read; `code` says why."""
+    """A graph, branch, tag, commit or query is missing, exists already or cannot be used; `code` says which."""
 
     def __init__(self, message: str, *, code: str, effect: Effect = Effect.NONE, **context: object) -> None:
         super().__init__(message, effect=effect, **context)
-        self.code = code  # type: ignore[misc]  # one class serves the many ways in which a graph is not there
+        self.code = code  # type: ignore[misc]  # a code per instance, not per class
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_graph_error, (self.message, self.code, self.effect, self.context)

@@ -1,6 +1,6 @@
-"""Failpoints: named places where a test may make the product fail, stop, or die.
+"""Failpoints: named steps at which a test can inject an error, a pause or a kill.
 
-Ground layer: imports nothing of ours. While nothing is armed, passing a point costs one attribute test.
+Ground layer: no imports from the package. While nothing is armed, a failpoint costs one attribute test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Action = Callable[[str], None]
 
 
 class Point(StrEnum):
-    """Every failpoint of the product; a name that is not here cannot be armed."""
+    """All failpoints."""
 
     DURABLE_BEFORE = "durable.before"
     DURABLE_AFTER = "durable.after"
@@ -37,14 +37,14 @@ _armed: dict[Point, Action] | None = None
 
 
 def hit(point: Point, detail: str = "") -> None:
-    """Pass a failpoint; whatever is armed there happens now."""
+    """Run the action that is armed at a failpoint, if any."""
     if _armed is not None and (action := _armed.get(point)) is not None:
         action(detail)
 
 
 @contextmanager
 def armed(actions: dict[Point, Action]) -> Iterator[None]:
-    """Arm points for a while; what was armed before returns afterwards.
+    """Arm failpoints within the block; restore the previous actions afterwards.
 
     >>> seen: list[str] = []
     >>> with armed({Point.PUBLISH_BEFORE: seen.append}):
@@ -61,7 +61,7 @@ def armed(actions: dict[Point, Action]) -> Iterator[None]:
 
 
 def fail_with(error: Exception) -> Action:
-    """Return an action that raises."""
+    """Return an action that raises an error."""
 
     def action(_: str) -> None:
         raise error
@@ -70,12 +70,12 @@ def fail_with(error: Exception) -> Action:
 
 
 def kill(_: str) -> None:
-    """Die at once, as if the power went: no handler, no flush, no cleanup."""
+    """Kill the process, as a power cut would: no handler, no flush, no cleanup."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Park:
-    """An action that holds whoever comes by until the test lets go."""
+    """An action that blocks the thread until the test calls `release`."""
 
     def __init__(self) -> None:
         self.arrived = threading.Event()

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from omnigraph import clock
 from omnigraph.engine import export, history
-from omnigraph.engine.authorization import ALLOW_ALL, Checker
+from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.given import checked, checking
 from omnigraph.engine.indexes import IndexReport, ensure_indices
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
@@ -28,7 +29,7 @@ from omnigraph.engine.query.caches import Caches
 from omnigraph.engine.query.explain import Explanation
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.schema import Schema, schema_source
-from omnigraph.engine.session import Core, Moment, View
+from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.maintain.repair import RepairReport
     from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.conflicts import Given
+    from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
     from omnigraph.engine.write.ingest import Dialect, Mode
     from omnigraph.engine.write.ndjson.reader import Data
@@ -62,65 +63,66 @@ if TYPE_CHECKING:
     from omnigraph.manifest.upgrade import UpgradeReport
 
 
-@checked
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
     """Create a graph and open it. `schema` is the text of a schema, or the path of a `.pg` file."""
     compiled = compile_schema(schema_source(schema), domain=new_ulid())
-    store = Store(Location.parse(str(uri)))
+    store = Store(_location(uri))
     init_graph(store, compiled, actor=actor, force=force)
     return Graph(Kernel(store), actor=actor)
 
 
-@checked
 def open(  # noqa: A001 - `og.open` reads as it should
     uri: str | Path,
     *,
     read_only: bool = False,
     actor: str | None = None,
-    policy: Checker = ALLOW_ALL,
+    policy: PolicyHook = ALLOW_ALL,
     meter: Meter = NO_METER,
 ) -> Graph:
     """Open a graph; a missing one is an error that says how to create it."""
-    kernel = Kernel(Store(Location.parse(str(uri)), meter), read_only=read_only)
+    kernel = Kernel(Store(_location(uri), meter), read_only=read_only)
     kernel.snapshot()
     return Graph(kernel, actor=actor, policy=policy)
 
 
-@checked
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     """Bring a graph of an older format to the one of this release, where it lies and with its history."""
     from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 
-    return upgrade_graph(Store(Location.parse(str(uri))), actor)
+    return upgrade_graph(Store(_location(uri)), actor)
 
 
-@checking
+def _location(uri: str | Path) -> Location:
+    check_type("uri", uri, str | PathLike)
+    return Location.parse(str(uri))
+
+
 class Graph:
     """One opened graph."""
 
-    def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Checker = ALLOW_ALL) -> None:
-        self._stand_on(Core(kernel, actor, policy), Caches())
+    def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: PolicyHook = ALLOW_ALL) -> None:
+        self._attach(GraphSession(kernel, actor, policy), Caches())
 
-    def _stand_on(self, core: Core, caches: Caches) -> None:
-        self.core = core
+    def _attach(self, session: GraphSession, caches: Caches) -> None:
+        self.session = session
         self._caches = caches
-        self.branches = Branches(core)
-        self.tags = Tags(core)
-        self.schema = Schema(core)
+        self.branches = Branches(session)
+        self.tags = Tags(session)
+        self.schema = Schema(session)
 
     def acting_as(self, actor: str | None, request_id: str | None = None) -> Graph:
         """Return this graph as another actor uses it: the caches are shared, and so is what `close` ends.
 
         With a `request_id`, a ULID, it is for one write, which is refused if it was done under this id before.
         """
-        kernel = self.core.kernel if request_id is None else self.core.kernel.once(request_id)
+        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
-        other._stand_on(replace(self.core, actor=actor, kernel=kernel), self._caches)
+        other._attach(replace(self.session, actor=actor, kernel=kernel), self._caches)
         return other
 
     @property
     def uri(self) -> str:
-        return self.core.kernel.store.root.uri
+        return self.session.kernel.store.root.uri
 
     @property
     def cache_bytes(self) -> int:
@@ -129,7 +131,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
-        return self.core.view(branch).snapshot
+        return self.session.view(branch).snapshot
 
     def query(
         self,
@@ -137,7 +139,7 @@ class Graph:
         name: str | None = None,
         params: Mapping[str, object] | None = None,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         *,
         names: Naming = NOW,
         budget: Budget = DEFAULT_BUDGET,
@@ -166,7 +168,7 @@ class Graph:
         name: str | None = None,
         params: Mapping[str, object] | None = None,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         *,
         names: Naming = NOW,
         profile: bool = False,
@@ -189,10 +191,10 @@ class Graph:
         )
 
     def _prepare_read(
-        self, source: str, name: str | None, branch: str, at: Moment | None, names: Naming
+        self, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
     ) -> tuple[View, CompiledQuery]:
-        view = self.core.view(branch, at, names=names)
-        return view, self.core.compile(source, view.catalog, name)
+        view = self.session.view(branch, at, names=names)
+        return view, self.session.compile(source, view.catalog, name)
 
     def mutate(
         self,
@@ -205,7 +207,7 @@ class Graph:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
         from omnigraph.engine.write.mutate import mutate
 
-        return mutate(self.core, source, name, params, branch, None, if_commit)
+        return mutate(self.session, source, name, params, branch, None, if_commit)
 
     def ingest(
         self,
@@ -218,7 +220,7 @@ class Graph:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
         from omnigraph.engine.write.ingest import ingest
 
-        return ingest(self.core, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
+        return ingest(self.session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def embed(
         self,
@@ -236,53 +238,53 @@ class Graph:
         """
         from omnigraph.engine.embed import embed
 
-        return embed(self.core, branch, types, mode, select, embedder=embedder)
+        return embed(self.session, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
         """Return the commits that a branch is made of, newest first; a commit always comes before its parents.
 
         `limit` is the most to return; the next page is `before` the last commit of this one.
         """
-        return history.commits(self.core, branch, self.core.actor, limit=limit, before=before)
+        return history.commits(self.session, branch, self.session.actor, limit=limit, before=before)
 
     def commit(self, commit_id: str) -> Commit:
         """Return one commit of any branch."""
-        return history.commit(self.core, commit_id, self.core.actor)
+        return history.commit(self.session, commit_id, self.session.actor)
 
     def operation(self, operation_id: str) -> Operation:
         """Return what became of a write whose error names its `operation_id`, because nobody knew if it was done."""
         from omnigraph.engine.history import operation
 
-        return operation(self.core, operation_id)
+        return operation(self.session, operation_id)
 
-    def at(self, at: Moment, branch: str = MAIN, *, names: Naming = NOW) -> Past:
+    def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
         """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time.
 
         It is asked with the names that `branch` has today; with `names="then"`, with its own.
         """
-        branch = branch.strip()
-        return Past(self, self.core.view(branch, at, names=names).snapshot, branch, names)
+        branch = strip_name(branch)
+        return GraphAt(self, self.session.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> MergeReceipt:
         """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
         from omnigraph.engine.merge import revert
 
-        return revert(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+        return revert(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def cherry_pick(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> MergeReceipt:
         """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
         from omnigraph.engine.merge import cherry_pick
 
-        return cherry_pick(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+        return cherry_pick(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def export(
         self,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         types: Sequence[str] | None = None,
         *,
         names: Naming = NOW,
@@ -292,12 +294,12 @@ class Graph:
         A line with a large blob comes in several chunks. An older state has the names of today, so that today's schema
         takes it; with `names="then"`, its own.
         """
-        return export.export(self.core, branch, at, types, self.core.actor, names)
+        return export.export(self.session, branch, at, types, self.session.actor, names)
 
     def diff(
         self,
-        a: Moment,
-        b: Moment,
+        a: AsOf,
+        b: AsOf,
         *,
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
@@ -312,7 +314,7 @@ class Graph:
         from omnigraph.engine import changes
 
         return changes.diff(
-            self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, names=names, actor=self.core.actor
+            self.session, a, b, kinds=kinds, types=types, ops=ops, branch=branch, names=names, actor=self.session.actor
         )
 
     def commit_changes(
@@ -334,7 +336,7 @@ class Graph:
         from omnigraph.engine import changes
 
         return changes.commit_changes(
-            self.core,
+            self.session,
             commit_id,
             kinds=kinds,
             types=types,
@@ -343,7 +345,7 @@ class Graph:
             bytes_max=bytes_max,
             page_token=page_token,
             names=names,
-            actor=self.core.actor,
+            actor=self.session.actor,
         )
 
     def changes(
@@ -364,7 +366,7 @@ class Graph:
         from omnigraph.engine import changes
 
         return changes.changes(
-            self.core,
+            self.session,
             branch,
             start=start,
             cursor=cursor,
@@ -375,7 +377,7 @@ class Graph:
             limit=limit,
             bytes_max=bytes_max,
             commits_max=commits_max,
-            actor=self.core.actor,
+            actor=self.session.actor,
         )
 
     def baseline(
@@ -389,7 +391,7 @@ class Graph:
         """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
         from omnigraph.engine import changes
 
-        return changes.baseline(self.core, branch, kinds=kinds, types=types, ops=ops, actor=self.core.actor)
+        return changes.baseline(self.session, branch, kinds=kinds, types=types, ops=ops, actor=self.session.actor)
 
     def blob(
         self,
@@ -399,12 +401,12 @@ class Graph:
         *,
         entity: str = "node",
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         names: Naming = NOW,
     ) -> Blob:
         """Find a blob: its length, its tag, and ranges of its bytes."""
         return blob(
-            self.core,
+            self.session,
             type_name,
             entity_id,
             property_name,
@@ -412,18 +414,18 @@ class Graph:
             branch=branch,
             at=at,
             names=names,
-            actor=self.core.actor,
+            actor=self.session.actor,
         )
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
         """Build every index that the schema wants and the data does not have yet, as one commit."""
-        return ensure_indices(self.core, branch, self.core.actor)
+        return ensure_indices(self.session, branch, self.session.actor)
 
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
         from omnigraph.engine.maintain.optimize import optimize
 
-        return optimize(self.core, branch, self.core.actor)
+        return optimize(self.session, branch, self.session.actor)
 
     def repair(
         self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
@@ -431,7 +433,7 @@ class Graph:
         """Show what foreign tools wrote by path; with `confirm`, take over or throw away what they did."""
         from omnigraph.engine.maintain.repair import repair
 
-        return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
+        return repair(self.session, branch, confirm=confirm, force=force, discard=discard, actor=self.session.actor)
 
     def audit(
         self,
@@ -453,7 +455,9 @@ class Graph:
         """
         from omnigraph.engine.audit import list_audit
 
-        return list_audit(self.core, kind=kind, by=actor, since=since, until=until, limit=limit, actor=self.core.actor)
+        return list_audit(
+            self.session, kind=kind, by=actor, since=since, until=until, limit=limit, actor=self.session.actor
+        )
 
     def verify(self, *, data: bool = False) -> VerifyReport:
         """Check every branch and tag without changing anything: all can be read, and what they hold agrees.
@@ -463,19 +467,20 @@ class Graph:
         """
         from omnigraph.engine.maintain.verify import verify
 
-        return verify(self.core, self.core.actor, data=data)
+        return verify(self.session, self.session.actor, data=data)
 
     def reconcile(self) -> ReconcileReport:
         """Finish links, settle the work of the dead, and optimize what is past a threshold; nothing while others do."""
         from omnigraph.engine.maintain.reconcile import Reconciliation
 
-        return Reconciliation(self.core, self.core.actor).run()
+        return Reconciliation(self.session, self.session.actor).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
         """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
         from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
-        return Reconciler(Reconciliation(self.core, self.core.actor).run, every.total_seconds())
+        check_type("every", every, timedelta)
+        return Reconciler(Reconciliation(self.session, self.session.actor).run, every.total_seconds())
 
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
@@ -486,8 +491,9 @@ class Graph:
         """
         from omnigraph.engine.maintain.cleanup import cleanup
 
+        check_type("older_than", older_than, timedelta | None)
         seconds = None if older_than is None else older_than.total_seconds()
-        return cleanup(self.core, keep, seconds, dry_run=dry_run, actor=self.core.actor)
+        return cleanup(self.session, keep, seconds, dry_run=dry_run, actor=self.session.actor)
 
     def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
         """Copy this graph whole to a path or address, with history, branches, tags and blobs, and verify the copy.
@@ -497,11 +503,12 @@ class Graph:
         """
         from omnigraph.engine.clone import clone_graph
 
-        return clone_graph(self.core, str(target), update=update, actor=self.core.actor)
+        check_type("target", target, str | PathLike)
+        return clone_graph(self.session, str(target), update=update, actor=self.session.actor)
 
     def close(self) -> None:
         """Finish work in the background."""
-        self.core.kernel.close()
+        self.session.kernel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -512,8 +519,7 @@ class Graph:
         self.close()
 
 
-@checking
-class Past:
+class GraphAt:
     """A graph at one moment, for reading; no later write changes what it shows.
 
     Its names follow the schema of the branch, as those of every read of the past do.

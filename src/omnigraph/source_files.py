@@ -1,6 +1,6 @@
-"""The only reader of source files, policies and files of tokens.
+"""Reads source files, policies and token files, with a limit on their size.
 
-Stands on the languages, which themselves read nothing.
+The languages are pure and read no files themselves.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from omnigraph.lang.diagnostic import decode_source
 from omnigraph.lang.source import Source
 from omnigraph.limits import SOURCE_BYTES_MAX
 
-# Opening a pipe waits for its writer otherwise, for ever if there is none.
+# Without O_NONBLOCK, opening a pipe that has no writer blocks forever.
 _OPEN_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def read_bounded(path: Path, bytes_max: int) -> bytes:
-    """Return a file; of one beyond the limit one byte more, which is enough to know that the limit is broken."""
+    """Return the content of a file, cut after `bytes_max + 1` bytes, so that callers can detect an excess."""
     try:
         with path.open("rb") as file:
             return file.read(bytes_max + 1)
@@ -29,17 +29,17 @@ def read_bounded(path: Path, bytes_max: int) -> bytes:
 
 
 def read_regular_file(path: Path, bytes_max: int) -> tuple[bytes, os.stat_result]:
-    """Return a file as `read_bounded` does, with its status; refuses pipes, devices and folders, and never waits.
+    """Read a file like `read_bounded` and return its status as well; rejects pipes, devices and directories.
 
-    For what a server reads again while it runs. The status is that of the open file, so that it cannot be exchanged
-    in between.
+    For files that a server reloads while it runs: it never blocks, and the status is that of the opened file, so a
+    replacement in between cannot mix the two.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"`{path}` is not a regular file; put a file in its place", path=str(path))
+                raise UsageError(f"`{path}` is not a regular file; check the path", path=str(path))
             return file.read(bytes_max + 1), status
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
@@ -51,5 +51,5 @@ def _unreadable(path: Path, error: OSError | ValueError) -> UsageError:
 
 
 def read_source(path: Path, code: str) -> Source:
-    """Read a schema or query file; `code` is the diagnostic for bytes that cannot be a source: `S1` or `Q000`."""
+    """Read a schema or query file; `code` is the diagnostic for invalid UTF-8 or an oversized file: `S1` or `Q000`."""
     return decode_source(str(path), read_bounded(path, SOURCE_BYTES_MAX), code)

@@ -24,9 +24,9 @@ from omnigraph.source_files import read_source
 
 @dataclass(frozen=True, slots=True)
 class StoredParameter:
-    """A parameter as tools describe it; `item_kind` is that of a list, `vector_dim` that of a vector.
+    """A parameter as tools describe it; `item_kind` is set for a list, `vector_dim` for a vector.
 
-    `type` is what the query declares it as, without the mark of a nullable one.
+    `type` is the declared type, without the `?` of a nullable one.
     """
 
     name: str
@@ -37,14 +37,14 @@ class StoredParameter:
     type: str = ""
 
     def to_json(self) -> dict[str, object]:
-        extra = {"item_kind": self.item_kind, "vector_dim": self.vector_dim}
-        given = {name: value for name, value in extra.items() if value is not None}
-        return {"name": self.name, "kind": self.kind, **given, "nullable": self.nullable}
+        optional = {"item_kind": self.item_kind, "vector_dim": self.vector_dim}
+        present = {name: value for name, value in optional.items() if value is not None}
+        return {"name": self.name, "kind": self.kind, **present, "nullable": self.nullable}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A checked query. `source` is the whole text of its file, in which `name` picks it; `types` is what it touches."""
+    """A compiled query. `source` is the text of its file, in which `name` selects it; `types` are read or written."""
 
     name: str
     description: str | None
@@ -54,62 +54,63 @@ class StoredQuery:
     source: str
     types: frozenset[str]
 
-    def is_seen(self, catalog: Catalog) -> bool:
-        """Tell whether a catalog has all the types that the query touches."""
+    def is_visible(self, catalog: Catalog) -> bool:
+        """Return True if a catalog has all types that the query uses."""
         return self.types <= {*catalog.nodes, *catalog.edges}
 
     def to_json(self) -> dict[str, object]:
-        """Return the query as every surface lists it."""
-        told = {"description": self.description, "instruction": self.instruction}
+        """Return the public JSON form, the same on every surface."""
+        texts = {"description": self.description, "instruction": self.instruction}
         return {
             "name": self.name,
             "tool_name": self.name,
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in texts.items() if value is not None},
             "mutation": self.mutation,
-            "params": [one.to_json() for one in self.params],
+            "params": [parameter.to_json() for parameter in self.params],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenQuery:
-    """A stored query that does not compile; `name` is that of its file when the file cannot even be parsed."""
+    """A stored query that does not compile; if its file does not parse, `name` is the name of the file."""
 
     name: str
     file: str
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, object]:
-        """Return what is wrong with it; of its file only the name, because the folder is the operator's business."""
-        found = [
-            {"code": one.code, "message": one.message, "hint": one.hint, "line": _line(one)} for one in self.diagnostics
+        """Return the public JSON form; leaves out the directory of the file, which is of no use to callers."""
+        diagnostics = [
+            {"code": item.code, "message": item.message, "hint": item.hint, "line": _line(item)}
+            for item in self.diagnostics
         ]
-        return {"name": self.name, "file": Path(self.file).name, "diagnostics": found}
+        return {"name": self.name, "file": Path(self.file).name, "diagnostics": diagnostics}
 
     def render(self) -> str:
-        """Return it on one line."""
+        """Return the query and its first error on a line."""
         first = self.diagnostics[0]
         return f"`{self.name}` ({Path(self.file).name}:{_line(first)}: [{first.code}] {first.message})"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredQueries:
-    """The stored queries of one graph, in name order, what is worth a second look, and what cannot be called."""
+    """The stored queries of a graph in name order, the warnings about them, and the queries that do not compile."""
 
     queries: tuple[StoredQuery, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     broken: tuple[BrokenQuery, ...] = ()
 
     def list(self, catalog: Catalog | None = None) -> Sequence[StoredQuery]:
-        """Return all queries; with the catalog that an actor sees, only those whose types it has."""
-        return self.queries if catalog is None else [one for one in self.queries if one.is_seen(catalog)]
+        """Return all queries; with the catalog that is visible to an actor, only those that use its types."""
+        return self.queries if catalog is None else [query for query in self.queries if query.is_visible(catalog)]
 
     def get(self, name: str) -> StoredQuery | None:
-        """Return a query by its name; None when there is no such query, or it does not compile."""
-        return next((one for one in self.queries if one.name == name), None)
+        """Return a query by name; None if it does not exist or does not compile."""
+        return next((query for query in self.queries if query.name == name), None)
 
 
 class QueryFolder:
-    """The texts of stored queries, read once, and checked against whatever schema a graph has by now."""
+    """The sources of stored queries, read once and compiled against the current schema of a graph."""
 
     def __init__(self, sources: Sequence[Source] = ()) -> None:
         self._sources = tuple(sources)
@@ -121,91 +122,91 @@ class QueryFolder:
                     self._is_mutation.setdefault(query.name.text, isinstance(query.body, ast.Mutation))
 
     def is_mutation(self, name: str) -> bool | None:
-        """Return the kind of a query, which no schema changes; None when there is no such query."""
+        """Return True for a mutation, False for a read and None for an unknown query; independent of the schema."""
         return self._is_mutation.get(name)
 
     def check(self, catalog: Catalog) -> StoredQueries:
-        """Return the queries as a schema has them; those that do not compile are set aside as broken."""
-        found = self._checked.get(catalog.ir_hash)
-        if found is None:
-            found = check_queries(self._sources, catalog)
-            # The newest schema is the one that is asked for again.
-            self._checked = {catalog.ir_hash: found}
-        return found
+        """Compile the queries against a catalog; those that do not compile are `broken`."""
+        queries = self._checked.get(catalog.ir_hash)
+        if queries is None:
+            queries = check_queries(self._sources, catalog)
+            # Only the latest schema is requested again, so a single entry is enough.
+            self._checked = {catalog.ir_hash: queries}
+        return queries
 
-    def refuse_breakage(self, before: Catalog, after: Catalog) -> None:
-        """Refuse a schema under which queries would no longer compile; those that are broken already do not count.
+    def reject_breakage(self, before: Catalog, after: Catalog) -> None:
+        """Reject a schema under which queries would no longer compile, apart from those that are broken already.
 
         Raises:
-            GraphError: `schema.breaks_queries`, with all of them under `queries`.
+            GraphError: `schema.breaks_queries`, with the broken queries in `queries`.
         """
-        already = {(one.name, one.file) for one in self.check(before).broken}
-        found = check_queries(self._sources, after).broken
-        broken = [one for one in found if (one.name, one.file) not in already]
+        broken_before = {(query.name, query.file) for query in self.check(before).broken}
+        broken_after = check_queries(self._sources, after).broken
+        broken = [query for query in broken_after if (query.name, query.file) not in broken_before]
         if broken:
-            listed = "; ".join(one.render() for one in broken[:STORED_BREAKAGES_SHOWN_MAX])
+            shown = "; ".join(query.render() for query in broken[:STORED_BREAKAGES_SHOWN_MAX])
             more = len(broken) - STORED_BREAKAGES_SHOWN_MAX
             raise GraphError(
-                f"the schema would break {len(broken)} stored {'query' if len(broken) == 1 else 'queries'}: {listed}"
+                f"the schema would break {len(broken)} stored {'query' if len(broken) == 1 else 'queries'}: {shown}"
                 f"{f'; and {more} more' if more > 0 else ''}. Nothing was changed; change or remove them first",
                 code="schema.breaks_queries",
-                queries=[one.to_json() for one in broken],
+                queries=[query.to_json() for query in broken],
             )
 
 
 def read_queries(sources: str | Path | Iterable[str | Path]) -> tuple[Source, ...]:
-    """Read a directory of `.gq` files, or some files, without looking into them."""
+    """Read a directory of `.gq` files, or a list of files, without parsing them."""
     return tuple(read_source(path, "Q000") for path in _files(sources))
 
 
 def load_queries(sources: str | Path | Iterable[str | Path], catalog: Catalog) -> StoredQueries:
-    """Read and check a directory of `.gq` files, or some files; everything that is wrong is told in one error."""
-    found = check_queries(read_queries(sources), catalog)
-    if found.broken:
-        raise LanguageError(diagnostics=tuple(one for query in found.broken for one in query.diagnostics))
-    return found
+    """Read and compile a directory of `.gq` files, or a list of files; raises a single error with all diagnostics."""
+    stored = check_queries(read_queries(sources), catalog)
+    if stored.broken:
+        raise LanguageError(diagnostics=tuple(item for query in stored.broken for item in query.diagnostics))
+    return stored
 
 
 def check_queries(sources: Sequence[Source], catalog: Catalog) -> StoredQueries:
-    """Compile every query of some files; those that a schema does not take are set aside."""
+    """Compile every query of the sources; those that do not compile are `broken`."""
     report = lint_queries(sources, catalog)
     broken: list[BrokenQuery] = []
-    errors = [one for one in report.findings if one.severity is Severity.ERROR]
-    for (name, file), found in groupby(sorted(errors, key=_of_query), _of_query):
-        broken.append(BrokenQuery(name, file, tuple(found)))
+    errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    for (name, file), findings in groupby(sorted(errors, key=_query_of), _query_of):
+        broken.append(BrokenQuery(name, file, tuple(findings)))
     first: dict[str, CompiledQuery] = {}
     warnings: list[Diagnostic] = []
-    for query in (one.compiled for one in report.queries if one.compiled is not None):
+    for query in (linted.compiled for linted in report.queries if linted.compiled is not None):
         other = first.setdefault(query.name, query)
         if other is not query:
-            message = f"there is a stored query `{query.name}` in `{other.source.name}` already"
-            repeated = Diagnostic("L203", message, query.source, query.span, "give each a name of its own")
+            message = f"duplicate stored query `{query.name}`; it is also in `{other.source.name}`"
+            repeated = Diagnostic("L203", message, query.source, query.span, "rename one of them")
             broken.append(BrokenQuery(query.name, query.source.name, (repeated,)))
-        warnings += [_vector_warning(query, one) for one in query.params if one.type.scalar is Scalar.VECTOR]
+        warnings += [_vector_warning(query, param) for param in query.params if param.type.scalar is Scalar.VECTOR]
     return StoredQueries(tuple(_stored(first[name]) for name in sorted(first)), tuple(warnings), tuple(broken))
 
 
-def _of_query(finding: LintFinding) -> tuple[str, str]:
+def _query_of(finding: LintFinding) -> tuple[str, str]:
     return finding.query or Path(finding.source.name).stem, finding.source.name
 
 
-def _line(one: Diagnostic) -> int:
-    return one.source.position(one.span.start).line
+def _line(diagnostic: Diagnostic) -> int:
+    return diagnostic.source.position(diagnostic.span.start).line
 
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
     if not isinstance(sources, str | Path):
         paths: Sequence[object] = tuple(sources) if hasattr(sources, "__iter__") else (sources,)
         if isinstance(sources, bytes | Mapping) or not all(isinstance(path, str | Path) for path in paths):
-            raise UsageError("stored queries are a directory or a list of files, given as paths", argument="queries")
+            raise UsageError("`queries` must be a directory or a list of file paths", argument="queries")
         return [Path(str(path)) for path in paths]
     path = Path(sources)
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.gq"))
-    if not found:
-        raise UsageError(f"there are no `.gq` files in `{path}`; name the directory that has them", path=str(path))
-    return found
+    files = sorted(path.glob("*.gq"))
+    if not files:
+        raise UsageError(f"no `.gq` files in `{path}`; check the directory", path=str(path))
+    return files
 
 
 def _stored(query: CompiledQuery) -> StoredQuery:
@@ -214,18 +215,18 @@ def _stored(query: CompiledQuery) -> StoredQuery:
         query.description,
         query.instruction,
         query.kind == "mutation",
-        tuple(_parameter(one) for one in query.params),
+        tuple(_parameter(param) for param in query.params),
         query.source.text,
         frozenset(use.type_name for use in (*query.reads, *query.writes)),
     )
 
 
-def _parameter(one: Parameter) -> StoredParameter:
-    type_ = str(one.type).removesuffix("?")
-    return StoredParameter(one.name, one.kind, one.type.nullable, one.item_kind, one.type.dimension, type_)
+def _parameter(param: Parameter) -> StoredParameter:
+    type_ = str(param.type).removesuffix("?")
+    return StoredParameter(param.name, param.kind, param.type.nullable, param.item_kind, param.type.dimension, type_)
 
 
-def _vector_warning(query: CompiledQuery, one: Parameter) -> Diagnostic:
-    message = f"`{query.name}` takes a vector as `${one.name}`, which callers of a tool can hardly write"
-    hint = "take a text and let `nearest` embed it"
+def _vector_warning(query: CompiledQuery, param: Parameter) -> Diagnostic:
+    message = f"`{query.name}` takes the vector `${param.name}`, which is impractical for callers of a tool"
+    hint = "take a String and let `nearest` embed it"
     return LintFinding("L204", message, query.source, query.span, hint, Severity.WARNING, query.name)

@@ -57,4 +57,4 @@ def age(graph: Graph, name: str, branch: str = "main") -> Any:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.core.kernel.store.objects.list("")}
+    return {one.path for one in graph.session.kernel.store.objects.list("")}

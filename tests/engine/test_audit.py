@@ -32,7 +32,7 @@ ROWS = [
 def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = og.init(tmp_path_factory.mktemp("audit") / "g.omni", "node A { k: String @key }")
     for row in ROWS:
-        recovery.record(graph.core.kernel.store, row)
+        recovery.record(graph.session.kernel.store, row)
     return graph
 
 
@@ -142,5 +142,5 @@ def test_parallel_work_is_bounded(graph: og.Graph) -> None:
             running -= 1
         return 1
 
-    assert sum(graph.core.kernel.store.in_parallel([task] * 8, 2)) == 8
+    assert sum(graph.session.kernel.store.in_parallel([task] * 8, 2)) == 8
     assert most == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.authorization import GRAPH, on
+from omnigraph.engine.authorization import GRAPH, on_branch
 from omnigraph.engine.changes import commit_diff as commit_module
 from omnigraph.errors import (
     ChangeFeedGap,
@@ -91,7 +91,7 @@ def test_feed_type_dropped_with_entities_is_a_boundary(graph: og.Graph) -> None:
 
 def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
     """Remove the version of a type that a commit published, as cleanup would, and return a fresh handle."""
-    pin = graph.core.kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
+    pin = graph.session.kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
     graph.close()
     Path(graph.uri, pin.ref.manifest_path).unlink()
     return og.open(graph.uri)
@@ -123,7 +123,7 @@ def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.G
 def test_feed_gap_is_told_when_the_catalog_itself_was_reclaimed(graph: og.Graph) -> None:
     first = write(graph, node("a"))
     write(graph, node("b"))
-    ref = graph.core.kernel.at_commit(first).ref  # type: ignore[arg-type]
+    ref = graph.session.kernel.at_commit(first).ref  # type: ignore[arg-type]
     graph.close()
     Path(graph.uri, ref.manifest_path).unlink()
     with pytest.raises(ChangeFeedGap):
@@ -170,7 +170,7 @@ def test_baseline_and_feed_ask_the_policy(tmp_path: Path) -> None:
     for call in (graph.changes, graph.baseline, lambda: graph.commit_changes(first), lambda: graph.diff(1, 1)):
         with pytest.raises(PolicyDenied):
             call()
-    main = on("main")
+    main = on_branch("main")
     # A commit that may not be read is none, and only those who may read the graph are told that there is none.
     expected = [("read", main), ("export", main), ("read", main), ("read", GRAPH), ("read", main)]
     assert policy.asked == [(action, scope, "eve") for action, scope in expected]

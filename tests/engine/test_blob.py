@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
@@ -155,7 +155,7 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
     ],
 )
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
-    dataset = graph.core.view().dataset("node:P")
+    dataset = graph.session.view().dataset("node:P")
     with pytest.raises(GraphError) as caught:
         cells._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
@@ -179,10 +179,10 @@ ADDRESSES = ["file:///etc/passwd", "s3://bucket/key", "http://169.254.169.254/",
 def test_blob_given_as_an_address_is_refused_by_every_write(graph: og.Graph, address: str) -> None:
     head = graph.snapshot().head
     for mode in ("append", "merge", "overwrite"):
-        with pytest.raises(DataError, match="reads no address"):
+        with pytest.raises(DataError, match="addresses in the data are not read"):
             graph.ingest([node("z", image=address)], mode)
     insert = "query q($i: Blob) { insert P { k: $i image: $i } }".replace("k: $i", 'k: "z"')
-    with pytest.raises(DataError, match="reads no address"):
+    with pytest.raises(DataError, match="addresses in the data are not read"):
         graph.mutate(insert, params={"i": address})
     assert graph.snapshot().head == head
 
@@ -191,11 +191,11 @@ def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> 
     policy = Recorder(denies=("read",))
     with pytest.raises(PolicyDenied):
         og.open(graph.uri, actor="ann", policy=policy).blob("P", "a", "image")
-    assert policy.asked == [("read", on("main"), "ann")]
+    assert policy.asked == [("read", on_branch("main"), "ann")]
 
 
 def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:
-    dataset = graph.core.view().dataset("node:P")
+    dataset = graph.session.view().dataset("node:P")
     graph.blob("P", "b", "image")
     dataset.lance.io_stats_incremental()
     found = graph.blob("P", "b", "image")

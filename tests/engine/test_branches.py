@@ -167,7 +167,7 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
         return found
 
     monkeypatch.setattr(history, "read", read)
-    assert commit_id in graph.core.kernel.all_commits()
+    assert commit_id in graph.session.kernel.all_commits()
 
 
 def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on, onto, transition
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
 from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.errors import GraphError
 from omnigraph.store.objects.request_meter import Meter
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     graph = og.init(tmp_path / "graph.omni", SCHEMA, actor="ada")
-    insert(graph.core.kernel, {CITY: ["rome"]}, actor="eve")
+    insert(graph.session.kernel, {CITY: ["rome"]}, actor="eve")
     return graph
 
 
@@ -33,7 +33,7 @@ def test_branches_list_is_sorted_and_has_main(graph: og.Graph) -> None:
 def test_branches_create_at_a_commit_starts_there(graph: og.Graph) -> None:
     first = graph.commits()[-1].commit_id
     graph.branches.create("old", at=first)
-    assert ids_of(graph.core.kernel, CITY, "old") == []
+    assert ids_of(graph.session.kernel, CITY, "old") == []
     assert [one.commit_id for one in graph.commits("old")] == [first]
 
 
@@ -55,12 +55,12 @@ def test_commits_ask_storage_no_more_often_the_longer_history_is(graph: og.Graph
     costs = []
     for number in (0, 20):
         for one in range(number):
-            insert(graph.core.kernel, {CITY: [f"c{one}"]})
+            insert(graph.session.kernel, {CITY: [f"c{one}"]})
         meter = Meter()
         counted = og.open(graph.uri, meter=meter)
         asked = []
         for policy in (ALLOW_ALL, Recorder()):
-            counted.core.actor, counted.core.policy = "ann", policy
+            counted.session.actor, counted.session.policy = "ann", policy
             before = meter.snapshot()
             assert len(counted.commits()) == number + 2
             asked.append(meter.since(before))
@@ -78,8 +78,8 @@ def test_commit_unknown_is_not_found(graph: og.Graph) -> None:
 
 def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
     graph.branches.create("review")
-    insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
-    newest, before, *_ = describe_commits(graph.core, graph.commits("review"))
+    insert(graph.session.kernel, {CITY: ["oslo"]}, branch="review")
+    newest, before, *_ = describe_commits(graph.session, graph.commits("review"))
     assert (newest["graph_branch"], before["graph_branch"]) == ("review", "main")
     assert newest["parent_commit_id"] == before["graph_commit_id"]
     assert set(newest) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
@@ -88,18 +88,18 @@ def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
 def test_describe_commits_of_a_branch_asks_storage_for_nothing_more(graph: og.Graph) -> None:
     graph.branches.create("review")
     for name in ("oslo", "rome", "bern"):
-        insert(graph.core.kernel, {CITY: [name]}, branch="review")
+        insert(graph.session.kernel, {CITY: [name]}, branch="review")
     meter = Meter()
     counted = og.open(graph.uri, meter=meter)
     commits, before = counted.commits("review"), meter.snapshot()
-    described = describe_commits(counted.core, commits)
+    described = describe_commits(counted.session, commits)
     assert [one["graph_branch"] for one in described] == ["review"] * 3 + ["main"] * 2
     assert not meter.since(before)
 
 
 def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
     graph.branches.create("review")
-    insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
+    insert(graph.session.kernel, {CITY: ["oslo"]}, branch="review")
     described = describe_snapshot(graph.snapshot("review"))
     datasets = described["datasets"]
     assert isinstance(datasets, list)
@@ -111,25 +111,25 @@ def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph)
 
 
 def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
-    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
     graph.branches.create(" x ")
-    graph.branches.create("y", from_=graph.core.kernel.snapshot("x").head or "")
+    graph.branches.create("y", from_=graph.session.kernel.snapshot("x").head or "")
     graph.branches.rename("x", "z")
     graph.branches.list()
     graph.branches.delete(" z ")
     graph.commit(graph.commits(" main ")[0].commit_id)
     assert graph.schema.source == SCHEMA
     assert [(action, scope) for action, scope, _ in policy.asked] == [
-        ("branch_create", transition("main", "x")),
-        ("read", on("main")),
-        ("branch_create", transition(str(graph.core.kernel.snapshot().head), "y")),
-        ("read", on("main")),
-        ("branch_delete", onto("x")),
-        ("branch_create", transition("x", "z")),
+        ("branch_create", between("main", "x")),
+        ("read", on_branch("main")),
+        ("branch_create", between(str(graph.session.kernel.snapshot().head), "y")),
+        ("read", on_branch("main")),
+        ("branch_delete", on_target("x")),
+        ("branch_create", between("x", "z")),
         ("read", GRAPH),
-        ("branch_delete", onto("z")),
-        ("read", on("main")),
-        ("read", on("main")),
+        ("branch_delete", on_target("z")),
+        ("read", on_branch("main")),
+        ("read", on_branch("main")),
         ("read", GRAPH),
     ]
 
@@ -140,6 +140,6 @@ def test_acting_as_attributes_commits_and_shares_what_was_read(tmp_path: Path) -
     receipt = eve.mutate('query q() { insert P { name: "a" } }')
     assert receipt.commit is not None
     assert graph.commit(receipt.commit.commit_id).actor == "eve"
-    assert graph.core.actor is None
+    assert graph.session.actor is None
     assert eve.query("query q() { match { $p: P } return { $p.name } }").rows() == [{"p.name": "a"}]
     assert eve._caches is graph._caches

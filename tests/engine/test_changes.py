@@ -144,7 +144,7 @@ def test_diff_selection_keeps_what_is_asked_for(graph: og.Graph) -> None:
     assert graph.diff(before, "main", types=["Q"]).changes.column("id").to_pylist() == ["r"]
     assert graph.diff(before, "main", kinds=["edge"]).changes.num_rows == 0
     assert graph.diff(before, "main", kinds=[]).changes == graph.diff(before, "main").changes
-    with pytest.raises(UsageError, match="there is no type `Nope`"):
+    with pytest.raises(UsageError, match="unknown type `Nope`"):
         graph.diff(before, "main", types=["Nope"])
 
 
@@ -290,7 +290,7 @@ def test_commit_changes_of_a_reclaimed_version_that_is_still_open_are_a_gap(grap
     write(graph, node("a"), *(node(f"n{number}") for number in range(40)))
     made = write(graph, node("a", v=1.0))
     pin = graph.snapshot().state.pins["node:P"]
-    dataset = graph.core.view().dataset("node:P")
+    dataset = graph.session.view().dataset("node:P")
     (fragment,) = [one for one in dataset.lance.get_fragments() if one.metadata.num_rows == 1]
     Path(graph.uri, pin.path, "data", fragment.metadata.files[0].path).unlink()
     Path(graph.uri, pin.ref.manifest_path).unlink()

@@ -135,7 +135,7 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
 def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     with og.open(source, read_only=True) as graph:
-        steps = capture_contents(graph.core.kernel).steps
+        steps = capture_contents(graph.session.kernel).steps
     total = sum(map(len, steps))
     for stop in (1, total // 3, total // 3):
         copies = 0

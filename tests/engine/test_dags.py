@@ -90,7 +90,7 @@ def base_is_the_nearest_by_sum(patch: pytest.MonkeyPatch) -> None:
 def base_is_any_of_several(patch: pytest.MonkeyPatch) -> None:
     """Of several best common ancestors only one is looked at, though all are told."""
     real = merging.load_base
-    patch.setattr(merging, "load_base", lambda core, base: real(core, ancestry.MergeBase(base.first)))
+    patch.setattr(merging, "load_base", lambda session, base: real(session, ancestry.MergeBase(base.first)))
 
 
 def base_forgets_what_is_unknown(patch: pytest.MonkeyPatch) -> None:

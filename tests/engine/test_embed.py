@@ -228,8 +228,8 @@ def test_embed_select_narrows_what_is_embedded(
     [
         ({"types": ["Dok"]}, "did you mean `Doc`"),
         ({"types": ["Plain"]}, "no type with an `@embed`"),
-        ({"types": "Doc"}, "`types` takes a list of names"),
-        ({"select": "name=c"}, "`select` takes a list of names"),
+        ({"types": "Doc"}, "`types` must be a list of names"),
+        ({"select": "name=c"}, "`select` must be a list of names"),
         ({"mode": "all"}, "no mode `all`"),
         ({"select": ["name"]}, "selects nothing"),
         ({"select": ["Plain:name=a"]}, "selects nothing"),
@@ -463,7 +463,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     with og.open(graph.uri) as opened:
         opened.embed()
         assert asked(provider) == ["t4", "t5"]
-        sweep(opened.core.kernel, 0)
+        sweep(opened.session.kernel, 0)
         assert docs(opened)["d5"]["vec"] == pytest.approx(made("t5"))
     assert list(Path(graph.uri).glob("__recovery/*.json")) == []
 
@@ -472,7 +472,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
 
 
 def cache_of(graph: og.Graph, dimension: int = 4) -> embedcache.VectorCache:
-    return embedcache.VectorCache(graph.core.kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
+    return embedcache.VectorCache(graph.session.kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
 
 
 def test_cache_damaged_or_missing_files_are_asked_for_again(graph: og.Graph, provider: Provider) -> None:
@@ -534,7 +534,7 @@ def test_cleanup_and_sweep_leave_the_cache_alone(graph: og.Graph, provider: Prov
     before = sorted(folder.rglob("*"))
     assert len(before) == 3
     graph.cleanup(keep=1, older_than=timedelta(0))
-    sweep(graph.core.kernel, 0)
+    sweep(graph.session.kernel, 0)
     assert sorted(folder.rglob("*")) == before
 
 

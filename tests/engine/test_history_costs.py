@@ -162,7 +162,7 @@ def test_feed_page_in_the_past_reads_only_its_part_of_the_log(deep: str) -> None
 def test_line_of_a_branch_is_its_first_parents_in_order(deep: str) -> None:
     with og.open(deep) as graph:
         for branch in ("early", "b0", MAIN):
-            kernel, snapshot = graph.core.kernel, graph.snapshot(branch)
+            kernel, snapshot = graph.session.kernel, graph.snapshot(branch)
             expected = list(reversed(graph.commits(branch)))
             line = Line(kernel, snapshot)
             assert line.first() == expected[0]

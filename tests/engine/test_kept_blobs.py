@@ -18,7 +18,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.engine.cleanupworld import files_of, named_files
 from tests.s3server import S3Server, s3_server
 
@@ -178,7 +178,7 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(graph.core.view().dataset("node:File").fragments) <= 7
+    assert len(graph.session.view().dataset("node:File").fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)
@@ -307,7 +307,7 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     update(graph, "n: 2", 'name != "none"', branch="b")
     put(graph, "fresh", 150_000, "b")
     graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
-    ranges = Ranges(Threads, 1, 1)
+    ranges = SparkMergeWorkers(Threads, 1, 1)
     with cost_of(graph) as cost:
         merge_with(graph, "b", "main", ranges, ranges)
     # All but the blob that is new to the target, which is also compared with what was written.
@@ -366,7 +366,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     put(graph, "alone", BODY, n=1)
     put(graph, "packed", 100_000, n=1)
     graph.branches.create("b")
-    objects = graph.core.kernel.store.objects
+    objects = graph.session.kernel.store.objects
     for number, branch in ((2, "main"), (3, "b"), (4, "b")):
         before = {info.path for info in objects.list("")}
         update(graph, f"n: {number}", "n > 0", branch)

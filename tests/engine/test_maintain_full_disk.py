@@ -18,7 +18,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.intents import CLEANUP, Owner, alone, declared, pending, this_process
+from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import LocalObjects
 from omnigraph.store.objects.reserve import RESERVE_PATH
@@ -116,9 +116,9 @@ def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: P
 
 def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     graph = make(disk)
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
     fill(disk)
-    with alone(kernel.store, CLEANUP, graph.snapshot()), hours_later():
+    with exclusive_intent(kernel.store, CLEANUP, graph.snapshot()), hours_later():
         assert not Path(graph.uri, RESERVE_PATH).exists()
         assert [one.kind for one in pending(kernel.store)[0]] == [CLEANUP]
         assert refused(lambda: og.open(graph.uri).cleanup(keep=1)).code == "conflict.busy"
@@ -131,7 +131,7 @@ def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
 def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
     graph = make(disk)
     base = graph.commits()[0].commit_id
-    with declared(graph.core.kernel.store, "load", graph.snapshot()):
+    with declared(graph.session.kernel.store, "load", graph.snapshot()):
         graph.ingest([{"type": "Person", "data": {"name": "e"}}])
         fill(disk)
         with hours_later():
@@ -145,8 +145,8 @@ def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
 
 def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
     graph = make(disk)
-    store = graph.core.kernel.store
-    with alone(store, CLEANUP, graph.snapshot()) as held:
+    store = graph.session.kernel.store
+    with exclusive_intent(store, CLEANUP, graph.snapshot()) as held:
         fill(disk)
         before = store.objects.info(held.intent.object_path)
         for _ in range(2):
@@ -205,7 +205,7 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     with hours_later():
         og.open(graph.uri).cleanup(keep=1)
     check_whole(graph.uri)
-    assert {row.kind for row in recovery.read(graph.core.kernel.store)} == {CLEANUP}
+    assert {row.kind for row in recovery.read(graph.session.kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
 
 
@@ -218,13 +218,13 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not Path(graph.uri, RESERVE_PATH).exists()
-    [left] = pending(graph.core.kernel.store)[0]
+    [left] = pending(graph.session.kernel.store)[0]
     assert (left.kind, left.is_dead) == (CLEANUP, True)
     fill(disk)
     with hours_later():
         assert og.open(graph.uri).cleanup(keep=1).bytes_removed > 0
     check_whole(graph.uri)
-    assert [(row.outcome, row.kind) for row in recovery.read(graph.core.kernel.store)] == [("RolledBack", CLEANUP)]
+    assert [(row.outcome, row.kind) for row in recovery.read(graph.session.kernel.store)] == [("RolledBack", CLEANUP)]
 
 
 # -- without a disk of our own ----------------------------------------------------------------------------------------

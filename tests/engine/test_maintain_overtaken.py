@@ -34,7 +34,7 @@ WRITER = """
 import sys, omnigraph as og
 with og.open(sys.argv[1]) as graph:
     # It overtakes as often as the test wants, whatever others ask for.
-    graph.core.kernel._turn(None).line.contention.must_look = lambda now: False
+    graph.session.kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
     print("ready", flush=True)
     for line in sys.stdin:
         graph.mutate(line)
@@ -113,7 +113,7 @@ def differences(graph: Graph, expected: dict[str, str]) -> list[str]:
     held = [(str(row["name"]), str(row["city"])) for row in graph.query(ALL).rows()]
     if sorted(held) != sorted(expected.items()):
         found.append(f"scan: {sorted(set(held) ^ set(expected.items()))}")
-    dataset = graph.core.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
     for name in [*(f"p{number}" for number in range(40)), *expected]:
         # Asked of Lance, so that nothing but its index answers.
         rows = [row["city"] for row in dataset.read(["city"], f"name = '{name}'").to_pylist()]
@@ -158,13 +158,13 @@ def test_optimize_overtaken_in_the_same_process_while_it_works_publishes(graph: 
     assert writer.rounds >= 1
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, writer.expected) == []
-    dataset = graph.core.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
     (whole,) = [one.id for one in dataset.fragments if one.num_rows > 20]
     # What was rewritten is covered; only what came later is not.
     assert all(whole in one.indexed for one in coverage(dataset).values())
     assert len(coverage(dataset)) == 5
     graph.optimize()
-    assert all(not one.uncovered for one in coverage(graph.core.kernel.dataset(graph.snapshot(), PERSON)).values())
+    assert all(not one.uncovered for one in coverage(graph.session.kernel.dataset(graph.snapshot(), PERSON)).values())
     assert differences(graph, writer.expected) == []
     assert graph.verify().is_sound
 
@@ -223,7 +223,7 @@ def test_optimize_overtaken_by_a_replacement_of_all_rows_begins_again(graph: Gra
         report = graph.optimize()
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, {"only": "X", "second": "X"}) == []
-    assert graph.core.kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
+    assert graph.session.kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
 
 
 def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(graph: Graph) -> None:

@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.maintain import reconcile as module
 from omnigraph.engine.maintain.reconcile import Reconciler
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -35,7 +35,7 @@ import sys
 import omnigraph as og
 from omnigraph.manifest.intents import alone
 graph = og.open(sys.argv[1])
-with alone(graph.core.kernel.store, "reconcile", graph.snapshot()) as held:
+with alone(graph.session.kernel.store, "reconcile", graph.snapshot()) as held:
     print("held" if held else "refused", flush=True)
     sys.stdin.read()
 """
@@ -61,7 +61,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fragments(graph: Graph, branch: str = "main") -> list[int]:
-    return og.open(graph.uri).core.view(branch).dataset(PERSON).fragment_rows
+    return og.open(graph.uri).session.view(branch).dataset(PERSON).fragment_rows
 
 
 def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
@@ -69,7 +69,7 @@ def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
     report = graph.reconcile()
     assert (report.compacted, report.folded, report.is_claimed) == ((), (), False)
     assert graph.snapshot().version == head
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
 
 
 @pytest.mark.usefixtures("eager")
@@ -108,11 +108,11 @@ def test_reconcile_branch_deleted_meanwhile_is_left_out(graph: Graph, monkeypatc
         people(graph, name, branch="review")
     judge = module._judge
 
-    def judge_then_delete(core: Core, snapshot: Snapshot, one: NodeType | EdgeType) -> module._Due | None:
+    def judge_then_delete(session: GraphSession, snapshot: Snapshot, one: NodeType | EdgeType) -> module._Due | None:
         other = og.open(graph.uri)
         if "review" in other.branches.list():
             other.branches.delete("review")
-        return judge(core, snapshot, one)
+        return judge(session, snapshot, one)
 
     monkeypatch.setattr(module, "_judge", judge_then_delete)
     assert graph.reconcile().compacted == ("main node:Person",)
@@ -122,7 +122,7 @@ def test_reconcile_branch_deleted_meanwhile_is_left_out(graph: Graph, monkeypatc
 def test_reconcile_drift_that_was_discarded_is_looked_at_again(graph: Graph) -> None:
     displace(graph)
     fresh = og.open(graph.uri)
-    rounds = module.Reconciliation(fresh.core)
+    rounds = module.Reconciliation(fresh.session)
     first = rounds.run()
     assert (len(first.drifted), first.compacted) == (1, ())
     fresh.repair(confirm=True, discard=True)

@@ -18,7 +18,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import recovery
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 
@@ -118,7 +118,7 @@ def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool
 
 
 def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
-    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(graph.core.kernel.store)]
+    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(graph.session.kernel.store)]
 
 
 def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
@@ -163,11 +163,15 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
 
     def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
         rows = look(kernel, snapshot)
-        if kernel is graph.core.kernel and not adopted:
+        if kernel is graph.session.kernel and not adopted:
             adopted.append(True)
             # As a repair would that does not look whether it is alone.
             module._adopt(
-                other.core.kernel, snapshot, [module._decide(row, False, False) for row in rows], "ada", new_operation()
+                other.session.kernel,
+                snapshot,
+                [module._decide(row, False, False) for row in rows],
+                "ada",
+                new_operation(),
             )
         return rows
 
@@ -183,7 +187,10 @@ def new_operation() -> OperationId:
 
 
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
-    with alone(graph.core.kernel.store, "repair", graph.snapshot()), pytest.raises(ConflictError, match="another"):
+    with (
+        exclusive_intent(graph.session.kernel.store, "repair", graph.snapshot()),
+        pytest.raises(ConflictError, match="another"),
+    ):
         graph.repair(confirm=True)
 
 

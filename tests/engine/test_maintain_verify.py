@@ -35,11 +35,11 @@ def put(graph: Graph, key: str, row: dict[str, str]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.core.kernel.writable(snapshot, key)
+        dataset = graph.session.kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.core.kernel.commit("main", prepare)
+    graph.session.kernel.commit("main", prepare)
 
 
 def errors(graph: Graph) -> list[str]:
@@ -85,7 +85,7 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
             og.open(graph.uri).branches.delete("review")
         return look_here(view, types)
 
-    findings = verify(graph.core, look=look_then_delete).findings
+    findings = verify(graph.session, look=look_then_delete).findings
     assert [one.branch for one in findings] == ["main", "worse"]
 
 

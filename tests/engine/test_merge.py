@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.authorization import on, onto, transition
+from omnigraph.engine.authorization import between, on_branch, on_target
 from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import apply, merge_tasks, three_way
 from omnigraph.engine.merge import merge_tasks as staging
@@ -45,7 +45,7 @@ def set_age(graph: Graph, name: str, value: int, branch: str = "main") -> None:
 def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     set_age(graph, "Bob", 26)
-    graph.core.actor = "ann"
+    graph.session.actor = "ann"
     target, source = graph.snapshot().head, graph.snapshot("review").head
     receipt = graph.branches.merge(" review ")
     commit = receipt.commit
@@ -82,7 +82,7 @@ def test_merge_leaves_untouched_rows_and_types_alone(graph: Graph) -> None:
 
 
 def _row_versions(graph: Graph) -> dict[str, int]:
-    dataset = graph.core.view().dataset(PERSON)
+    dataset = graph.session.view().dataset(PERSON)
     table = dataset.lance.to_table(columns=["id", "_row_last_updated_at_version"])
     return {row["id"]: row["_row_last_updated_at_version"] for row in table.to_pylist()}
 
@@ -131,7 +131,7 @@ def test_merge_back_and_forth_needs_no_second_decision(graph: Graph) -> None:
     assert content(graph) == content(graph, "review")
     for _ in range(2):
         assert graph.branches.merge("review").outcome == "already_up_to_date"
-    graph.core.kernel.close()
+    graph.session.kernel.close()
 
 
 def test_merge_history_is_newest_first_over_both_lines(graph: Graph) -> None:
@@ -276,7 +276,7 @@ def test_merge_that_adopted_can_be_read_when_its_branch_has_moved_on(graph: Grap
     merged = graph.branches.merge("review", into="target", delete_branch=True).commit
     assert merged is not None
     set_age(graph, "Bob", 26, "target")
-    sweep(og.open(graph.uri).core.kernel, 0.0)
+    sweep(og.open(graph.uri).session.kernel, 0.0)
     assert b'"age":31' in b"".join(og.open(graph.uri).at(merged.commit_id).export()).replace(b" ", b"")
 
 
@@ -323,7 +323,7 @@ def test_merge_adopts_while_it_checks_the_rules(graph: Graph) -> None:
 
 
 def _outlives_a_sweep(graph: Graph, branch: str, ages: dict[str, int]) -> None:
-    kernel = og.open(graph.uri).core.kernel
+    kernel = og.open(graph.uri).session.kernel
     sweep(kernel, 0.0)
     fresh = og.open(graph.uri)
     assert {name: row["age"] for name, row in rows(fresh, PERSON, branch).items()} == ages
@@ -396,14 +396,14 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     assert len(staged) == (2 if touches_source_type else 1)
     assert (age(graph, "Bob") == 1, age(graph, "Alice")) == (touches_source_type, 31)
     assert graph.commits()[0].merged_parent == graph.commits(branch="review")[0].commit_id
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
     assert graph.verify().is_sound
 
 
 def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     set_age(graph, "Alice", 31, "review")
     other = og.open(graph.uri)
-    resolve = graph.core.kernel.resolve
+    resolve = graph.session.kernel.resolve
     asked = 0
 
     def recreate(branch: str) -> Any:
@@ -414,7 +414,7 @@ def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytes
             other.branches.create("review")
         return resolve(branch)
 
-    monkeypatch.setattr(graph.core.kernel, "resolve", recreate)
+    monkeypatch.setattr(graph.session.kernel, "resolve", recreate)
     with pytest.raises(ReadSetChanged) as caught:
         graph.branches.merge("review")
     assert caught.value.context["member"] == "branch_merge_source_incarnation:review"
@@ -446,13 +446,13 @@ def test_merge_of_a_read_only_graph_is_refused_but_can_be_looked_at(graph: Graph
 
 
 def test_merge_asks_the_policy_for_both_branches(graph: Graph) -> None:
-    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
     graph.branches.merge(" review ", delete_branch=True)
     scopes = [(action, scope) for action, scope, _ in policy.asked]
     assert scopes == [
-        ("branch_merge", transition("review", "main")),
-        ("read", on("review")),
-        ("branch_delete", onto("review")),
+        ("branch_merge", between("review", "main")),
+        ("read", on_branch("review")),
+        ("branch_delete", on_target("review")),
     ]
 
 
@@ -464,8 +464,8 @@ def test_merge_stands_when_the_branch_cannot_be_deleted(graph: Graph, reason: st
     elif reason == "tag":
         graph.tags.create("v1", branch="review")
     else:
-        graph.core.actor = "ann"
-        graph.core.policy = Recorder(denies=("branch_delete",))
+        graph.session.actor = "ann"
+        graph.session.policy = Recorder(denies=("branch_delete",))
     receipt = graph.branches.merge("review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
     assert receipt.branch_delete_error is not None
@@ -482,28 +482,28 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     set_age(graph, "Alice", 31, "review")
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
-    monkeypatch.setattr(type(graph.core.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
+    monkeypatch.setattr(type(graph.session.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
     cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")
     monkeypatch.undo()
-    [intent], _ = pending(graph.core.kernel.store)
+    [intent], _ = pending(graph.session.kernel.store)
     assert intent.kind == "merge"
     staged = set(intent.paths) & (files(graph) - stored)
     assert staged
     monkeypatch.setattr(type(intent.owner), "is_dead", lambda self, heartbeat_us: True)
-    sweep(og.open(graph.uri).core.kernel, 3_600.0)
+    sweep(og.open(graph.uri).session.kernel, 3_600.0)
     assert not staged & files(graph)
     assert {path for path in stored if path.startswith(("nodes", "edges"))} <= files(graph)
-    assert [row.kind for row in read_audit(graph.core.kernel.store)] == ["merge"]
+    assert [row.kind for row in read_audit(graph.session.kernel.store)] == ["merge"]
     assert content(og.open(graph.uri)) == before
 
 
 def test_merge_leaves_no_intent_behind(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     graph.branches.merge("review")
-    assert pending(graph.core.kernel.store) == ([], [])
-    check_invariants(graph.core.kernel)
+    assert pending(graph.session.kernel.store) == ([], [])
+    check_invariants(graph.session.kernel)
 
 
 def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.engine.mergegraphs import files
 from tests.engine.upkeep import hours_later
 from tests.engine.write.graphs import rows
@@ -67,7 +67,7 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = Ranges(Threads, 1, 1)
+    ranges = SparkMergeWorkers(Threads, 1, 1)
     return merge_with(graph, source, into, ranges, ranges, options.get("resolutions"))
 
 
@@ -273,12 +273,12 @@ def test_crossing_again_and_again_joins_all_the_way_down(graph: Graph, merge: Me
 
 def test_virtual_base_is_published_nowhere_and_leaves_nothing(graph: Graph) -> None:
     disagree(graph, here)
-    commits, before = len(graph.core.kernel.all_commits()), files(graph)
+    commits, before = len(graph.session.kernel.all_commits()), files(graph)
     dry = graph.branches.merge("dev", dry_run=True)
     assert files(graph) == before
     with pytest.raises(MergeConflict):
         graph.branches.merge("dev")
-    assert (files(graph), len(graph.core.kernel.all_commits())) == (before, commits)
+    assert (files(graph), len(graph.session.kernel.all_commits())) == (before, commits)
     assert not dry.commit
     with pytest.raises(MergeConflict):
         on_ranges(graph, "dev", "main")

@@ -9,9 +9,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import past_names as names_module
-from omnigraph.engine import session as core_module
+from omnigraph.engine import session as session_module
 from omnigraph.engine.past_names import THEN
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.lang.catalog import Catalog
 from omnigraph.manifest.model import Snapshot
 from tests.engine.names_model import World
@@ -50,9 +50,11 @@ def _is_caught(path: Path) -> bool:
 
 
 def test_world_catches_names_of_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    past = Core.past
+    past_view = GraphSession.past_view
     monkeypatch.setattr(
-        Core, "past", lambda self, snapshot, today, names, *more: past(self, snapshot, today, THEN, *more)
+        GraphSession,
+        "past_view",
+        lambda self, snapshot, today, names, *more: past_view(self, snapshot, today, THEN, *more),
     )
     assert _is_caught(tmp_path)
 
@@ -68,7 +70,7 @@ def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest
         }
         return real(snapshot, then, replace(today, state=replace(today.state, pins=pins)), now)
 
-    monkeypatch.setattr(core_module, "read_with", by_name)
+    monkeypatch.setattr(session_module, "read_with", by_name)
     assert _is_caught(tmp_path)
 
 
@@ -89,5 +91,5 @@ def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: p
 
 
 def test_world_catches_hard_drops_that_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_module, "without_purged", lambda snapshot, catalog, purges: snapshot)
+    monkeypatch.setattr(session_module, "without_purged", lambda snapshot, catalog, purges: snapshot)
     assert _is_caught(tmp_path)

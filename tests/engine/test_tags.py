@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.authorization import GRAPH, on, onto
+from omnigraph.engine.authorization import GRAPH, on_branch, on_target
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from tests.engine.mergegraphs import age, change, people
@@ -80,15 +80,15 @@ def test_tag_on_a_branch_keeps_the_branch(graph: Graph) -> None:
 
 def test_tags_ask_the_policy(graph: Graph) -> None:
     graph.branches.create("review")
-    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
     graph.tags.create("v1", branch=" review ")
     graph.tags.list()
     graph.tags.delete(" v1 ")
     scopes = [(action, scope) for action, scope, _ in policy.asked]
     # The branch has no commit of its own yet, so what is tagged is one of main.
-    created = [("tag_create", onto("review")), ("read", on("review"))]
-    created += [("read", on("main")), ("tag_create", onto("main"))]
-    assert scopes == [*created, ("read", GRAPH), ("tag_delete", onto("main"))]
+    created = [("tag_create", on_target("review")), ("read", on_branch("review"))]
+    created += [("read", on_branch("main")), ("tag_create", on_target("main"))]
+    assert scopes == [*created, ("read", GRAPH), ("tag_delete", on_target("main"))]
 
 
 # -- the past ----------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[by
 
 def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_path: Path) -> None:
     graph = build(str(tmp_path / "g"))
-    state = graph.core.kernel.snapshot().state
+    state = graph.session.kernel.snapshot().state
     for version in (state.tags["then"].manifest_version, state.branches["review"].parent_version):
         Path(graph.uri, "__manifest", "_versions", manifest_name(version)).unlink()
     messages = [one.message for one in graph.verify().findings if one.severity == "error"]

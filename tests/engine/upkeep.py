@@ -23,5 +23,5 @@ def hours_later(hours: float = 2) -> Iterator[None]:
 def elsewhere(graph: Graph) -> Graph:
     """Open the graph as another process would, whose writers do not wait for ours."""
     other = og.open(graph.uri)
-    other.core.kernel._turns[None] = BranchTurn()
+    other.session.kernel.commit_loop._turns.put(None, BranchTurn())
     return other

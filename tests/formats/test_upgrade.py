@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph import failpoints, release
+from omnigraph import failpoints
 from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
@@ -42,7 +42,7 @@ def mark(table: pa.Table) -> pa.Table:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be the release after this one."""
-    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
 
 
@@ -56,7 +56,9 @@ def made_in(graph: og.Graph, branch: str = "main") -> list[str | None]:
 
 
 def test_frozen_graph_of_today_still_reads(old: Path) -> None:
-    assert release.FORMAT_STAMP == OLD, "write the step from the frozen format, and freeze a graph of the new one"
+    assert catalog_format.FORMAT_STAMP == OLD, (
+        "write the step from the frozen format, and freeze a graph of the new one"
+    )
     graph = og.open(old)
     assert graph.query(PEOPLE).rows() == [{"name": "ada", "age": 36}, {"name": "bob", "age": None}]
     assert graph.query(PEOPLE, at="first").rows()[0]["age"] is None
@@ -71,7 +73,7 @@ def test_open_old_format_is_refused_with_the_command_to_run(old: Path, later: No
 
 
 def test_upgrade_without_steps_is_refused(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     with pytest.raises(GraphError, match="Export it"):
         og.upgrade(old)
 
@@ -88,7 +90,7 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
     assert graph.verify().is_sound
-    assert [(row.outcome, row.actor) for row in recovery.read(graph.core.kernel.store)] == [("Upgraded", "ann")]
+    assert [(row.outcome, row.actor) for row in recovery.read(graph.session.kernel.store)] == [("Upgraded", "ann")]
 
 
 def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
@@ -100,7 +102,7 @@ def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
 
 def test_upgrade_older_release_is_told_to_upgrade_itself(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr(release, "FORMAT_STAMP", NEXT)
+        later.setattr(catalog_format, "FORMAT_STAMP", NEXT)
         later.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
         og.upgrade(old)
     with pytest.raises(GraphError, match="Upgrade omnigraph first"):
@@ -120,7 +122,7 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
         graph.branches.create(name)
     graph.ingest([{"type": "Person", "data": {"name": "cyd"}}], branch="review")
     graph.close()
-    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
     assert og.upgrade(root).branches == ("main", "idle", "review")
     graph = og.open(root)
@@ -139,7 +141,7 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
     for name in ("review", "idle"):
         graph.branches.create(name)
     graph.close()
-    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
     record = recovery.record
 
@@ -194,7 +196,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     graph = make(str(root))
     for name in ("review", "idle"):
         graph.branches.create(name)
-    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
     passed: list[str] = []
 
@@ -213,7 +215,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
         og.open(root).mutate('query q() { insert Person { name: "eve" } }')
     for _ in range(2):
         og.upgrade(root, actor="ann")
-    store = og.open(root).core.kernel.store
+    store = og.open(root).session.kernel.store
     audited = recovery.read(store)
     assert [row.outcome for row in audited] == ["Upgraded"] * 3
     assert len({row.operation_id for row in audited}) == 3

@@ -119,7 +119,7 @@ def cities() -> str:
 def state_of(uri: str) -> State:
     """Return what a reader sees: every branch with its commits and counts, the tags, the schema."""
     with og.open(uri, read_only=True) as graph:
-        kernel = graph.core.kernel
+        kernel = graph.session.kernel
         main = kernel.snapshot()
         found: list[object] = [sorted(main.state.tags), main.state.schema.ir_hash]
         for snapshot in kernel.live_snapshots():

@@ -16,7 +16,7 @@ import orjson
 from omnigraph.errors import ConflictError, OmniGraphError
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, check_invariants, rows_of
 
@@ -30,12 +30,12 @@ class Write:
     branch: str
     types: tuple[str, ...]
     entity_id: str
-    work: str = Work.INSERT.name
+    work: str = CommitPolicy.INSERT.name
 
 
 def choose_write(random: Random, branches: Sequence[str], entity_id: str) -> Write:
     types = tuple(random.sample(TYPES, random.choice((1, 1, 2, 3))))
-    work = random.choice((Work.INSERT, Work.INSERT, Work.INSERT, Work.CHANGE))
+    work = random.choice((CommitPolicy.INSERT, CommitPolicy.INSERT, CommitPolicy.INSERT, CommitPolicy.CHANGE))
     return Write(random.choice(branches), types, entity_id, work.name)
 
 
@@ -51,7 +51,7 @@ def carry_out(kernel: Kernel, write: Write) -> None:
 
     for _ in range(200):
         try:
-            kernel.commit(write.branch, prepare, Work[write.work])
+            kernel.commit(write.branch, prepare, CommitPolicy[write.work])
             return
         except ConflictError:
             continue

@@ -37,7 +37,7 @@ def stranger(root: str, meter: Meter = NO_METER) -> Kernel:
 
 def ignore_claims(kernel: Kernel, branch_id: BranchId | None = None) -> Kernel:
     """Make a handle that never looks for claims of others: the rival that fairness cannot count on."""
-    kernel._turn(branch_id).line.contention.must_look = lambda now: False  # type: ignore[method-assign]
+    kernel.commit_loop.turn(branch_id).line.contention.must_look = lambda now: False  # type: ignore[method-assign]
     return kernel
 
 

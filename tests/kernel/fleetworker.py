@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from omnigraph.engine.maintain.optimize import Effort, optimize
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ConflictError, Effect, StorageError
 from omnigraph.manifest import publish
 from omnigraph.manifest.kernel import Kernel
@@ -44,7 +44,7 @@ def write(kernel: Kernel, folder: Path, name: str, seed: int, count: int) -> Non
 
 def rewrite(kernel: Kernel, table_key: str) -> None:
     try:
-        optimize(Core(kernel), only={table_key: Effort.WHOLE})
+        optimize(GraphSession(kernel), only={table_key: Effort.WHOLE})
     except ConflictError:
         # The writers were faster each time; there will be another round.
         return

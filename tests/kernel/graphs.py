@@ -12,7 +12,7 @@ from omnigraph.lang.source import Source
 from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
@@ -60,7 +60,7 @@ def insert(kernel: Kernel, rows: Mapping[str, Sequence[str]], branch: str = MAIN
             effects.append(Effect(table_key, dataset, (append(dataset, rows_of(dataset, ids)),)))
         return Plan("insert", tuple(effects), actor=actor)
 
-    receipt = kernel.commit(branch, prepare, Work.INSERT)
+    receipt = kernel.commit(branch, prepare, CommitPolicy.INSERT)
     assert receipt is not None
     return receipt
 

@@ -18,7 +18,7 @@ from omnigraph.engine.maintain.cleanup import cleanup
 from omnigraph.engine.maintain.optimize import optimize
 from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
@@ -31,7 +31,7 @@ from omnigraph.manifest.create import accepted, init
 from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.updates import Drop, Register, SetSchema
 from omnigraph.store.index import index_build
@@ -176,7 +176,10 @@ def _insert(rows: Mapping[str, Sequence[str]], branch: str = MAIN) -> Callable[[
 
 
 def _change(
-    table_key: str, stage: Callable[[Dataset], Change | None], work: Work = Work.CHANGE, branch: str = MAIN
+    table_key: str,
+    stage: Callable[[Dataset], Change | None],
+    work: CommitPolicy = CommitPolicy.CHANGE,
+    branch: str = MAIN,
 ) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
         def prepare(snapshot: Snapshot) -> Plan:
@@ -202,11 +205,13 @@ def _compact(kernel: Kernel) -> None:
         assert built is not None
         return Plan("optimize", (Effect(PERSON, dataset, (rewritten, built)),))
 
-    kernel.commit(MAIN, prepare, Work.MAINTENANCE)
+    kernel.commit(MAIN, prepare, CommitPolicy.MAINTENANCE)
 
 
 def _change_schema(kernel: Kernel) -> None:
-    kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, OperationId(new_ulid())), Work.CHANGE)
+    kernel.commit(
+        MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, OperationId(new_ulid())), CommitPolicy.CHANGE
+    )
 
 
 def _long_schema_change(kernel: Kernel) -> None:
@@ -214,7 +219,9 @@ def _long_schema_change(kernel: Kernel) -> None:
     with declared(kernel.store, "schema_apply", base, "ann") as held:
         _, pin = _next_schema(base)
         held.staging(f"{pin.path}/")
-        kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, held.operation_id), Work.LONG_CHANGE)
+        kernel.commit(
+            MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, held.operation_id), CommitPolicy.LONG_CHANGE
+        )
 
 
 def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) -> Plan:
@@ -240,7 +247,7 @@ def _next_schema(snapshot: Snapshot) -> tuple[CompiledSchema, Pin]:
 
 def _merge(into: str) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
-        merge(Core(kernel), REVIEW, into)
+        merge(GraphSession(kernel), REVIEW, into)
 
     return run
 
@@ -248,7 +255,7 @@ def _merge(into: str) -> Callable[[Kernel], None]:
 def _revert(kernel: Kernel) -> None:
     # Counted from the beginning, so that it is the same commit however often this is done again.
     third = list(kernel.history())[-3]
-    revert(Core(kernel), third.commit_id)
+    revert(GraphSession(kernel), third.commit_id)
 
 
 def _create_branch(kernel: Kernel) -> None:
@@ -313,18 +320,18 @@ def _drifted(root: str) -> None:
 
 
 def _optimize(kernel: Kernel) -> None:
-    optimize(Core(kernel))
+    optimize(GraphSession(kernel))
 
 
 def _cleanup(kernel: Kernel) -> None:
     later_us = 2 * 3_600_000_000
     with clock.replaced(storage=lambda modified_us: modified_us + later_us):
-        cleanup(Core(kernel), 1, None, dry_run=False, actor=None)
+        cleanup(GraphSession(kernel), 1, None, dry_run=False, actor=None)
 
 
 def _repair(*, discard: bool) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
-        repair(Core(kernel), confirm=True, force=False, discard=discard)
+        repair(GraphSession(kernel), confirm=True, force=False, discard=discard)
 
     return run
 
@@ -333,7 +340,7 @@ def _reconcile(kernel: Kernel) -> None:
     # This process does nothing else and ends soon, so nobody needs the true threshold back.
     # Only one branch is past this one, so that there is one commit, and no state between before and after.
     vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 3
-    reconcile.Reconciliation(Core(kernel)).run()
+    reconcile.Reconciliation(GraphSession(kernel)).run()
 
 
 def _remaining(dataset: Dataset) -> pa.Table:
@@ -356,7 +363,7 @@ SCENARIOS: Final = {
             _change(
                 PERSON,
                 lambda dataset: index_build.build(dataset, [IndexSpec("name", IndexKind.FULLTEXT, "name_text")]),
-                Work.MAINTENANCE,
+                CommitPolicy.MAINTENANCE,
             ),
         ),
         Scenario("compact", _small, _compact),

@@ -15,9 +15,10 @@ from omnigraph.engine.history import describe_commits
 from omnigraph.graph import Graph
 from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
+from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, DropBranch
 
 
@@ -35,23 +36,23 @@ def add(graph: Graph, name: str, branch: str) -> str:
 
 def names(graph: Graph, commit: str) -> BranchNames:
     """Return the names as a handle that was just opened finds them."""
-    core = og.open(graph.uri).core
-    return core.names_of(core.kernel.find_commit(commit))  # type: ignore[arg-type]
+    session = og.open(graph.uri).session
+    return session.names_of(session.kernel.find_commit(commit))  # type: ignore[arg-type]
 
 
 def shown(graph: Graph, commit: str) -> object:
-    return describe_commits(graph.core, [graph.commit(commit)])[0]["graph_branch"]
+    return describe_commits(graph.session, [graph.commit(commit)])[0]["graph_branch"]
 
 
 def forget_names(graph: Graph, name: str) -> None:
     """Leave the row of a branch as an older release writes it."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(main: Snapshot) -> Plan:
         old = replace(main.state.branches[name], recorded_names=None)
         return Plan(None, updates=(DropBranch(name), AddBranch(old)))
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
@@ -125,22 +126,22 @@ def test_upgrade_leaves_names_unknown_that_history_does_not_tell(graph: Graph, m
 
     monkeypatch.setattr(Kernel, "at_version", reclaimed)
     assert og.upgrade(graph.uri).named == ()
-    assert not graph.core.kernel.snapshot().state.branches["a"].names.is_complete
+    assert not graph.session.kernel.snapshot().state.branches["a"].names.is_complete
 
 
 def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         graph.branches.create(name)
-    core = og.open(graph.uri).core
-    snapshot = core.kernel.snapshot("a")
-    monkeypatch.setattr(Kernel, "_verify", None)
+    session = og.open(graph.uri).session
+    snapshot = session.kernel.snapshot("a")
+    monkeypatch.setattr(BranchHeads, "refresh", None)
     monkeypatch.setattr(history, "open_log", None)
-    assert core.names_of(snapshot) == BranchNames(("a",))
+    assert session.names_of(snapshot) == BranchNames(("a",))
 
 
 def test_row_of_a_branch_that_contradicts_its_names_is_damaged(graph: Graph) -> None:
     graph.branches.create("a")
-    branch = graph.core.kernel.snapshot().state.branches["a"]
+    branch = graph.session.kernel.snapshot().state.branches["a"]
     row = encoding._branch_row(replace(branch, recorded_names=("b",)))
     with pytest.raises(ValueError, match="contradicts"):
         encoding._decode_branch({"object_id": row[0], "json": orjson.loads(row[3] or "")})

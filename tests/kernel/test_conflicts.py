@@ -26,7 +26,7 @@ from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
@@ -190,7 +190,7 @@ def test_insert_that_lost_is_prepared_again_and_lands(root: str, touched: str) -
     kernel, other = create(root), open_graph(root)
     prepare = appending(kernel, PERSON, ["mine"])
     prepare.interfere = once(lambda: insert(other, {touched: ["theirs"]}))
-    receipt = kernel.commit("main", prepare, Work.INSERT)
+    receipt = kernel.commit("main", prepare, CommitPolicy.INSERT)
     assert receipt is not None
     assert prepare.calls == 2
     assert set(ids_of(kernel, PERSON)) | set(ids_of(kernel, CITY)) == {"mine", "theirs"}
@@ -202,7 +202,7 @@ def test_insert_that_lost_to_another_branch_does_not_lose(root: str) -> None:
     branches.create_branch(kernel, "x", kernel.snapshot())
     prepare = appending(kernel, PERSON, ["mine"])
     prepare.interfere = once(lambda: insert(other, {PERSON: ["theirs"]}, "x"))
-    kernel.commit("main", prepare, Work.INSERT)
+    kernel.commit("main", prepare, CommitPolicy.INSERT)
     assert prepare.calls == 1
 
 
@@ -241,7 +241,7 @@ def overwriting(kernel: Kernel, ids: list[str], interfere: Callable[[], object] 
             interfere()
         return Plan("overwrite", (Effect(PERSON, dataset, (change,)),))
 
-    kernel.commit("main", prepare, Work.CHANGE)
+    kernel.commit("main", prepare, CommitPolicy.CHANGE)
     return calls
 
 
@@ -280,7 +280,7 @@ def test_long_change_that_lost_is_refused(root: str) -> None:
     prepare = appending(kernel, PERSON, ["mine"])
     prepare.interfere = once(lambda: insert(other, {CITY: ["theirs"]}))
     with pytest.raises(ReadSetChanged) as caught:
-        kernel.commit("main", prepare, Work.LONG_CHANGE)
+        kernel.commit("main", prepare, CommitPolicy.LONG_CHANGE)
     assert caught.value.context == {
         "member": "graph_head:main",
         "expected": before.head,
@@ -302,7 +302,7 @@ def test_maintenance_that_lost_plans_anew_and_may_find_nothing_left_to_do(root: 
         insert(other, {PERSON: ["theirs"]})
         return Plan("optimize", (Effect(PERSON, dataset, (change,)),))
 
-    assert kernel.commit("main", prepare, Work.MAINTENANCE) is None
+    assert kernel.commit("main", prepare, CommitPolicy.MAINTENANCE) is None
     assert seen == [1, 2]
     assert ids_of(open_graph(root), PERSON) == ["theirs"]
 
@@ -322,7 +322,7 @@ def test_rewrite_that_lost_to_an_insert_of_the_same_type_plans_anew(root: str) -
         calls.append(snapshot.version)
         return Plan("optimize", (Effect(PERSON, dataset, (change,)),))
 
-    assert kernel.commit("main", prepare, Work.MAINTENANCE) is not None
+    assert kernel.commit("main", prepare, CommitPolicy.MAINTENANCE) is not None
     assert len(calls) == 2
     fresh = open_graph(root)
     assert fresh.dataset(fresh.snapshot(), PERSON).fragment_rows == [4]
@@ -365,7 +365,7 @@ def test_insert_that_always_loses_gives_up_after_its_bounded_retries(
     numbers = iter(range(100))
     prepare.interfere = lambda _: discard(insert(other, {CITY: [f"c{next(numbers):02d}"]}))
     with pytest.raises(ConflictError) as caught:
-        kernel.commit("main", prepare, Work.INSERT)
+        kernel.commit("main", prepare, CommitPolicy.INSERT)
     assert (caught.value.code, caught.value.effect.value, caught.value.retryable) == ("conflict.busy", "none", True)
     assert prepare.calls == 1 + REPREPARE_MAX
     fresh = open_graph(root)
@@ -414,7 +414,9 @@ def test_attempt_past_its_deadline_that_was_overtaken_is_prepared_again(root: st
     check_invariants(open_graph(root))
 
 
-def publish_beside_the_chain(root: str, kernel: Kernel, work: Work, removed: Callable[[int, int], range]) -> object:
+def publish_beside_the_chain(
+    root: str, kernel: Kernel, work: CommitPolicy, removed: Callable[[int, int], range]
+) -> object:
     """Hold a publish, let three others pass, remove versions as cleanup would, make it late, let it go.
 
     Returns what became of it: a receipt, or the error.
@@ -445,7 +447,7 @@ REMOVALS: dict[str, Callable[[int, int], range]] = {
 def test_insert_published_beside_the_live_chain_is_not_acknowledged_but_done_again(root: str, removal: str) -> None:
     kernel = create(root)
     insert(kernel, {CITY: ["first"]})
-    outcome = publish_beside_the_chain(root, kernel, Work.INSERT, REMOVALS[removal])
+    outcome = publish_beside_the_chain(root, kernel, CommitPolicy.INSERT, REMOVALS[removal])
     assert not isinstance(outcome, BaseException), outcome
     fresh = open_graph(root)
     assert ids_of(fresh, PERSON) == ["late"]
@@ -457,7 +459,7 @@ def test_insert_published_beside_the_live_chain_is_not_acknowledged_but_done_aga
 def test_change_published_beside_the_live_chain_is_a_conflict(root: str, removal: str) -> None:
     kernel = create(root)
     insert(kernel, {CITY: ["first"]})
-    outcome = publish_beside_the_chain(root, kernel, Work.LONG_CHANGE, REMOVALS[removal])
+    outcome = publish_beside_the_chain(root, kernel, CommitPolicy.LONG_CHANGE, REMOVALS[removal])
     assert isinstance(outcome, ReadSetChanged), outcome
     assert outcome.effect.value == "none"
     fresh = open_graph(root)

@@ -131,7 +131,7 @@ def commits_meanwhile(uri: str, kind: str, role: str = "write") -> int:
     work = WORK[kind](graph)
     with steady_writers(uri, 2, (PERSON, CITY), role) as writers, writing_thread(uri):
         writers.go()
-        wait_for_commits(graph.core.kernel, 6)
+        wait_for_commits(graph.session.kernel, 6)
         begun = graph.snapshot().version
         work()
         ended = graph.snapshot().version
@@ -173,7 +173,7 @@ def claims_of(root: str) -> list[str]:
 def test_writer_that_finds_a_claim_waits_for_it_and_leaves_none(tmp_path: Path) -> None:
     root = str(tmp_path / "graph.omni")
     kernel, other = create(root), stranger(root)
-    line = other._turn(None).line
+    line = other.commit_loop.turn(None).line
     line.join(other.store)
     waiting = in_thread(lambda: insert(kernel, {PERSON: ["a"]}))
     insert(other, {PERSON: ["b"]})

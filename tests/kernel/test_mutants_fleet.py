@@ -14,10 +14,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import publish, requirements
-from omnigraph.manifest.commit_attempt import Prepare
+from omnigraph.manifest.commit_loop import Prepare
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Plan, Receipt, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store, Strict
@@ -105,7 +105,7 @@ def test_probe_that_never_finds_anything_new_is_caught(root: str, monkeypatch: p
 
 
 def test_insert_that_is_never_prepared_again_is_caught(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Work.INSERT, "attempts", 0)
+    monkeypatch.setattr(CommitPolicy.INSERT, "attempts", 0)
     check = CHECKS["test_insert_that_lost_is_prepared_again_and_lands"]
     assert "ReadSetChanged" in verdict(lambda: check(root, PERSON))
 
@@ -113,7 +113,9 @@ def test_insert_that_is_never_prepared_again_is_caught(root: str, monkeypatch: p
 def test_insert_that_publishes_its_first_plan_again_is_caught(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Kernel.commit
 
-    def stubborn(kernel: Kernel, branch: str, prepare: Prepare, work: Work = Work.INSERT) -> Receipt | None:
+    def stubborn(
+        kernel: Kernel, branch: str, prepare: Prepare, work: CommitPolicy = CommitPolicy.INSERT
+    ) -> Receipt | None:
         first: list[Plan | None] = []
 
         def once(snapshot: Snapshot) -> Plan | None:

@@ -16,7 +16,7 @@ from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, e
 from omnigraph.engine.query.ordering import sort_keys, top_rows
 from omnigraph.engine.query.search import match_text, nearest
 from omnigraph.engine.query.vectors import Constant, Numbers
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
 
 Patch = pytest.MonkeyPatch
@@ -39,13 +39,13 @@ def meaning(change: Callable[[Any], Any]) -> Mutant:
     """Return a mutant that changes some part of every read before it is run."""
 
     def apply(patch: Patch) -> None:
-        compile_ = Core.compile
+        compile_ = GraphSession.compile
 
-        def changed(self: Core, *arguments: Any) -> Any:
+        def changed(self: GraphSession, *arguments: Any) -> Any:
             compiled = compile_(self, *arguments)
             return replace(compiled, ir=_rewritten(compiled.ir, change))
 
-        patch.setattr(Core, "compile", changed)
+        patch.setattr(GraphSession, "compile", changed)
 
     return apply
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import omnigraph as og
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.truth import narrowed
@@ -88,7 +88,7 @@ class World:
 def create(path: Path, seed: int) -> World:
     """Write the graph of a seed to disk."""
     graph = og.init(path / f"world{seed}.omni", SCHEMA)
-    view = graph.core.view()
+    view = graph.session.view()
     data = generate(view.catalog, random.Random(seed))
     _write(graph, view.catalog, data, random.Random(seed))
     if seed % 2:
@@ -159,7 +159,7 @@ def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random
 
 
 def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
@@ -172,7 +172,7 @@ def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str
                 effects.append(Effect(table_key, dataset, (append(dataset, table),)))
         return Plan("load", tuple(effects))
 
-    kernel.commit("main", prepare, Work.INSERT)
+    kernel.commit("main", prepare, CommitPolicy.INSERT)
 
 
 def _node_column(nodes: list[Node]) -> Callable[[str], list[Any]]:

@@ -14,7 +14,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import splits
-from omnigraph.pipeline.bulk_load.transaction import Loading
+from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 from tests.kernel import crashchild
@@ -62,7 +62,7 @@ def _load(
 
 def load_removes_what_it_published() -> None:
     """Cleaning up takes away every file that was staged, also those that count."""
-    Loading._files = lambda self: set()  # type: ignore[method-assign]
+    LoadTransaction._staged_files = lambda self: set()  # type: ignore[method-assign]
 
 
 def _load_beside_sweep(kernel: Kernel) -> None:

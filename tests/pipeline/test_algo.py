@@ -235,7 +235,7 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
     values = pipeline_algo.degree(graph, ["Knows"]).values
     graph.mutate('query m() { insert Person { name: "z" } }')
     with pytest.raises(ConflictError):
-        algo.write_values(graph.core, values, "level", "main")
+        algo.write_values(graph.session, values, "level", "main")
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
         ({"write_to": "levl"}, "did you mean `level`"),
         ({"write_to": "note"}, "takes a number"),
         ({"write_to": "title"}, "takes a number"),
-        ({"write_to": "level", "at": 1}, "in the past"),
-        ({"engine": "abacus"}, "no engine `abacus`"),
+        ({"write_to": "level", "at": 1}, "a past state cannot be written"),
+        ({"engine": "abacus"}, "unknown engine `abacus`"),
     ],
 )
 def test_degree_wrong_calls_say_what_to_do(graph: og.Graph, options: dict[str, Any], message: str) -> None:

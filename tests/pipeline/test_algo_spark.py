@@ -56,10 +56,10 @@ def test_measures_on_spark_equal_those_in_process(graph: og.Graph, spark: Any, m
     left = [path for path in Path(graph.uri).rglob("*") if path.is_file() and "_staging" in str(path)]
     assert left == []
     # A block that forgets an edge is noticed.
-    load = blocks._load
+    load = blocks._read_pairs
     monkeypatch.setattr(blocks, "Executors", _InProcess)
     assert not differs(graph, spark, "components")
-    monkeypatch.setattr(blocks, "_load", lambda work, paths: load(work, paths)[:, :-1])
+    monkeypatch.setattr(blocks, "_read_pairs", lambda work, paths: load(work, paths)[:, :-1])
     assert differs(graph, spark, "degree")
     assert differs(graph, spark, "pagerank")
 

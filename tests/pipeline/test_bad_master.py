@@ -34,7 +34,7 @@ def test_master_that_nobody_listens_at_is_refused(master: str, words: str) -> No
 
 @pytest.mark.parametrize("master", ["", "nonsense", "mesos://h:1", "127.0.0.1:7077"])
 def test_master_of_no_known_kind_is_refused(master: str) -> None:
-    with pytest.raises(UsageError, match="is no Spark master"):
+    with pytest.raises(UsageError, match="unknown Spark master"):
         require_master(master)
 
 

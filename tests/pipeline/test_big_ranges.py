@@ -14,7 +14,7 @@ from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
-from omnigraph.pipeline.bulk_load.key_hashes import degrees, is_matched, later_rows, superseded
+from omnigraph.pipeline.bulk_load.key_hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def test_merge_that_takes_kept_values_for_taken_ones_misses_the_one_who_takes_an
     graph: Graph, tmp_path: Path
 ) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
-    with patch.object(matching.Bucket, "freed", lambda self, *place: np.zeros(0, np.uint64)):
+    with patch.object(matching.HashBucket, "released", lambda self, *place: np.zeros(0, np.uint64)):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
 
 
@@ -77,14 +77,14 @@ def test_load_of_many_edges_at_one_node_fills_no_range(graph: Graph, tmp_path: P
     """A key that every row has counts once a file."""
     records = [*_people(500), *({"edge": "Knows", "from": f"p{one}", "to": "ann"} for one in range(500))]
     seen: list[int] = []
-    plain = matching.read_range
+    plain = matching.read_hash_range
 
     def noted(job: Any, piles: Any, name: str, arrays: Any, within: Any) -> Any:
         found = plain(job, piles, name, arrays, within)
         seen.append(len(found["hash"]) if name == "dst" else 0)
         return found
 
-    with patch.object(matching, "read_range", noted):
+    with patch.object(matching, "read_hash_range", noted):
         _load(graph, records, tmp_path, "append")
     files = len(lines_of(records)) // 2_000 + 1
     assert 0 < max(seen) <= files
@@ -121,39 +121,41 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 
 
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
-    store = graph.core.kernel.store
+    store = graph.session.kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
-    run = key_files.make_run(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
+    run = key_files.build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
     pile = key_files.write_keys(store, "side", {"id": run})
     assert pile.keys == 1_000
     parts = [
-        key_files.read_keys(store, pile.path, "id", ("hash", "row"), key_files.Range(number, 16))
+        key_files.read_keys(store, pile.path, "id", ("hash", "row"), key_files.HashRange(number, 16))
         for number in range(16)
     ]
     assert np.concatenate([part["hash"] for part in parts]).tolist() == sorted(hashes.tolist())
     assert sorted(np.concatenate([part["row"] for part in parts]).tolist()) == list(range(1_000))
     for number, part in enumerate(parts):
-        assert len(key_files.Range(number, 16).chosen(hashes)) == len(part["hash"])
+        assert len(key_files.HashRange(number, 16).select(hashes)) == len(part["hash"])
     assert len(key_files.read_keys(store, pile.path, "src", ("hash",))["hash"]) == 0
 
 
 def test_is_matched_same_hash_other_key_is_told_apart() -> None:
     known, checks = np.array([5, 5, 9], np.uint64), np.array([1, 2, 3], np.uint64)
     asked, asked_checks = np.array([5, 5, 5, 9, 7], np.uint64), np.array([2, 1, 3, 3, 1], np.uint64)
-    assert is_matched(asked, asked_checks, known, checks).tolist() == [True, True, False, True, False]
-    run = key_files.make_run(known, np.arange(3), {"check": checks})
+    assert is_known_key(asked, asked_checks, known, checks).tolist() == [True, True, False, True, False]
+    run = key_files.build_key_arrays(known, np.arange(3), {"check": checks})
     assert run["check"].tolist() == [1, 2, 3]
 
 
 def test_superseded_and_later_rows_keep_the_last_and_the_first() -> None:
     hashes, checks = np.array([4, 4, 6, 4], np.uint64), np.array([1, 2, 1, 1], np.uint64)
     rows = np.array([10, 30, 40, 20], np.int64)
-    assert superseded(hashes, checks, rows).tolist() == [10]
-    found = later_rows(hashes, rows, 5)
+    assert find_superseded_rows(hashes, checks, rows).tolist() == [10]
+    found = find_duplicates(hashes, rows, 5)
     assert (found.rows.tolist(), found.marks.tolist()) == ([20, 30], [10, 10])
 
 
 def test_degrees_count_all_sides_without_what_is_taken_away() -> None:
     array = partial(np.array, dtype=np.uint64)
-    sources, held = degrees([(array([1, 2, 1]), array([1, 2, 1])), (array([2]), array([3]))], (array([2]), array([4])))
+    sources, held = sum_degrees(
+        [(array([1, 2, 1]), array([1, 2, 1])), (array([2]), array([3]))], (array([2]), array([4]))
+    )
     assert (sources.tolist(), held.tolist()) == ([1, 2], [2, 1])

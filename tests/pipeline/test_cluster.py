@@ -137,7 +137,7 @@ def test_cluster_that_loses_a_worker_amid_a_load_loads_the_same_as_an_ingest(tmp
     again = og.open(there.uri)
     assert again.snapshot().version == before + 1
     assert contents(again) == contents(here)
-    kernel = again.core.kernel
+    kernel = again.session.kernel
     assert pending(kernel.store) == ([], [])
     assert list(Path(there.uri).rglob("_staging-*/*")) == []
     # What the dead worker was just writing has no name yet by which the load could know it.

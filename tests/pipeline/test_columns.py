@@ -78,7 +78,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def check_things(graph: Graph, exact: float) -> None:
     found = rows(graph, "node:Thing")
-    instants = graph.core.view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    instants = graph.session.view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
     assert instants.drop_null().to_pylist() == [int(AT.timestamp() * 1000)]
     assert found["1"] | {"at": AT} == {
         "id": "1", "code": 1, "name": "a", "small": 3, "big": 2**63, "ratio": 0.5, "exact": exact, "is_on": True,
@@ -108,7 +108,7 @@ def test_mapper_value_by_value_equals_whole_columns(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(TYPED, tmp_path / "t.parquet")
-    monkeypatch.setattr(column_mapping.Mapper, "_whole", lambda self, named: None)
+    monkeypatch.setattr(column_mapping.ColumnMapper, "_convert_columns", lambda self, named: None)
     load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
     check_things(graph, pa.scalar(0.1, pa.float32()).as_py())
 
@@ -241,7 +241,7 @@ def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
             load(graph, nodes={"Thing": source}, mode="merge", engine="local")
             found = rows(graph, "node:Thing")
             assert (len(found), found["20"]["name"], found["20"]["small"]) == (21, "part", 7)
-        objects = graph.core.kernel.store.objects.list("")
+        objects = graph.session.kernel.store.objects.list("")
         assert not [one.path for one in objects if "_staging" in one.path or "__recovery/0" in one.path]
 
 
@@ -270,8 +270,8 @@ def test_load_ends_by_the_columns_of_a_composite_key(tmp_path: Path) -> None:
             "line 2: `from` of an edge `Above` is the id of a node, and is null",
         ),
         ("house,upper->house,floor=lower", "a,2,1,x", "is not the key of `Flat`"),
-        ("house,floor=upper->house,floor=nothing", "a,2,1,x", "are looked for in the columns"),
-        ("house,floor=upper->house,floor=lower", "a,two,1,x", r"line 2: column `upper` is no `Flat\.floor`"),
+        ("house,floor=upper->house,floor=nothing", "a,2,1,x", "expected the columns"),
+        ("house,floor=upper->house,floor=lower", "a,two,1,x", r"line 2: column `upper` is not a valid `Flat\.floor`"),
     ],
 )
 def test_load_ends_by_wrong_columns_says_what_is_wrong(tmp_path: Path, ends: str, line: str, said: str) -> None:
@@ -334,7 +334,7 @@ def test_load_partition_values_stay_in_whole_columns(
     def refuse(*_: object) -> None:
         raise AssertionError("a partition column must not be converted value by value")
 
-    monkeypatch.setattr(column_mapping.Mapper, "_one_by_one", refuse)
+    monkeypatch.setattr(column_mapping.ColumnMapper, "_convert_rows", refuse)
     write_visits(tmp_path / "in", "part-0.parquet")
     load(visits, nodes={"Visit": tmp_path / "in"}, mode="append", engine="local")
     assert visits_of(visits) == sorted(EXPECTED_VISITS, key=str)

@@ -117,7 +117,7 @@ def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert "struck at" in run.stdout
     assert contents(og.open(graph.uri)) == before
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
     [intent] = pending(kernel.store)[0]
     assert staged_by(graph, intent.operation_id)
     with splits_of(SPLIT_BYTES):

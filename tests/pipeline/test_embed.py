@@ -131,9 +131,9 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 
     def fill_rows(job: Any, table_key: str, rows: pa.Table, tallies: Any) -> Any:
         filled.append(table_key)
-        return stage_split.fill_rows(job, table_key, rows, tallies)
+        return stage_split.embed_rows(job, table_key, rows, tallies)
 
-    monkeypatch.setattr(stage_split, "fill_rows", fill_rows)
+    monkeypatch.setattr(stage_split, "embed_rows", fill_rows)
     data = lines(tmp_path, doc("a", text="one"), {"edge": "Cites", "from": "nobody", "to": "noone", "data": {}})
     with pytest.raises(DataError, match="nobody"):
         pipeline.load(graph, data, mode="append", embed=True)
@@ -181,7 +181,7 @@ def test_load_embed_of_a_schema_without_embed_is_refused(tmp_path: Path, provide
 
 
 def test_embed_unknown_engine_is_refused(graph: og.Graph) -> None:
-    with pytest.raises(UsageError, match="no engine"):
+    with pytest.raises(UsageError, match="unknown engine"):
         pipeline.embed(graph, engine="abacus")  # type: ignore[arg-type]  # that is the point
 
 
@@ -189,7 +189,7 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_SECRET", "x")
-    names = dict(embed_site.site_of(graph.uri, "op", embed_site.slots(Threads())).place.settings)
+    names = dict(embed_site.executor_site(graph.uri, "op", embed_site.count_processes(Threads())).access.settings)
     assert (names["OPENAI_API_KEY"], names["OMNIGRAPH_EMBED_BASE_URL"]) == ("secret-key", provider.url)
     assert "SOME_OTHER_SECRET" not in names
 
@@ -213,7 +213,7 @@ def test_site_leaves_no_setting_of_an_earlier_driver_behind(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMNIGRAPH_EMBED_BASE_URL")
-    place = embed_site.site_of(graph.uri, "op", 1).place
+    place = embed_site.executor_site(graph.uri, "op", 1).access
     monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", "http://earlier")
     place.store()
     assert "OMNIGRAPH_EMBED_BASE_URL" not in os.environ
@@ -230,7 +230,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     expected = {f"d{number}": pytest.approx(made(f"t{number % 4}")) for number in range(9)}
     assert vectors(graph) == expected
     graph.mutate('query u() { update Doc set { text: "new" } where name = "d0" }')
-    assert embed_site.slots(Executors(spark)) == 2
+    assert embed_site.count_processes(Executors(spark)) == 2
     receipt = pipeline.embed(graph, engine="spark")
     assert (receipt.engine, receipt.properties[0].tally.filled) == ("spark", 1)
     assert asked(provider) == ["new"]

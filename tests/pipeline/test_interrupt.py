@@ -50,7 +50,7 @@ def test_load_command_interrupted_amid_its_tasks_leaves_the_graph_untouched(tmp_
     assert "Traceback" not in said
     again = og.open(graph.uri)
     assert (contents(again), again.snapshot().version) == (before, version)
-    assert pending(again.core.kernel.store) == ([], [])
+    assert pending(again.session.kernel.store) == ([], [])
 
 
 def staged(graph: og.Graph) -> list[Path]:

@@ -24,7 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load.report import LoadReport
-from omnigraph.pipeline.bulk_load.transaction import Loading
+from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 
@@ -44,9 +44,9 @@ def knows(start: str, end: str, **values: object) -> dict[str, Any]:
 
 def stray_files(graph: Graph) -> list[str]:
     """Return files of loads that no version names, intents included."""
-    graph.core.kernel.store.close()
+    graph.session.kernel.store.close()
     before = _files(graph)
-    sweep(graph.core.kernel, older_than_seconds=0)
+    sweep(graph.session.kernel, older_than_seconds=0)
     gone = before - _files(graph)
     return sorted([path for path in before if "_staging" in path or "__recovery/0" in path] + [
         path for path in gone if "/data/" in path and not path.startswith("__")
@@ -85,7 +85,7 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert {name: row["level"] for name, row in found.items()} == {
         "ann": 5, "bob": 2, "cy": 5, "dee": 1, "eve": 5, "fay": 5,
     }  # fmt: skip
-    dataset = graph.core.view().dataset("node:Person")
+    dataset = graph.session.view().dataset("node:Person")
     ids = dataset.read(["id"], with_row_id=True)
     assert len(set(ids["_rowid"].to_pylist())) == 6
     assert dataset.count() == 6 == graph.snapshot().state.pins["node:Person"].row_count
@@ -253,15 +253,15 @@ def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(grap
 
 def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> None:
     """Let another writer publish right after the next load has judged its input."""
-    other, judge, calls = og.open(graph.uri), Loading._judge, list[str]()
+    other, judge, calls = og.open(graph.uri), LoadTransaction._validate, list[str]()
 
-    def judge_and_lose(self: Loading, view: View) -> None:
+    def judge_and_lose(self: LoadTransaction, view: View) -> None:
         judge(self, view)
         if not calls:
             calls.append(statement)
             other.mutate(f"query q() {{ {statement} }}")
 
-    monkeypatch.setattr(Loading, "_judge", judge_and_lose)
+    monkeypatch.setattr(LoadTransaction, "_validate", judge_and_lose)
 
 
 # -- quarantine ------------------------------------------------------------------------------------------------
@@ -324,22 +324,22 @@ def test_load_with_quarantine_fails_on_what_has_no_line(graph: Graph, tmp_path: 
     [
         ({"data": "missing.ndjson"}, "missing.ndjson"),
         ({"data": "nothing-*.ndjson"}, "matches no file"),
-        ({"data": "picture.png"}, "does not read"),
+        ({"data": "picture.png"}, "unsupported format"),
         ({"data": "table.parquet"}, "--node"),
-        ({"data": "folder"}, "does not read"),
+        ({"data": "folder"}, "unsupported format"),
         ({"data": "cut.ndjson.gz"}, "cannot read"),
         ({"nodes": {"Persn": "table.parquet"}}, "did you mean `Person`"),
-        ({"nodes": {"Person": "lines.ndjson"}}, "give it as `data`"),
-        ({"nodes": {"Person": "fake.parquet"}}, "no Parquet file"),
+        ({"nodes": {"Person": "lines.ndjson"}}, "pass it as `data`"),
+        ({"nodes": {"Person": "fake.parquet"}}, "not a Parquet file"),
         ({"nodes": {"Person": "empty.csv"}}, "is empty"),
-        ({"nodes": {"Person": 7}}, "is no input"),
+        ({"nodes": {"Person": 7}}, "unsupported input"),
         ({"nodes": {"Person": "other.csv"}}, "has no property `nam`"),
         ({"edges": {"Knows": "other.csv:a->b"}}, "`a` and `b`"),
         ({"edges": {"Knows": "other.csv:->b"}}, "two columns"),
         ({"edges": {"Knows": "other.csv"}}, "`from` and `to`"),
         ({}, "nothing to load"),
-        ({"data": "lines.ndjson", "mode": "upsert"}, "there is no mode `upsert`"),
-        ({"data": "lines.ndjson", "engine": "hadoop"}, "there is no engine"),
+        ({"data": "lines.ndjson", "mode": "upsert"}, "unknown mode `upsert`"),
+        ({"data": "lines.ndjson", "engine": "hadoop"}, "unknown engine"),
         ({"data": "lines.ndjson", "on_error": "quarantine"}, "`report`"),
         ({"data": "lines.ndjson", "on_error": "quarantine", "report": "lines.ndjson"}, "cannot write reports"),
     ],
@@ -436,7 +436,7 @@ def test_load_killed_driver_leaves_what_a_sweep_removes(graph: Graph, tmp_path: 
     assert died.returncode == -signal.SIGKILL, died.stderr
     is_published = point == "publish.after"
     assert (contents(graph) == before) is not is_published
-    report = sweep(graph.core.kernel)
+    report = sweep(graph.session.kernel)
     assert (report.rolled_forward, report.rolled_back) == ((1, 0) if is_published else (0, 1))
     if not is_published:
         assert report.files_removed >= 2

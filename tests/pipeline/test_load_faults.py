@@ -73,8 +73,8 @@ def test_crash_in_a_load_on_a_new_branch_leaves_what_the_same_job_finishes(zygot
         done = zygote.ask("image", campaign.request())["image"]
         assert essence_of(done) == essence_of(campaign.after), (moment, number)
     graph = og.open(campaign.place.root)
-    sweep(graph.core.kernel, 0.0)
-    assert pending(graph.core.kernel.store) == ([], [])
+    sweep(graph.session.kernel, 0.0)
+    assert pending(graph.session.kernel.store) == ([], [])
     assert list(Path(graph.uri).rglob("_staging-*/*")) == []
 
 

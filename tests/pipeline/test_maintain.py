@@ -27,7 +27,7 @@ from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.pipeline.spark_maintenance import optimize, verify
-from omnigraph.pipeline.spark_maintenance.optimize import Spread
+from omnigraph.pipeline.spark_maintenance.optimize import SparkWorkers
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
@@ -79,7 +79,7 @@ def shape(graph: Graph) -> dict[str, Any]:
     """Return what an optimize is for: fragments and covered indexes, and that no entity was touched."""
     found: dict[str, Any] = {"rows": sorted(b"".join(graph.export()).splitlines())}
     for key in graph.snapshot().state.pins:
-        dataset = graph.core.kernel.dataset(graph.snapshot(), key)
+        dataset = graph.session.kernel.dataset(graph.snapshot(), key)
         covered = {name: len(one.indexed) for name, one in coverage(dataset).items()}
         assert not any(one.uncovered for one in coverage(dataset).values())
         found[key] = (dataset.fragment_rows, covered)
@@ -94,7 +94,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
     expected = here.optimize()
-    with patch.object(optimize, "executors", lambda _: Threads()):
+    with patch.object(optimize, "start_executors", lambda _: Threads()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
     assert shape(there) == shape(here)
@@ -113,7 +113,7 @@ def test_optimize_elsewhere_leaves_nothing_to_do(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     for place in range(3):
         graph.ingest([{"type": "Person", "data": person(place)}])
-    with patch.object(optimize, "executors", lambda _: Threads()):
+    with patch.object(optimize, "start_executors", lambda _: Threads()):
         assert pipeline.optimize(graph, engine="spark").commit is not None
         assert pipeline.optimize(graph, engine="spark").commit is None
 
@@ -136,7 +136,7 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
                 )
             return super().run(stage, work, payloads, sizes)
 
-    with patch.object(optimize, "executors", lambda _: Late()):
+    with patch.object(optimize, "start_executors", lambda _: Late()):
         report = pipeline.optimize(graph, engine="spark")
     assert wrote
     assert all(one.committed for one in report.types)
@@ -154,7 +154,10 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         asked.append("elsewhere")
         return Threads()
 
-    with patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(optimize, "executors", executors):
+    with (
+        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit),
+        patch.object(optimize, "start_executors", executors),
+    ):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 
@@ -168,7 +171,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 
     with (
         patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", 0),
-        patch.object(optimize, "executors", executors),
+        patch.object(optimize, "start_executors", executors),
         patch.object(optimize, "find_spec", lambda _: None if missing == "package" else object()),
     ):
         assert pipeline.optimize(graph).commit is not None
@@ -179,7 +182,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 @pytest.mark.parametrize("command", [pipeline.optimize, pipeline.verify])
 def test_maintenance_unknown_engine_is_refused(tmp_path: Path, command: Callable[..., object]) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
-    with pytest.raises(UsageError, match="no engine `sparc`"):
+    with pytest.raises(UsageError, match="unknown engine `sparc`"):
         command(graph, engine="sparc")
 
 
@@ -190,11 +193,11 @@ def put(graph: Graph, key: str, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.core.kernel.writable(snapshot, key)
+        dataset = graph.session.kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.core.kernel.commit("main", prepare)
+    graph.session.kernel.commit("main", prepare)
 
 
 def miscount(graph: Graph) -> None:
@@ -204,7 +207,7 @@ def miscount(graph: Graph) -> None:
         pin = snapshot.state.pins[PERSON]
         return Plan("damage", updates=(SetVersion(PERSON, pin.version, pin.fork, pin.row_count + 5),))
 
-    graph.core.kernel.commit("main", prepare)
+    graph.session.kernel.commit("main", prepare)
 
 
 def lose(graph: Graph) -> None:
@@ -278,7 +281,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.core, "main", None, Spread(there.core, "main", lambda: runner))
+        report = run_optimize(there.session, "main", None, SparkWorkers(there.session, "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)

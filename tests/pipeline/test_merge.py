@@ -19,13 +19,13 @@ from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import apply as applying
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.range_merge import keys, merge, tasks
-from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.dagworld import template
 from tests.engine.mergegraphs import files
@@ -59,29 +59,31 @@ def alike(conflicts: list[Any]) -> list[str]:
 # -- random histories -------------------------------------------------------------------------------------------
 
 
-def spread(real: Any, core: Core, source: str, into: str, *, dry_run: bool, resolutions: Any) -> MergeReceipt:
+def spread(
+    real: Any, session: GraphSession, source: str, into: str, *, dry_run: bool, resolutions: Any
+) -> MergeReceipt:
     """Merge on ranges of few ids; a conflict must be told just as a dry run in process tells it."""
     if dry_run:
-        receipt: MergeReceipt = real(core, source, into, dry_run=True, resolutions=resolutions)
+        receipt: MergeReceipt = real(session, source, into, dry_run=True, resolutions=resolutions)
         return receipt
-    ranges, before = Ranges(Threads, 1, 1), core.kernel.snapshot(into).head
+    ranges, before = SparkMergeWorkers(Threads, 1, 1), session.kernel.snapshot(into).head
     try:
-        merged: MergeReceipt = real(core, source, into, resolutions=resolutions, workers=ranges)
+        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, workers=ranges)
     except UsageError:
         # Decisions about broken rules are for one process.
-        assert core.kernel.snapshot(into).head == before
-        ranges.clean(core.kernel.store, is_published=False)
-        alone: MergeReceipt = real(core, source, into, resolutions=resolutions)
+        assert session.kernel.snapshot(into).head == before
+        ranges.clean(session.kernel.store, is_published=False)
+        alone: MergeReceipt = real(session, source, into, resolutions=resolutions)
         return alone
     except MergeConflict as error:
-        assert core.kernel.snapshot(into).head == before
-        dry = real(core, source, into, dry_run=True, resolutions=resolutions)
+        assert session.kernel.snapshot(into).head == before
+        dry = real(session, source, into, dry_run=True, resolutions=resolutions)
         expected = [one.to_json() for one in dry.conflicts]
         assert alike(shown(error)) == alike(expected)  # noqa: PT017 - what else a caller does is up to the world
-        ranges.clean(core.kernel.store, is_published=False)
+        ranges.clean(session.kernel.store, is_published=False)
         raise
-    ranges.clean(core.kernel.store, is_published=True)
-    assert not [one.path for one in core.kernel.store.objects.list("") if "_staging-" in one.path]
+    ranges.clean(session.kernel.store, is_published=True)
+    assert not [one.path for one in session.kernel.store.objects.list("") if "_staging-" in one.path]
     return merged
 
 
@@ -195,13 +197,13 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
         told = (receipt.outcome, receipt.types)
     except MergeConflict as error:
         told = shown(error)
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
     return told, sorted(b"".join(graph.export()).splitlines())
 
 
 def on(runner: Callable[[], Runner]) -> Callable[[Graph], MergeReceipt]:
     def run(graph: Graph) -> MergeReceipt:
-        ranges = Ranges(runner, 25, 40)
+        ranges = SparkMergeWorkers(runner, 25, 40)
         return merge_with(graph, "review", "main", ranges, ranges)
 
     return run
@@ -238,7 +240,7 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     graph = twin(tmp_path / "g", "both_sides")
     conflicts = graph.branches.merge("review", dry_run=True).conflicts
     given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in conflicts]
-    ranges = Ranges(Threads, 25, 40)
+    ranges = SparkMergeWorkers(Threads, 25, 40)
     idle = {"type_key": "node:City", "entity_id": "c1", "take": "ours"}
     with pytest.raises(GraphError, match="no conflict about `c1`"):
         merge_with(graph, "review", "main", ranges, ranges, [*given, idle])
@@ -276,7 +278,7 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
     places = [*(("node:Person", str(one)) for one in people[::40]), *(("node:City", str(one)) for one in cities[:3])]
     places += [(one.type_key or "", str(one.entity_id)) for one in dry.conflicts[:4]]
     places += [("node:Person", "nobody"), ("node:Nothing", "x")]
-    ranges = Ranges(Threads, 25, 40)
+    ranges = SparkMergeWorkers(Threads, 25, 40)
     answers = Counter[str]()
     for key, entity_id in dict.fromkeys(places):
         given = [{"type_key": key, "entity_id": entity_id, "take": "ours"}]
@@ -312,7 +314,7 @@ def test_merge_auto_takes_spark_above_a_size(
         return Threads()
 
     monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", limit)
-    monkeypatch.setattr(merge, "executors", executors)
+    monkeypatch.setattr(merge, "start_executors", executors)
     receipt = pipeline.merge(graph, "review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
     assert asked == ([None] if engine == "elsewhere" else [])
@@ -327,7 +329,7 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
         raise PipelineUnavailable("no Java")
 
     monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", 0)
-    monkeypatch.setattr(merge, "executors", executors)
+    monkeypatch.setattr(merge, "start_executors", executors)
     monkeypatch.setattr(merge, "find_spec", lambda _: None if missing == "package" else object())
     with pytest.raises(PipelineUnavailable):
         pipeline.merge(graph, "review", engine="spark")
@@ -335,7 +337,7 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
 
 
 def test_merge_of_an_unknown_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no engine `sparc`"):
+    with pytest.raises(UsageError, match="unknown engine `sparc`"):
         pipeline.merge(og.init(tmp_path / "g", SCHEMA), "review", engine="sparc")  # type: ignore[arg-type]
 
 
@@ -356,7 +358,7 @@ def test_merge_whose_tasks_fail_leaves_nothing_behind(tmp_path: Path, stage: str
         on(Failing)(graph)
     # Marks are small files that nothing names; a sweep takes them by age.
     assert {one for one in files(graph) - before if "/_deletions/" not in one} == set()
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
     assert graph.branches.merge("review").outcome == "merged"
 
 
@@ -371,7 +373,7 @@ def test_merge_command_chooses_where_it_runs(
         masters.append(master)
         return Threads()
 
-    monkeypatch.setattr(merge, "executors", executors)
+    monkeypatch.setattr(merge, "start_executors", executors)
     command = ["branch", "merge", "review", "--store", uri]
     assert main([*command, "--engine", "spark", "--dry-run"]) == 1
     assert "in one process" in capsys.readouterr().err
@@ -391,7 +393,7 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
     graph = twin(tmp_path / "there", story)
 
     def run(graph: Graph) -> MergeReceipt:
-        ranges = Ranges(lambda: Executors(spark), 100, 200)
+        ranges = SparkMergeWorkers(lambda: Executors(spark), 100, 200)
         return merge_with(graph, "review", "main", ranges, ranges)
 
     assert outcome(graph, run) == here
@@ -409,18 +411,18 @@ def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
     """An edge is judged at its source alone."""
-    real = keys._cut
+    real = keys._split_by_bucket
 
     def broken(job: Any, type_: Any, rows: Any) -> Any:
         for group, bucket, part in real(job, type_, rows):
             yield group, bucket, part.filter(part.column("src").is_valid()) if "src" in part.column_names else part
 
-    patch.setattr(keys, "_cut", broken)
+    patch.setattr(keys, "_split_by_bucket", broken)
 
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(tasks, "slices_of", lambda ordered: {})
+    patch.setattr(tasks, "slice_bounds", lambda ordered: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

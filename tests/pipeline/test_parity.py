@@ -140,20 +140,22 @@ def _without(name: str) -> Any:
 MUTANTS: dict[str, Callable[[], Any]] = {
     **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in stage_split.SET_CHECKS},
     "no row rules": lambda: patch.object(stage_split, "ROW_CHECKS", ()),
-    "lines of every split start anew": lambda: patch.object(staged_input.StagedInput, "offset", lambda self, split: 0),
-    "first line of a split is lost": lambda: patch.object(read_split, "_byte_range", _losing),
-    "replaced rows stay": lambda: patch.object(matching, "is_matched", lambda own, *others: own != own),
-    "the first of an id wins": lambda: patch.object(matching, "superseded", lambda hashes, checks, rows: rows[1:]),
-    "replaced rows still hold their values": lambda: patch.object(
-        set_checks, "_Surviving", lambda check: check.committed
+    "lines of every split start anew": lambda: patch.object(staged_input.LineNumbers, "offset", lambda self, split: 0),
+    "first line of a split is lost": lambda: patch.object(read_split, "_read_byte_range", _losing),
+    "replaced rows stay": lambda: patch.object(matching, "is_known_key", lambda own, *others: own != own),
+    "the first of an id wins": lambda: patch.object(
+        matching, "find_superseded_rows", lambda hashes, checks, rows: rows[1:]
     ),
-    "no end is missing": lambda: patch.object(matching, "missing", lambda values, known: values[:0]),
-    "ranges leave a gap": lambda: patch.object(key_files.Range, "fences", _with_a_gap),
-    "rows of a file count from its own first": lambda: patch.object(staged_input.StagedRows, "_held", _uncounted),
+    "replaced rows still hold their values": lambda: patch.object(
+        set_checks, "_SurvivingRows", lambda check: check.committed
+    ),
+    "no end is missing": lambda: patch.object(matching, "subtract", lambda values, known: values[:0]),
+    "ranges leave a gap": lambda: patch.object(key_files.HashRange, "bucket_bounds", _with_a_gap),
+    "rows of a file count from its own first": lambda: patch.object(staged_input.StagedRows, "_parts", _uncounted),
 }
 
 
-def _with_a_gap(self: key_files.Range) -> tuple[int, int]:
+def _with_a_gap(self: key_files.HashRange) -> tuple[int, int]:
     step = LOAD_BUCKETS_MAX // self.count
     return self.number * step, (self.number + 1) * step - step // 2
 
@@ -162,7 +164,7 @@ def _uncounted(self: staged_input.StagedRows) -> Any:
     return ((0, part) for part in self.parts if part)
 
 
-_byte_range = read_split._byte_range
+_byte_range = read_split._read_byte_range
 
 
 def _losing(split: Any) -> tuple[bytes, bool]:

@@ -17,8 +17,8 @@ from omnigraph.cli import main
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from omnigraph.pipeline.query import collect, lower
-from omnigraph.pipeline.query.lower import Lowering, reached
-from omnigraph.pipeline.query.projection import Finish
+from omnigraph.pipeline.query.lower import Lowering, expand_hops
+from omnigraph.pipeline.query.projection import Projection
 from omnigraph.pipeline.query.search import Search
 from tests.caseengine import Engine, Ran
 from tests.caseexpect import CaseFailure
@@ -125,7 +125,7 @@ def always_out(functions: Any, edges: Any, direction: Any) -> Any:
 
 
 def no_loops(functions: Any, starts: Any, edges: Any, walk: Any, hops: str) -> Any:
-    return reached(functions, starts, edges.where("near <> far"), walk, hops)
+    return expand_hops(functions, starts, edges.where("near <> far"), walk, hops)
 
 
 def required(self: Lowering, operator: Any, rows: Any) -> Any:
@@ -133,10 +133,10 @@ def required(self: Lowering, operator: Any, rows: Any) -> Any:
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "every edge is walked forwards": (lower, "turned", always_out, "78a"),
-    "loops are not walked": (lower, "reached", no_loops, "x-loop-last"),
+    "every edge is walked forwards": (lower, "orient_edges", always_out, "78a"),
+    "loops are not walked": (lower, "expand_hops", no_loops, "x-loop-last"),
     "a negation drops nothing": (Lowering, "_anti", lambda self, operator, rows: rows, "83"),
-    "every order falls": (Finish, "_directed", lambda self, column, descending: column.desc(), "90a"),
+    "every order falls": (Projection, "_directed", lambda self, column, descending: column.desc(), "90a"),
     "no text is found": (Search, "matches", lambda self, match: np.empty(0, np.uint64), "99a"),
 }
 

@@ -15,7 +15,7 @@ from omnigraph.engine.query.vectors import Constant, vector_from_arrow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.datasource.spark_types import to_frame
+from omnigraph.pipeline.datasource.spark_types import to_spark_column
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.needs import Names
 from omnigraph.pipeline.query.scan import _arrow_type
@@ -49,8 +49,8 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
     left, right = column_of([one for one, _ in pairs], first), column_of([two for _, two in pairs], second)
     names = Names()
     columns = {
-        names("a", "x"): to_frame(left, nullable(first), _arrow_type(nullable(first))),
-        names("b", "y"): to_frame(right, nullable(second), _arrow_type(nullable(second))),
+        names("a", "x"): to_spark_column(left, nullable(first), _arrow_type(nullable(first))),
+        names("b", "y"): to_spark_column(right, nullable(second), _arrow_type(nullable(second))),
     }
     expressions = Expressions({}, 0, names)
     own = ir.PropertyRef("a", "node", "A", "x", nullable(first))
@@ -91,7 +91,7 @@ def test_compare_as_spark_does_by_itself_is_caught(spark: Any, monkeypatch: pyte
     from omnigraph.pipeline.query import expressions
 
     def plainly(self: Any, op: ir.CompareOp, left: Any, right: Any) -> Any:
-        return expressions._PLAIN[op](left.column, right.column)
+        return expressions._OPERATORS[op](left.column, right.column)
 
     monkeypatch.setattr(Expressions, "_compare", plainly)
     assert differing(spark, Scalar.I64, Scalar.F64)

@@ -163,7 +163,7 @@ def test_bar_shows_stage_and_bytes_to_those_who_watch(monkeypatch: pytest.Monkey
     shown = {}
     for is_watched, stream in ((True, Terminal()), (False, io.StringIO())):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.bar() as watcher:
+        with progress.progress_bar() as watcher:
             watcher.begin("digesting", 10)
             watcher.begin("reading", 2_000)
             watcher.reach(500)
@@ -182,20 +182,20 @@ def test_done_tasks_count_those_of_our_jobs_alone() -> None:
         getJobInfo=lambda job: SimpleNamespace(stageIds=stages[job]) if job in stages else None,
         getStageInfo=lambda stage: SimpleNamespace(numCompletedTasks=tasks[stage]) if stage in tasks else None,
     )
-    assert session._done_tasks(SimpleNamespace(statusTracker=lambda: tracker), "ours") == 7
+    assert session._count_done_tasks(SimpleNamespace(statusTracker=lambda: tracker), "ours") == 7
 
 
 def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     watcher = SimpleNamespace(begin=lambda *given: told.append(given), reach=told.append)
 
-    def watched(spark: Any, stage: str, job: Any, reach: Any) -> list[Any]:
+    def run_job(spark: Any, stage: str, job: Any, reach: Any) -> list[Any]:
         for done in (0, 1, 3):
             reach(done)
         return []
 
-    monkeypatch.setattr(session, "watched", watched)
-    monkeypatch.setattr("omnigraph.pipeline.spark.executors._results", lambda *_: [])
+    monkeypatch.setattr(session, "run_job", run_job)
+    monkeypatch.setattr("omnigraph.pipeline.spark.executors._unpack_results", lambda *_: [])
     Executors(None, watcher).run("reading", len, [b"", b"", b""], [100, 200, 300])
     assert told == [("reading", 600), 0, 200, 600]
 

@@ -12,7 +12,7 @@ from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineErr
 from omnigraph.graph import Graph
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.datasource import table_writer
-from omnigraph.pipeline.datasource.table_writer import Staged, StreamWriter, Writer, stage
+from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer, stage_partition
 from tests.pipeline.things import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
@@ -37,9 +37,11 @@ def staging(graph: Graph) -> list[str]:
 def write_batch(graph: Graph, batch: int, *rows: str, query: str = "q", **given: str) -> None:
     """Do what Spark does for one batch: stage in tasks, and commit with another writer."""
     staged = StreamWriter(options(graph, **given), False).write(dots(*rows))
-    writing = staged.writing.of_batch(f"{batch}")
+    writing = staged.write_plan.of_batch(f"{batch}")
     assert writing.job.operation_id.endswith(f"-{batch}")
-    StreamWriter(options(graph, **given), False).commit([Staged(staged.writing, staged.splits, query), None], batch)
+    StreamWriter(options(graph, **given), False).commit(
+        [StagedPartition(staged.write_plan, staged.splits, query), None], batch
+    )
 
 
 def test_writer_publishes_all_partitions_as_one_commit(tmp_path: Path) -> None:
@@ -47,10 +49,10 @@ def test_writer_publishes_all_partitions_as_one_commit(tmp_path: Path) -> None:
     before = graph.snapshot().version
     writer = Writer(options(graph), False)
     messages = [writer.write(dots("c", "d")), writer.write(dots("e")), writer.write(iter([]))]
-    assert (names(graph), len(pending(graph.core.kernel.store)[0])) == (["a", "b"], 1)
+    assert (names(graph), len(pending(graph.session.kernel.store)[0])) == (["a", "b"], 1)
     writer.commit(messages)
     assert (names(graph), graph.snapshot().version) == (["a", "b", "c", "d", "e"], before + 1)
-    assert (pending(graph.core.kernel.store)[0], staging(graph)) == ([], [])
+    assert (pending(graph.session.kernel.store)[0], staging(graph)) == ([], [])
 
 
 def test_writer_breaking_a_rule_across_partitions_writes_nothing(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_writer_merges_and_overwrites_on_a_branch(tmp_path: Path) -> None:
     replace = Writer(options(graph, branch="side"), True)
     replace.commit([replace.write(dots("z"))])
     assert names(graph, "side") == ["z"]
-    with pytest.raises(UsageError, match="Spark was told otherwise"):
+    with pytest.raises(UsageError, match="does not match the mode of the writer"):
         Writer(options(graph, mode="merge"), True)
 
 
@@ -95,9 +97,9 @@ def test_stream_that_replaces_its_type_does_so_in_every_batch(tmp_path: Path) ->
     writer = StreamWriter(options(graph), True)
     for batch, row in enumerate(("x", "y")):
         staged = writer.write(dots(row))
-        writing = staged.writing.of_batch(f"{batch}")
-        splits = stage(writing, dots(row)).splits
-        writer.commit([Staged(writing, splits, "q")], batch)
+        writing = staged.write_plan.of_batch(f"{batch}")
+        splits = stage_partition(writing, dots(row)).splits
+        writer.commit([StagedPartition(writing, splits, "q")], batch)
         assert names(graph) == [row]
         graph.ingest([{"type": "Dot", "data": {"name": "other"}}], mode="append")
 
@@ -106,7 +108,7 @@ def test_writer_whose_files_were_swept_publishes_nothing(tmp_path: Path) -> None
     graph = things(tmp_path / "g")
     writer = Writer(options(graph), False)
     message = writer.write(dots("c"))
-    (file,) = Path(graph.uri).rglob(f"data/{message.writing.job.operation_id}-*.lance")
+    (file,) = Path(graph.uri).rglob(f"data/{message.write_plan.job.operation_id}-*.lance")
     file.unlink()
     with pytest.raises(PipelineError, match="staged files are gone"):
         writer.commit([message])

@@ -15,7 +15,7 @@ import omnigraph as og
 from omnigraph.errors import UsageError
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.pipeline.datasource import table_reader
-from omnigraph.pipeline.datasource.options import READ, given_options
+from omnigraph.pipeline.datasource.options import READ_OPTIONS, parse_options
 from omnigraph.pipeline.datasource.spark_types import column_names, find_type
 from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
@@ -117,7 +117,7 @@ def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("omnigraph.pipeline.datasource.table_reader.LOAD_SPLIT_BYTES", 1)
-        scan, runs = plan_scan(graph.core.view(), "node:Thing")
+        scan, runs = plan_scan(graph.session.view(), "node:Thing")
     assert runs == [[0], [1]]
     names = column_names(scan.type)
     found = [pa.Table.from_batches(read_rows(scan, run, names)) for run in runs]
@@ -125,7 +125,7 @@ def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     assert found[0].schema.equals(arrow_schema(scan.type))
     assert found[0].column("body").to_pylist() == [b"\x00\x01\xff", b""]
     assert found[1].column("body").to_pylist() == [None]
-    _, together = plan_scan(graph.core.view(), "node:Thing")
+    _, together = plan_scan(graph.session.view(), "node:Thing")
     assert together == [[0, 1]]
 
 
@@ -177,12 +177,12 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
 
 
 def test_at_is_a_time_if_it_reads_as_one() -> None:
-    assert given_options({"at": "2024-01-31T12:00:00"}, READ).at == dt.datetime(2024, 1, 31, 12)
-    assert given_options({"AT": "v1"}, READ).at == "v1"
+    assert parse_options({"at": "2024-01-31T12:00:00"}, READ_OPTIONS).at == dt.datetime(2024, 1, 31, 12)
+    assert parse_options({"AT": "v1"}, READ_OPTIONS).at == "v1"
 
 
 def test_find_type_of_two_kinds_asks_which(tmp_path: Path) -> None:
-    catalog = things(tmp_path / "g").core.view().catalog
+    catalog = things(tmp_path / "g").session.view().catalog
     assert find_type(catalog, "node:Thing").table_key == "node:Thing"
     assert find_type(catalog, "likes").table_key == "edge:Likes"
 
@@ -193,7 +193,7 @@ def test_wrong_options_in_spark_say_code_and_message(
 ) -> None:
     graph = things(tmp_path / "g")
     for options, message in (
-        ({"tyep": "x"}, "usage.invalid: there is no option `tyep` here"),
+        ({"tyep": "x"}, "usage.invalid: unknown option `tyep`"),
         ({"type": "Thign"}, "usage.invalid: "),
         ({"branch": "nowhere"}, "branch.not_found: "),
     ):
@@ -203,7 +203,7 @@ def test_wrong_options_in_spark_say_code_and_message(
         assert message in said.splitlines()[0]
         assert "Traceback" not in said
         assert 'File "' not in said
-    with pytest.raises(Exception, match=r"usage\.invalid: .* is not one condition on `Thing`"):
+    with pytest.raises(Exception, match=r"usage\.invalid: .* is not a single condition on `Thing`"):
         read(spark, graph, filter="count > 5) OR (true").collect()
     with pytest.raises(Exception, match=r"usage\.invalid: `CREATE TABLE … USING omnigraph`"):
         spark.sql(f"CREATE TABLE t USING omnigraph OPTIONS (graph '{graph.uri}', type 'Dot')")
@@ -216,17 +216,17 @@ def test_wrong_options_in_spark_say_code_and_message(
 def test_hidden_traceback_is_shown_again_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    from omnigraph.pipeline.datasource.options import coded
+    from omnigraph.pipeline.datasource.options import spark_errors
 
     def fail(**given: bool) -> None:
-        with coded(**given):
+        with spark_errors(**given):
             raise UsageError("wrong", option="x")
 
     monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
     with pytest.raises(UsageError, match=r"^usage\.invalid: wrong$") as caught:
         fail()
     assert (caught.value.message, "SPARK_HIDE_TRACEBACK" in os.environ) == ("wrong", True)
-    with coded():
+    with spark_errors():
         assert "SPARK_HIDE_TRACEBACK" not in os.environ
     with pytest.raises(UsageError):
         fail(is_planning=False)

@@ -17,7 +17,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.spark import java
-from omnigraph.pipeline.spark.executors import Executors, _results, attempt, on_executor
+from omnigraph.pipeline.spark.executors import Executors, _unpack_results, executor_function, run_task
 from omnigraph.pipeline.spark.session import session
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
@@ -95,7 +95,7 @@ def test_load_dataframes_as_one_commit_and_once(spark: Any, tmp_path: Path) -> N
     assert load(graph, **both, mode="merge", job_id="frames").already_applied
     with pytest.raises(DataError, match="did you mean `level`"):
         load(graph, nodes={"Person": nodes.withColumnRenamed("level", "levl")})
-    with pytest.raises(UsageError, match="lives in Spark"):
+    with pytest.raises(UsageError, match="a DataFrame needs Spark"):
         load(graph, nodes={"Person": nodes}, engine="local")
     left = [path for path in Path(graph.uri).rglob("*") if path.is_file() and "_staging" in str(path)]
     assert left == []
@@ -117,18 +117,18 @@ def test_on_executor_reads_its_input_to_the_end_and_sends_refusals_home() -> Non
 
     packed = [pickle.dumps(number) for number in (4, -4)]
     batches = iter([pa.RecordBatch.from_pydict({"id": [0]}), pa.RecordBatch.from_pydict({"id": [1]})])
-    found = [pickle.loads(batch.column("r")[0].as_py()) for batch in on_executor(double, packed)(batches)]
+    found = [pickle.loads(batch.column("r")[0].as_py()) for batch in executor_function(double, packed)(batches)]
     assert found[0] == (True, 8)
     assert found[1][0] is False
     assert isinstance(found[1][1], UsageError)
     assert next(batches, None) is None
     with pytest.raises(ZeroDivisionError):
-        attempt(fail, packed[0])
+        run_task(fail, packed[0])
 
 
 def test_executors_incomplete_results_are_refused() -> None:
     with pytest.raises(PipelineError, match="0 of 2 results"):
-        _results([], 2, "reading")
+        _unpack_results([], 2, "reading")
 
 
 def _fake_java(folder: Path, version: str) -> Path:

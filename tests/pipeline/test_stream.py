@@ -56,7 +56,7 @@ def read_batch(one: StreamReader, start: Offset, end: Offset) -> list[dict[str, 
     """Read a batch as tasks do: each of them knows only what travelled to it."""
     found: list[dict[str, Any]] = []
     for partition in one.partitions(start, end):
-        task = pickle.loads(pickle.dumps(StreamReader(one._given.values, one._schema)))
+        task = pickle.loads(pickle.dumps(StreamReader(one._options.values, one._schema)))
         for batch in task.read(pickle.loads(pickle.dumps(partition))):
             batch.validate(full=True)
             found += batch.to_pylist()
@@ -245,7 +245,7 @@ def test_stream_without_a_start_or_with_a_schema_is_refused(graph: og.Graph) -> 
     options = {"graph": graph.uri, "type": "P"}
     with pytest.raises(UsageError, match="`start` is missing; a stream begins at"):
         StreamReader(options, table_reader.schema_of(options, None))
-    with pytest.raises(UsageError, match="leave the schema away"):
+    with pytest.raises(UsageError, match="omit the schema"):
         StreamReader({"graph": graph.uri, "start": "now"}, StructType().add("id", StringType()))
 
 
@@ -278,7 +278,7 @@ def test_stream_ends_before_a_schema_boundary_and_then_says_how_to_go_on(graph: 
     typed = reader(graph, type="Q")
     end = typed.latestOffset(start := typed.initialOffset(), ReadAllAvailable())
     assert [row["after"] for row in read_batch(typed, start, end)] == [{"id": "q", "k": "q", "v": None}]
-    with pytest.raises(SchemaBoundary, match="leave `type` away to get JSON: a stream starts anew"):
+    with pytest.raises(SchemaBoundary, match="omit `type` to get JSON: restart the stream"):
         running.latestOffset(start, ReadAllAvailable())
 
 
@@ -287,7 +287,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
     partitions = one.partitions(start, end)
-    gone: stream_rows.Change = partitions[0].value
+    gone: stream_rows.TypeChange = partitions[0].value
     Path(graph.uri, gone.scan.ref.manifest_path).unlink()
     with pytest.raises(ChangeFeedGap, match="with the option `start` and a new checkpoint") as caught:
         pa.Table.from_batches(reader(graph).read(partitions[0]))
@@ -298,7 +298,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
 def test_stream_ends_before_a_reclaimed_version_and_then_says_how_to_go_on(tmp_path: Path) -> None:
     graph = new_graph(tmp_path)
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
-    pin = graph.core.kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]
+    pin = graph.session.kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]
     Path(graph.uri, pin.ref.manifest_path).unlink()
     write(graph, node("q", "Q"))
     one = reader(graph)

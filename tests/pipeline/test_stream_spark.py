@@ -47,7 +47,7 @@ def test_stream_query_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) ->
     graph.schema.apply(SCHEMA.replace("w: I32?", "w: I32?  x: I32?"))
     with pytest.raises(Exception, match=r"errors\.SchemaBoundary: changes\.schema_boundary: ") as caught:
         collected(spark, tmp_path / "check", **told)
-    assert "a stream starts anew with the option `start` and a new checkpoint" in str(caught.value)
+    assert "restart the stream with the option `start` and a new checkpoint" in str(caught.value)
 
 
 @pytest.mark.spark

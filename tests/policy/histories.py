@@ -532,8 +532,8 @@ def look(world: World, count: int) -> None:
         "people": lambda graph, n: graph.query(PEOPLE, branch=life.name).rows(),
         "known": lambda graph, n: graph.query(KNOWN, branch=life.name).rows(),
         "past": lambda graph, n: graph.query(PEOPLE, branch=life.name, at=ids[n]).rows(),
-        "commits": lambda graph, n: describe_commits(graph.core, graph.commits(life.name)),
-        "commit": lambda graph, n: describe_commits(graph.core, [graph.commit(ids[n])]),
+        "commits": lambda graph, n: describe_commits(graph.session, graph.commits(life.name)),
+        "commit": lambda graph, n: describe_commits(graph.session, [graph.commit(ids[n])]),
         "branches": lambda graph, n: graph.branches.list(),
         "tags": lambda graph, n: [one.name for one in graph.tags.list()],
         "diff": lambda graph, n: graph.diff(ids[n], life.name, types=["Person"], branch=life.name).to_json(),
@@ -548,7 +548,7 @@ def look(world: World, count: int) -> None:
             "whole export": lambda graph, n: text(graph.export(life.name)),
             "pay": lambda graph, n: graph.query(PAY, branch=life.name).rows(),
             "feed": lambda graph, n: graph.changes(life.name, start="beginning").to_json(),
-            "window": lambda graph, n: describe_commits(graph.core, graph.snapshot(life.name).state.commits),
+            "window": lambda graph, n: describe_commits(graph.session, graph.snapshot(life.name).state.commits),
         }
     else:
         pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())

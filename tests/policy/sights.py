@@ -18,10 +18,10 @@ import orjson
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine import authorization
-from omnigraph.engine import session as core_module
+from omnigraph.engine import session as session_module
 from omnigraph.engine.changes.commit_diff import States
 from omnigraph.engine.history import describe_commits, describe_snapshot
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -149,21 +149,21 @@ WRITES: Final = [
 
 
 def _whole_export(
-    self: Core, branch: str = "main", at: Any = None, action: str = "read", *more: Any, **named: Any
+    self: GraphSession, branch: str = "main", at: Any = None, action: str = "read", *more: Any, **named: Any
 ) -> Any:
-    return self.whole(branch, at) if action == "export" else _VIEW(self, branch, at, action, *more, **named)
+    return self.full_view(branch, at) if action == "export" else _VIEW(self, branch, at, action, *more, **named)
 
 
-_VIEW: Final = Core.view
+_VIEW: Final = GraphSession.view
 # Ways in which the engine could show what is hidden, each of which a comparison has to notice.
 LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
-    (core_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
-    (core_module, "redact_commit", lambda commit: commit),
+    (session_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
+    (session_module, "redact_commit", lambda commit: commit),
     (authorization, "restrict_source", lambda text, hidden: text),
-    (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
-    (States, "view", lambda self, commit, _: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
-    (Core, "view", _whole_export),
-    (Core, "seen", lambda self, snapshot, *actions: self.whole_of(snapshot)),
+    (session_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
+    (States, "view", lambda self, commit, _: self.session.full_view_of(self.session.kernel.snapshot_of(commit))),
+    (GraphSession, "view", _whole_export),
+    (GraphSession, "visible_view", lambda self, snapshot, *actions: self.full_view_of(snapshot)),
 )
 
 
@@ -185,9 +185,9 @@ class Reader:
             "state": lambda: sorted(graph.snapshot().state.pins),
             "past": lambda: describe_snapshot(graph.at(commits[1]).snapshot()),
             "schema": lambda: [graph.schema.source, json.loads(graph.snapshot().state.schema.ir)["nodes"]],
-            "commits": lambda: describe_commits(graph.core, graph.commits()),
-            "commit": lambda: describe_commits(graph.core, [graph.commit(commits[2])]),
-            "window": lambda: describe_commits(graph.core, graph.snapshot().state.commits),
+            "commits": lambda: describe_commits(graph.session, graph.commits()),
+            "commit": lambda: describe_commits(graph.session, [graph.commit(commits[2])]),
+            "window": lambda: describe_commits(graph.session, graph.snapshot().state.commits),
             "dropped": lambda: [one.table_key for one in graph.snapshot().state.tombstones],
             "export": lambda: text(graph.export()),
             "export past": lambda: text(graph.export(at="v1")),
@@ -204,10 +204,10 @@ class Reader:
             "blob hidden": lambda: graph.blob("Salary", "s1", "scan").read().decode(),
             "blob past": lambda: graph.blob("Salary", "s1", "scan", at=commits[1]).read().decode(),
             "verify": lambda: graph.verify().to_json()["findings"],
-            "lint": lambda: sorted(graph.core.view().catalog.edges),
+            "lint": lambda: sorted(graph.session.view().catalog.edges),
             "preview": lambda: graph.branches.merge("review", dry_run=True).to_json(),
             "merge": lambda: graph.branches.merge("review").to_json(),
-            "stored": lambda: [one.to_json() for one in stored(out).list(graph.core.view().catalog)],
+            "stored": lambda: [one.to_json() for one in stored(out).list(graph.session.view().catalog)],
             "spark export": lambda: exported(graph, out),
             "degree": lambda: pipeline.algo.degree(graph, engine="local").to_arrow().to_pylist(),
             "degree hidden": lambda: (
@@ -262,7 +262,7 @@ def stored(out: Path) -> Any:
     path = out / "all.gq"
     path.write_text(both)
     whole = og.init(out / "stored.omni", schema(()), force=True) if not (out / "stored.omni").exists() else None
-    catalog = (whole or og.open(out / "stored.omni")).core.view().catalog
+    catalog = (whole or og.open(out / "stored.omni")).session.view().catalog
     return load_queries(path, catalog)
 
 

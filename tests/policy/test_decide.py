@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.authorization import Scope, on, onto, transition
+from omnigraph.engine.authorization import Scope, between, on_branch, on_target
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy, cedar, load_bundle
 from omnigraph.policy.bundle import Bundle, Rule
@@ -88,7 +88,7 @@ def _any_action(bundle: Bundle, scope: Any, graph_id: str) -> Any:
         yield one.replace('action == Omnigraph::Action::"read"', "action")
 
 
-CONDITIONS, ENTITIES, PERMITS = cedar._conditions, cedar._entities, cedar.permits
+CONDITIONS, ENTITIES, PERMITS = cedar._conditions, cedar._entities, cedar.compile_permits
 
 
 def _blind(self: Policy, actor: str | None, action: str, branch: str | None, target: str | None, _: Any) -> str | None:
@@ -111,7 +111,7 @@ RULE = Policy._rule
         (cedar, "_conditions", _swapped),
         (cedar, "_conditions", _without_has),
         (cedar, "_entities", _everybody),
-        (cedar, "permits", _any_action),
+        (cedar, "compile_permits", _any_action),
         (cedar, "min", max),
         (Policy, "_rule", _blind),
         (Policy, "_rule", _unprotected),
@@ -141,12 +141,12 @@ def test_decide_padded_name_is_the_same_branch(padded: str) -> None:
     assert not policy.decide("act-a", "change", branch=padded).allowed
     assert policy.decide("act-a", "change", branch="mainly").allowed
     with pytest.raises(PolicyDenied):
-        policy.enforce("change", on(padded), "act-a")
-    assert (onto(padded), transition(padded, padded)) == (Scope(target="main"), Scope("main", "main"))
+        policy.enforce("change", on_branch(padded), "act-a")
+    assert (on_target(padded), between(padded, padded)) == (Scope(target="main"), Scope("main", "main"))
 
 
 def test_decide_unknown_action_is_refused() -> None:
-    with pytest.raises(UsageError, match="there is no action `dance`"):
+    with pytest.raises(UsageError, match="unknown action `dance`"):
         load_bundle(BUNDLE).decide("act-a", "dance")
 
 
@@ -166,7 +166,7 @@ def test_decide_is_logged_with_its_fields(caplog: pytest.LogCaptureFixture) -> N
 
 def test_decide_actor_in_no_group_is_denied_without_cedar(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = load_bundle(BUNDLE)
-    monkeypatch.setattr(cedar.Compiled, "rule_for", lambda *_: pytest.fail("Cedar was asked"))
+    monkeypatch.setattr(cedar.CompiledBundle, "rule_for", lambda *_: pytest.fail("Cedar was asked"))
     assert not policy.decide("stranger", "read", branch="main").allowed
     assert not policy.decide(None, "read", branch="main").allowed
 
@@ -183,5 +183,5 @@ def test_compile_that_cedar_would_refuse_is_refused(monkeypatch: pytest.MonkeyPa
     from omnigraph.errors import PolicyError
 
     monkeypatch.setattr(cedar, "_conditions", lambda rule: " when { context.has_brunch }")
-    with pytest.raises(PolicyError, match="Cedar refuses"):
+    with pytest.raises(PolicyError, match="Cedar rejects"):
         load_bundle(BUNDLE)

@@ -15,9 +15,9 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.branches import Branches, Tags
 from omnigraph.engine.schema import Schema
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.graph import Graph, Past
+from omnigraph.graph import Graph, GraphAt
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.policy import load_bundle
 from tests.engine.mergegraphs import SCHEMA, people
@@ -40,14 +40,14 @@ rules:
 # What a caller gets without asking anything: names, other views of the same handle, and its end.
 FREE: Final = {
     Graph: {"acting_as", "uri", "cache_bytes", "close"},
-    Past: {"commit_id", "snapshot"},
+    GraphAt: {"commit_id", "snapshot"},
     Branches: set[str](),
     Tags: set[str](),
     Schema: set[str](),
 }
 
 
-def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callable[[], object]]]:
+def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Callable[[], object]]]:
     """Return one call of every method that asks."""
     return {
         Graph: {
@@ -79,7 +79,7 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "reconcile": lambda: graph.reconcile(),
             "reconciler": lambda: graph.reconciler(timedelta(seconds=1)),
         },
-        Past: {
+        GraphAt: {
             "query": lambda: past.query(READ),
             "explain": lambda: past.explain(READ),
             "export": lambda: past.export(),
@@ -151,7 +151,7 @@ def test_every_method_under_a_policy_that_allows_nothing_is_denied(
     policy = load_bundle(NOBODY)
     past = graph.at(commit)
     denied = og.open(graph.uri, actor=actor, policy=policy)
-    past = Past(denied, past.snapshot(), "main", "now")
+    past = GraphAt(denied, past.snapshot(), "main", "now")
     before, stored = graph.commits(), files(graph)
     no_data()
     for part, methods in calls(denied, past, commit).items():
@@ -210,8 +210,8 @@ def test_branch_off_a_commit_that_may_not_be_read_is_as_of_one_that_is_not_there
 def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
-    monkeypatch.setattr(Core, "require", lambda *_: None)
-    for part, methods in calls(never, Past(never, graph.snapshot(), "main", "now"), commit).items():
+    monkeypatch.setattr(GraphSession, "require", lambda *_: None)
+    for part, methods in calls(never, GraphAt(never, graph.snapshot(), "main", "now"), commit).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
 

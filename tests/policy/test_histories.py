@@ -11,7 +11,7 @@ import pytest
 from omnigraph.engine import authorization, branches
 from omnigraph.engine.merge import replay
 from omnigraph.engine.merge.apply import Application
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
 from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.model import Branch, BranchNames
@@ -53,11 +53,11 @@ def newest_name_only(self: Branch) -> BranchNames:
     return BranchNames((self.name,))
 
 
-def unasked_head(self: Core, branch: str, action: str = "read") -> Any:
+def unasked_head(self: GraphSession, branch: str, action: str = "read") -> Any:
     return self.kernel.snapshot(branch)
 
 
-def commit_without_question(self: Core, action: str, scope: Any) -> bool:
+def commit_without_question(self: GraphSession, action: str, scope: Any) -> bool:
     return True
 
 
@@ -67,7 +67,7 @@ TOLD = lambda self, conflicts: list(conflicts)  # noqa: E731 - a mutant
 MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "deleted fail open": (NameRecord, "_read_deleted", fail_open, "unprotected", (*FORK, *["root deletes"] * 3)),
     "renamed unprotected": (Branch, "names", property(newest_name_only), "unprotected", (*FORK, *["root renames"] * 3)),
-    "head unasked": (Core, "head", unasked_head, "unprotected", ("ann branches",) * 3),
+    "head unasked": (GraphSession, "head", unasked_head, "unprotected", ("ann branches",) * 3),
     "branch create unchecked": (branches, "check_flow", nothing, "protected types", ("ann branches",) * 6),
     "load from unchecked": (write_authorization, "check_flow", nothing, "protected types", ("ann branches",) * 6),
     "merge unchecked": (MERGING, "check_flow", nothing, "protected types", ("ann merges",) * 6),
@@ -75,7 +75,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "cherry-pick unchecked": (replay, "check_flow", nothing, "protected types", ("ann replays",) * 6),
     "rename unchecked": (branches, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
-    "commit unasked": (Core, "may", commit_without_question, "unprotected", FORK),
+    "commit unasked": (GraphSession, "may", commit_without_question, "unprotected", FORK),
     "hidden conflicts told": (Application, "_told", TOLD, "types", MERGE),
     "adopted forks told": (authorization, "_UNTOLD", frozenset(), "types", (*FORK, *["root merges"] * 5)),
 }

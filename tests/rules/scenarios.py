@@ -78,7 +78,7 @@ SCENARIOS = (
     Scenario("range_below", "ranges", "E8", ("-1",), {V: [vessel("V9", teu=-1)]}),
     Scenario("range_open", "ranges", "E8", ("..9.5", "9.6"), {V: [vessel("V9", draft=9.6)]}),
     Scenario("check", "checks", "E8", ("^[a-z]+$", "North"), {V: [vessel("V9", label="North")]}),
-    Scenario("check_malformed", "checks", "E8", ("no regular expression",), {B: [{"id": "b", "name": "b"}]}),
+    Scenario("check_malformed", "checks", "E8", ("not a valid regular expression",), {B: [{"id": "b", "name": "b"}]}),
     Scenario("key_twice", "distinct_ids", "E5", ("@key", "(imo)", "V9"), {V: [vessel("V9"), vessel("V9")]}),
     Scenario("id_twice", "distinct_ids", "E11", ("n9",), {N: [{"id": "n9", "text": "a"}, {"id": "n9", "text": "b"}]}),
     Scenario("id_taken", "new_ids", "E11", ("n1", "merge"), {N: [{"id": "n1", "text": "b"}]}, INSERT),

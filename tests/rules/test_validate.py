@@ -9,7 +9,7 @@ from omnigraph.errors import DataError, KeyConflict
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Intent
-from omnigraph.rules.row_rules import ERRORS, check_rows
+from omnigraph.rules.row_rules import ERRORS, ROW_RULES, Type, errors_of
 from omnigraph.rules.validate import RULES, validate
 from omnigraph.rules.violations import Findings
 from tests.rules.scenarios import (
@@ -119,6 +119,16 @@ def test_findings_taken_id_is_a_key_conflict() -> None:
 
 def test_findings_nothing_found_raises_nothing() -> None:
     Findings().raise_if_any()
+
+
+def check_rows(type_: Type, batch: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that break no rule, and an error for each rule that a row breaks."""
+    errors = [errors_of(breach, batch) for rule in ROW_RULES for breach in rule(type_, batch)]
+    if not errors:
+        return batch, ERRORS.empty_table()
+    table = pa.concat_tables(errors)
+    bad = set(table.column("row").to_pylist())
+    return batch.filter(pa.array([row not in bad for row in range(batch.num_rows)])), table
 
 
 def test_check_rows_splits_clean_rows_from_errors() -> None:

@@ -122,7 +122,7 @@ def test_writes_of_one_id_at_once_are_done_once(live: Live) -> None:
 
 def test_writes_of_one_id_that_is_not_looked_for_are_done_twice(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: without the look at history, every one of them goes through."""
-    monkeypatch.setattr(kernel, "refuse_repeated", lambda *given: None)
+    monkeypatch.setattr(kernel, "reject_repeated", lambda *_: None)
     assert together(live, 3) == [200, 200, 200]
 
 

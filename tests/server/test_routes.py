@@ -437,7 +437,7 @@ def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.M
         raise StorageError("s3://secret-bucket/secret-place is gone")
 
     assert live.get("/readyz").status == 200
-    monkeypatch.setattr(live.service.house.hosted["g"].graph.core.kernel, "snapshot", gone)
+    monkeypatch.setattr(live.service.house.hosted["g"].graph.session.kernel, "snapshot", gone)
     reply = live.get("/readyz")
     assert (reply.status, reply.json()["status"]) == (503, "unready")
     assert live.get("/healthz").status == 200

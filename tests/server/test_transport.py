@@ -175,7 +175,7 @@ def test_slow_queries_keep_no_write_and_no_question_to_the_server_waiting(
 
 def test_healthz_answers_while_storage_does_not(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     started, finish = threading.Semaphore(0), threading.Event()
-    kernel = live.service.house.hosted["g"].graph.core.kernel
+    kernel = live.service.house.hosted["g"].graph.session.kernel
 
     def silent() -> None:
         started.release()

@@ -49,8 +49,8 @@ def violations(root: str, ledger: Ledger) -> list[str]:
             found += _wrong_values(graph, ledger)
         except OmniGraphError as error:
             found.append(f"unreadable: {error.code} {error.message}")
-        sweep(graph.core.kernel, 0)
-        if pending(graph.core.kernel.store) != ([], []):
+        sweep(graph.session.kernel, 0)
+        if pending(graph.session.kernel.store) != ([], []):
             found.append("intents of the dead are left")
     report = og.open(root).verify()
     found += [

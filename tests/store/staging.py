@@ -117,7 +117,7 @@ def rewrite(dataset: Dataset) -> Change | None:
 def fold(dataset: Dataset) -> Change | None:
     """Stage what the indexes of a dataset do not cover yet as one change."""
     plan = index_build.renewal(dataset, ())
-    return index_build.renewed(dataset, plan, [index_build.build_segment(dataset, one) for one in plan.wanted])
+    return index_build.renewed(dataset, plan, [index_build.build_segment(dataset, one) for one in plan.segments])
 
 
 def rows(dataset: Dataset, *columns: str) -> dict[str, Any]:

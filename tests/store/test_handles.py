@@ -23,5 +23,5 @@ def test_what_lance_remembers_of_versions_is_bounded(
     with og.init(tmp_path / "g.omni", "node Person {\n  name: String @key\n}") as graph:
         for number in range(30):
             graph.mutate(ADD, params={"name": f"p{number}"})
-        remembered = graph.core.kernel.store._session.size_bytes()
+        remembered = graph.session.kernel.store._session.size_bytes()
     assert (remembered < 2 * 100_000) is is_bounded

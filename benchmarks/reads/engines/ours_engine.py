@@ -26,10 +26,10 @@ def _load(graph: og.Graph, data: Path) -> None:
     import pyarrow.parquet as pq
 
     from omnigraph.manifest.model import MAIN, Snapshot
-    from omnigraph.manifest.plan import Effect, Plan, Work
+    from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
     from omnigraph.store.write.transaction import append
 
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
     sources = {
         "node:Person": pq.read_table(data / "person.parquet"),
         "node:Post": pq.read_table(data / "post.parquet"),
@@ -42,7 +42,7 @@ def _load(graph: og.Graph, data: Path) -> None:
         datasets = {key: kernel.writable(snapshot, key) for key in tables}
         return Plan("load", tuple(Effect(key, one, (append(one, tables[key]),)) for key, one in datasets.items()))
 
-    kernel.commit(MAIN, prepare, Work.INSERT)
+    kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
 
 
 def _fit(rows: Any, schema: Any) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from omnigraph import __version__
 from omnigraph.cli.terminal import echo
-from omnigraph.release import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The variable through which a shell asks the command itself; its name follows from that of the command.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"

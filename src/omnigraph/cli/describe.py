@@ -27,7 +27,7 @@ def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit
     from omnigraph.graph import Graph
 
     assert isinstance(graph, Graph), "only an opened graph has stored commits"
-    return describe_commits(graph.core, stored)
+    return describe_commits(graph.session, stored)
 
 
 def snapshot_of(one: StoredSnapshot | Snapshot) -> dict[str, Any]:

@@ -34,13 +34,13 @@ def embed(
 ) -> int:
     from omnigraph import pipeline
     from omnigraph.engine.embed.plan import Mode
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")
     mode: Mode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
     target.announce()
-    with target.store_to_write() as graph, bar() as watcher:
+    with target.store_to_write() as graph, progress_bar() as watcher:
         receipt = pipeline.embed(
             graph,
             branch,

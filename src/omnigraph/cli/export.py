@@ -94,10 +94,10 @@ def _export_files(
     master: str | None,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
     # Executors open versions by path, so what was just published may have to be put in its place first.
-    with target.store_to_write() as graph, bar() as watcher:
+    with target.store_to_write() as graph, progress_bar() as watcher:
         report = pipeline.export(
             graph,
             out,

@@ -85,10 +85,10 @@ def load(
             )
         return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
     nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
-    with target.store_to_write() as graph, bar() as watcher:
+    with target.store_to_write() as graph, progress_bar() as watcher:
         result = pipeline.load(
             graph,
             data or [],

@@ -75,7 +75,7 @@ def catalog_of(target: Target, schema: Path | None) -> Catalog:
     if schema is not None:
         return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
     with target.store_to_read() as graph:
-        return graph.core.view().catalog
+        return graph.session.view().catalog
 
 
 def _read(file: Path) -> str:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from omnigraph.client import responses
-from omnigraph.client.request import Call, Moment, Request, encode, get, moment, once, post, send
+from omnigraph.client.request import AsOf, Call, Request, encode, get, moment, once, post, send
 from omnigraph.client.values import BlobCalls, Branch, Commit, Operation, SchemaPlan, Snapshot, Tag, find_blob
 from omnigraph.server import wire
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.conflicts import Given
+    from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema_apply import SchemaReceipt
@@ -41,7 +41,7 @@ class GraphCalls:
         name: str | None = None,
         params: Params = None,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         *,
         names: wire.Naming = "now",
     ) -> Call[Result]:
@@ -58,7 +58,7 @@ class GraphCalls:
         name: str | None = None,
         params: Params = None,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         *,
         names: wire.Naming = "now",
         profile: bool = False,
@@ -91,7 +91,7 @@ class GraphCalls:
         name: str,
         params: Params = None,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         *,
         names: wire.Naming = "now",
     ) -> Call[Result]:
@@ -137,13 +137,13 @@ class GraphCalls:
         return Call(get(f"/operations/{_part(operation_id)}"), _operation)
 
     def revert(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> Call[MergeReceipt]:
         """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
         return _replay("/revert", commit_id, branch, dry_run, resolutions)
 
     def cherry_pick(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> Call[MergeReceipt]:
         """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
         return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions)
@@ -151,7 +151,7 @@ class GraphCalls:
     def export(
         self,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         types: Names = None,
         *,
         names: wire.Naming = "now",
@@ -238,7 +238,7 @@ class GraphCalls:
 class BranchCalls:
     """Calls of the branches of a graph."""
 
-    def create(self, name: str, from_: str = MAIN, at: Moment | None = None) -> Call[Branch]:
+    def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Call[Branch]:
         """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
         named = {member: value for member, value in moment(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **named))
@@ -262,7 +262,7 @@ class BranchCalls:
         into: str = MAIN,
         delete_branch: bool = False,
         dry_run: bool = False,
-        resolutions: Given = None,
+        resolutions: ResolutionsInput = None,
     ) -> Call[MergeReceipt]:
         """Merge a branch into another, as one commit; `dry_run` only says what would come out."""
         given = wire.Merge(
@@ -278,7 +278,7 @@ class BranchCalls:
 class TagCalls:
     """Calls of the tags of a graph."""
 
-    def create(self, name: str, at: Moment | None = None, branch: str = MAIN) -> Call[Tag]:
+    def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Call[Tag]:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
         named = moment(branch, at)
         given = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
@@ -313,7 +313,7 @@ class SchemaCalls:
         return Call(once(post("/schema/apply", given)), responses.schema_applied, is_write=True, source=text)
 
 
-def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: Given) -> Call[MergeReceipt]:
+def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
     given = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
     return Call(once(post(path, given)), responses.merged, is_write=not dry_run)
@@ -356,7 +356,7 @@ def _schema_text(schema: str | Path) -> str:
     return schema_source(schema).text
 
 
-def _resolutions(given: Given) -> list[dict[str, Any]] | None:
+def _resolutions(given: ResolutionsInput) -> list[dict[str, Any]] | None:
     from omnigraph.engine.merge.conflicts import resolution_objects
 
     return None if given is None else resolution_objects(given)

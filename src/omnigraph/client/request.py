@@ -19,7 +19,7 @@ from omnigraph.server.wire import JSON, OPERATION_ID, TO_WIRE
 
 T = TypeVar("T")
 
-Moment = str | int | datetime
+AsOf = str | int | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def once(request: Request) -> Request:
     return replace(request, headers={**request.headers, OPERATION_ID: new_ulid()})
 
 
-def moment(branch: str, at: Moment | None) -> dict[str, Any]:
+def moment(branch: str, at: AsOf | None) -> dict[str, Any]:
     """Return a branch, or a moment of it, as requests name it; a commit or tag stands for itself.
 
     >>> moment("main", "release-1"), moment("main", 7)

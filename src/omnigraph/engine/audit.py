@@ -11,9 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError
 from omnigraph.manifest import recovery
 from omnigraph.manifest.recovery import AuditRow, Outcome
@@ -66,7 +67,7 @@ class AuditEntry:
 
 
 def list_audit(
-    core: Core,
+    session: GraphSession,
     *,
     kind: str | None = None,
     by: str | None = None,
@@ -76,20 +77,23 @@ def list_audit(
     actor: str | None = None,
 ) -> list[AuditEntry]:
     """Return the audit, newest first; `by` is the actor whose work it is about."""
-    core = admit(core, "admin", GRAPH, actor)
-    wanted = None if kind is None else _kind(kind)
-    earliest, latest = (None if one is None else _microseconds(one) for one in (since, until))
+    session = authorize(session, "admin", GRAPH, actor)
+    check_type("since", since, datetime | None)
+    check_type("until", until, datetime | None)
+    check_type("limit", limit, int | None)
+    audit_kind = None if kind is None else _kind(kind)
+    earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
     if limit is not None and limit < 1:
         raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
     entries = [
         entry
-        for entry in map(_entry, recovery.read(core.kernel.store))
-        if wanted in (None, entry.kind)
+        for entry in map(_entry, recovery.read(session.kernel.store))
+        if audit_kind in (None, entry.kind)
         and by in (None, entry.actor)
         and (earliest is None or entry.created_at_us >= earliest)
         and (latest is None or entry.created_at_us < latest)
     ]
-    entries.sort(key=lambda one: (one.created_at_us, one.operation_id), reverse=True)
+    entries.sort(key=lambda entry: (entry.created_at_us, entry.operation_id), reverse=True)
     return entries[:limit]
 
 

@@ -1,6 +1,6 @@
-"""Where an action happens, as a policy judges it, and the hook through which the engine asks one.
+"""Scopes of policy checks, the `PolicyHook` that the engine calls, and redaction of hidden types from snapshots.
 
-Pure; the engine knows no policy but the one that allows everything.
+Pure. The only policy that the engine itself contains is `AllowAll`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import Final, Protocol, TypeAlias
 
 import orjson
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
 from omnigraph.manifest.model import ADOPTED, HARD_DROPS, AcceptedSchema, BranchNames, Commit, Snapshot
 
-# A branch by every name that it ever had, or by one name: of a branch that is to be made, or is not looked up yet.
+# A branch by every name it ever had, or by a single name if it is not created or not looked up yet.
 PolicyBranch: TypeAlias = BranchNames | str
 _DELETED: Final = "a deleted branch"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The branch that is read or written, the branch that comes, goes or changes as a whole, both, or none.
+    """The branch that is read or written, the target branch that is created, deleted or merged into, both, or none.
 
-    A branch of one name that exists is looked up before a policy is asked, which judges by every name that it had.
+    `GraphSession.require` fills in the names that existing branches had, so that renaming does not evade a rule.
     """
 
     branch: str | None = None
@@ -34,65 +35,65 @@ class Scope:
     target_names: BranchNames | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        # A padded name means the same branch everywhere, so it must not look like another one here.
+        # Padded names are accepted everywhere, so they must compare equal here.
         for name in ("branch", "target"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else value.strip())
+            object.__setattr__(self, name, None if value is None else strip_name(value, name))
 
 
 GRAPH: Final = Scope()
 
 
-def on(branch: PolicyBranch) -> Scope:
-    """Return the scope of a read or write on a branch."""
+def on_branch(branch: PolicyBranch) -> Scope:
+    """Return the scope of reading or writing the content of a branch."""
     return Scope(display_name(branch), branch_names=_names(branch))
 
 
-def onto(target: PolicyBranch) -> Scope:
-    """Return the scope of what happens to a branch as a whole."""
+def on_target(target: PolicyBranch) -> Scope:
+    """Return the scope of creating, deleting or otherwise changing a branch as a whole."""
     return Scope(target=display_name(target), target_names=_names(target))
 
 
-def transition(source: PolicyBranch, target: PolicyBranch) -> Scope:
-    """Return the scope of what goes from one branch to another."""
+def between(source: PolicyBranch, target: PolicyBranch) -> Scope:
+    """Return the scope of moving data from one branch to another."""
     return Scope(display_name(source), display_name(target), _names(source), _names(target))
 
 
 def display_name(branch: PolicyBranch) -> str:
-    """Return the name that a branch has in messages."""
-    return branch if isinstance(branch, str) else branch.newest or _DELETED
+    """Return the name of a branch for messages."""
+    return branch.newest or _DELETED if isinstance(branch, BranchNames) else strip_name(branch)
 
 
 def _names(branch: PolicyBranch) -> BranchNames | None:
-    return None if isinstance(branch, str) else branch
+    return branch if isinstance(branch, BranchNames) else None
 
 
-class Checker(Protocol):
-    """A policy, as the engine asks it."""
+class PolicyHook(Protocol):
+    """The interface through which the engine consults a policy."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless the actor may do this there."""
+        """Raise `PolicyDenied` unless the actor may perform the action."""
 
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return those of some types that the actor may not do this to."""
+        """Return those of the types on which the actor may not perform the action."""
         ...
 
     def is_protected(self, branch: PolicyBranch) -> bool:
-        """Tell whether any name that a branch had is protected; one whose names are not all known is."""
+        """Return True if any name that a branch had is protected, or if its names are not all known."""
         ...
 
     def sample_actors(self) -> Iterable[str]:
-        """Return actors such that every actor may do exactly what one of them may."""
+        """Return representative actors: every actor has exactly the permissions of one of them."""
         ...
 
 
 class AllowAll:
-    """The policy of a graph that has none."""
+    """The policy of a graph without a policy: every action is allowed."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Allow it."""
+        """Allow the action."""
 
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
@@ -105,7 +106,7 @@ class AllowAll:
         return False
 
     def sample_actors(self) -> Iterable[str]:
-        """Tell nobody apart."""
+        """Return no actors, because all have the same permissions."""
         return ()
 
 
@@ -113,7 +114,7 @@ ALLOW_ALL: Final = AllowAll()
 
 
 def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSchema) -> Snapshot:
-    """Return a snapshot as of a graph that never had the hidden types; `schema` is what is left of its schema."""
+    """Return a snapshot as if the graph never had the hidden types; `schema` is its restricted schema."""
     state = snapshot.state
     pins = {key: pin for key, pin in state.pins.items() if key.partition(":")[2] not in hidden}
     kept = {pin.ref.stored for pin in pins.values()}
@@ -123,23 +124,24 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
             state,
             schema=schema,
             pins=pins,
-            # A type that is gone has no rule any more that could allow to read its name.
+            # No rule can allow reading the name of a dropped type.
             tombstones=(),
-            commits=tuple(redact_commit(one) for one in state.commits),
+            commits=tuple(redact_commit(commit) for commit in state.commits),
         ),
         links=tuple(link for link in snapshot.links if link.ref in kept),
     )
 
 
-# Properties of a commit that tell of types: which it dropped, and the forks of how many it took over.
-_UNTOLD = frozenset({HARD_DROPS, ADOPTED})
+# Commit properties that reveal types: those it hard-dropped, and how many forks it adopted.
+_REVEALING: Final = frozenset({HARD_DROPS, ADOPTED})
 
 
 def redact_commit(commit: Commit) -> Commit:
-    """Return a commit without what it tells of types that may be hidden."""
-    if _UNTOLD.isdisjoint(commit.properties):
+    """Return a commit without the properties that could reveal hidden types."""
+    if _REVEALING.isdisjoint(commit.properties):
         return commit
-    return replace(commit, properties={key: value for key, value in commit.properties.items() if key not in _UNTOLD})
+    properties = {key: value for key, value in commit.properties.items() if key not in _REVEALING}
+    return replace(commit, properties=properties)
 
 
 def restrict_schema(schema: AcceptedSchema, hidden: Set[str]) -> AcceptedSchema:

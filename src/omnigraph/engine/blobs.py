@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import Core, Moment
+from omnigraph.engine.session import AsOf, GraphSession
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar
@@ -63,19 +63,19 @@ def end_of_range(length: int, start: int, end: int | None) -> int:
 
 
 def blob(
-    core: Core,
+    session: GraphSession,
     type_name: str,
     entity_id: str,
     property_name: str,
     *,
     entity: str = "node",
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     names: Naming = NOW,
     actor: str | None = None,
 ) -> Blob:
     """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
-    view = core.acting_as(actor).view(branch, at, names=names)
+    view = session.acting_as(actor).view(branch, at, names=names)
     if entity not in ("node", "edge"):
         raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
     type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
@@ -111,5 +111,5 @@ def _unknown(message: str, name: str) -> UsageError:
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
     """Return a strong validator: it names where the bytes were written, so it changes only when they may have."""
     numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
-    place = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
-    return f'"{sha256(_TAG + place).digest()[:16].hex()}"'
+    location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
+    return f'"{sha256(_TAG + location).digest()[:16].hex()}"'

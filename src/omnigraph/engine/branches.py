@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on, onto, transition
-from omnigraph.engine.given import checking
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
 from omnigraph.engine.information_flow import check_flow, check_rename
-from omnigraph.engine.session import Core, Moment, no_moment
+from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import CommitId
 from omnigraph.manifest import branches
@@ -21,135 +21,133 @@ from omnigraph.manifest.model import MAIN, Branch, Tag
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.conflicts import Given
+    from omnigraph.engine.merge.conflicts import ResolutionsInput
 
 
-@checking
 class Tags:
     """The tags of one opened graph."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession) -> None:
+        self._session = session
 
-    def create(self, name: str, at: Moment | None = None, branch: str = MAIN) -> Tag:
+    def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Tag:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
-        core = self._core
-        core.require("tag_create", onto(branch))
+        session = self._session
+        session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
-        with mask_hidden_tag(core, name):
-            return branches.create_tag(core.kernel, name, commit_id, core.actor)
+        with mask_hidden_tag(session, name):
+            return branches.create_tag(session.kernel, name, commit_id, session.actor)
 
-    def _commit_at(self, branch: str, at: Moment | None) -> CommitId:
+    def _commit_at(self, branch: str, at: AsOf | None) -> CommitId:
         """Return the commit to be named, which is judged by the branch that it was made on."""
-        core = self._core
-        snapshot = core.head(branch) if at is None else core.allowed_at(branch, at)
+        session = self._session
+        snapshot = session.head(branch) if at is None else session.allowed_at(branch, at)
         assert snapshot.head is not None, "every state has a commit that made it"
-        if core.policy is ALLOW_ALL:
+        if session.policy is ALLOW_ALL:
             return snapshot.head
-        commit = core.kernel.find_commit(snapshot.head)
-        names = core.names_of(commit)
+        commit = session.kernel.find_commit(snapshot.head)
+        names = session.names_of(commit)
         # A branch without commits of its own shows the newest one of the branch that it was made of.
-        is_read = commit.branch == snapshot.state.branch_id or core.may("read", on(names))
-        if is_read and core.may("tag_create", onto(names)):
+        is_read = commit.branch == snapshot.state.branch_id or session.may("read", on_branch(names))
+        if is_read and session.may("tag_create", on_target(names)):
             return commit.commit_id
         # That there is a commit which may not be tagged is not told.
         if at is not None:
-            raise no_moment(branch, at)
+            raise commit_not_found(branch, at)
         raise PolicyDenied(
-            f"the newest commit of branch `{branch.strip()}` was made on another branch, where `{core.actor}` may not"
-            " read or tag; commit to the branch first, or ask an actor who may",
+            f"the newest commit of branch `{branch.strip()}` was made on another branch, where `{session.actor}` may"
+            " not read or tag; commit to the branch first, or ask an actor who may",
             action="tag_create",
-            actor=core.actor,
+            actor=session.actor,
             branch=branch.strip(),
         )
 
     def list(self) -> list[Tag]:
         """Return all tags, by name."""
-        self._core.require("read", GRAPH)
-        return branches.list_tags(self._core.kernel)
+        self._session.require("read", GRAPH)
+        return branches.list_tags(self._session.kernel)
 
     def delete(self, name: str) -> None:
         """Take a tag away; its commit stays, but loses its protection."""
-        core = self._core
-        tag = core.kernel.snapshot(MAIN).state.tags.get(name.strip())
-        names = core.kernel.all_names_of([tag.branch])[tag.branch] if tag is not None else None
-        if names is not None and not core.may("tag_delete", onto(names)):
-            if core.may("read", on(names)):
-                core.require("tag_delete", onto(names))
+        session = self._session
+        tag = session.kernel.snapshot(MAIN).state.tags.get(strip_name(name, "name"))
+        names = session.kernel.all_names_of([tag.branch])[tag.branch] if tag is not None else None
+        if names is not None and not session.may("tag_delete", on_target(names)):
+            if session.may("read", on_branch(names)):
+                session.require("tag_delete", on_target(names))
             # That there is a tag which may be neither deleted nor read is not told.
             names = None
         if names is None:
-            core.require("tag_delete", onto(MAIN))
+            session.require("tag_delete", on_target(MAIN))
             raise branches.unknown_tag(name)
-        branches.delete_tag(core.kernel, name, core.actor)
+        branches.delete_tag(session.kernel, name, session.actor)
 
 
 @contextmanager
-def mask_hidden_tag(core: Core, name: str) -> Iterator[None]:
+def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
     """Replace the refusal of a name that a hidden tag has with one that does not say what has it."""
     try:
         yield
     except GraphError as error:
-        if core.policy is ALLOW_ALL or error.code not in ("tag.exists", "branch.exists"):
+        if session.policy is ALLOW_ALL or error.code not in ("tag.exists", "branch.exists"):
             raise
-        state = core.kernel.snapshot(MAIN).state
+        state = session.kernel.snapshot(MAIN).state
         tag = state.tags.get(name.strip())
         if tag is None or name.strip() in state.branches:
             raise
-        if core.may("read", on(core.kernel.all_names_of([tag.branch])[tag.branch])):
+        if session.may("read", on_branch(session.kernel.all_names_of([tag.branch])[tag.branch])):
             raise
         raise PolicyDenied(
-            f"`{core.actor}` may not use the name `{name.strip()}`; nothing was written. Choose another name",
-            actor=core.actor,
+            f"`{session.actor}` may not use the name `{name.strip()}`; nothing was written. Choose another name",
+            actor=session.actor,
             name=name.strip(),
         ) from None
 
 
-@checking
 class Branches:
     """The branches of one opened graph."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession) -> None:
+        self._session = session
 
-    def create(self, name: str, from_: str = MAIN, at: Moment | None = None) -> Branch:
+    def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Branch:
         """Make a branch from the newest state of another, or from a commit or tag.
 
         With `at`, from the state of the branch `from_` at a commit, a tag, a manifest version or a point in time.
         """
-        core = self._core
-        core.require("branch_create", transition(from_, name))
+        session = self._session
+        session.require("branch_create", between(from_, name))
         # What it begins with can be read on the new branch; a commit or tag is judged by the branch that it belongs to.
-        main, origin = core.kernel.snapshot(MAIN), from_.strip()
+        main, origin = session.kernel.snapshot(MAIN), from_.strip()
         if at is None and (origin == MAIN or origin in main.state.branches):
-            source = core.head(origin)
-            check_flow(core, source, name)
+            source = session.head(origin)
+            check_flow(session, source, name)
         else:
-            source = core.allowed_at(origin, at) if at is not None else core.allowed_at(MAIN, origin)
-            check_flow(core, source, name, main)
-        with mask_hidden_tag(core, name):
-            return branches.create_branch(core.kernel, name, source, core.actor)
+            source = session.allowed_at(origin, at) if at is not None else session.allowed_at(MAIN, origin)
+            check_flow(session, source, name, main)
+        with mask_hidden_tag(session, name):
+            return branches.create_branch(session.kernel, name, source, session.actor)
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
-        self._core.require("read", GRAPH)
-        return sorted([MAIN, *(one.name for one in branches.list_branches(self._core.kernel))])
+        self._session.require("read", GRAPH)
+        return sorted([MAIN, *(branch.name for branch in branches.list_branches(self._session.kernel))])
 
     def rename(self, name: str, new_name: str) -> Branch:
         """Give a branch another name; whoever works on it goes on under the new one."""
-        core = self._core
-        branch_id, names = core.find_branch(name)
-        core.require("branch_delete", onto(names))
-        core.require("branch_create", transition(names, names.renamed(new_name.strip())))
-        check_rename(core, name, new_name)
-        with mask_hidden_tag(core, new_name):
-            return branches.rename_branch(core.kernel, name, new_name, core.actor, branch_id)
+        session = self._session
+        branch_id, names = session.find_branch(name)
+        session.require("branch_delete", on_target(names))
+        session.require("branch_create", between(names, names.renamed(strip_name(new_name, "new_name"))))
+        check_rename(session, name, new_name)
+        with mask_hidden_tag(session, new_name):
+            return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)
 
     def delete(self, name: str) -> None:
         """Take a branch away; refused while other branches or tags stand on it."""
-        branch_id, names = self._core.find_branch(name)
-        self._core.require("branch_delete", onto(names))
-        branches.delete_branch(self._core.kernel, name, self._core.actor, branch_id)
+        branch_id, names = self._session.find_branch(name)
+        self._session.require("branch_delete", on_target(names))
+        branches.delete_branch(self._session.kernel, name, self._session.actor, branch_id)
 
     def merge(
         self,
@@ -157,7 +155,7 @@ class Branches:
         into: str = MAIN,
         delete_branch: bool = False,
         dry_run: bool = False,
-        resolutions: Given = None,
+        resolutions: ResolutionsInput = None,
     ) -> MergeReceipt:
         """Merge a branch into another, as one commit.
 
@@ -167,7 +165,7 @@ class Branches:
         """
         from omnigraph.engine.merge import merge
 
-        receipt = merge(self._core, source, into, dry_run=dry_run, resolutions=resolutions)
+        receipt = merge(self._session, source, into, dry_run=dry_run, resolutions=resolutions)
         return receipt if dry_run or not delete_branch else delete_merged(self, receipt)
 
 

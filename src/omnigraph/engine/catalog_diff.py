@@ -44,16 +44,16 @@ def compare(old: Catalog, new: Catalog) -> Reshaping:
     """Pair the types of two catalogs by identity."""
     before, after = _by_identity(old), _by_identity(new)
     return Reshaping(
-        tuple(one for identity, one in after.items() if identity not in before),
-        tuple((before[identity], one) for identity, one in after.items() if identity in before),
-        tuple(one for identity, one in before.items() if identity not in after),
+        tuple(type_ for identity, type_ in after.items() if identity not in before),
+        tuple((before[identity], type_) for identity, type_ in after.items() if identity in before),
+        tuple(type_ for identity, type_ in before.items() if identity not in after),
     )
 
 
 def compare_columns(old: Type, new: Type) -> Columns:
     """Pair the properties of two lives of a type by identity."""
-    before = {one.property_id: one.name for one in old.properties.values()}
-    after = {one.property_id: one.name for one in new.properties.values()}
+    before = {property_.property_id: property_.name for property_ in old.properties.values()}
+    after = {property_.property_id: property_.name for property_ in new.properties.values()}
     fields = physical_schema(arrow_schema(new))
     return Columns(
         tuple(fields.field(name) for identity, name in after.items() if identity not in before),
@@ -64,4 +64,4 @@ def compare_columns(old: Type, new: Type) -> Columns:
 
 def _by_identity(catalog: Catalog) -> dict[tuple[int, int], Type]:
     types: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-    return {(one.type_id, one.incarnation_id): one for one in types}
+    return {(type_.type_id, type_.incarnation_id): type_ for type_ in types}

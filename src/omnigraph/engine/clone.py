@@ -13,10 +13,10 @@ from typing import Final, Self
 
 import orjson
 
-from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on_branch
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import verify
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.file_removal import Listing
@@ -101,7 +101,7 @@ def capture_contents(kernel: Kernel) -> Contents:
     pins = read_pins(kernel.store, refs)
     waiting = {link.ref: link.manifest for snapshot in snapshots for link in snapshot.links}
     manifests = _find_manifests(pins.versions, waiting, listing)
-    _check_heads(snapshots, {one for listed in manifests.values() for one in listed})
+    _check_heads(snapshots, {manifest for listed in manifests.values() for manifest in listed})
     for path in (LOG_PATH, AUDIT_PATH):
         if versions := listing.versions.get((path, None)):
             manifests[path] = [StoredManifest.of(DatasetRef(path, None, max(versions)))]
@@ -130,7 +130,7 @@ def _find_manifests(
 
 
 def _check_heads(snapshots: Sequence[Snapshot], manifests: set[StoredManifest]) -> None:
-    stored = {one.path for one in manifests}
+    stored = {manifest.path for manifest in manifests}
     for snapshot in snapshots:
         waiting = {link.ref: link.manifest for link in snapshot.links}
         for pin in snapshot.state.pins.values():
@@ -150,9 +150,9 @@ def _sort_files(
     catalogs: Sequence[DatasetRef],
     snapshots: Sequence[Snapshot],
 ) -> Contents:
-    for path, one in needed.items():
-        if isinstance(one, UnknownManifest):
-            raise GraphError(f"`{path}` cannot be copied: {one}", code="graph.corrupt", object=path)
+    for path, files_or_fault in needed.items():
+        if isinstance(files_or_fault, UnknownManifest):
+            raise GraphError(f"`{path}` cannot be copied: {files_or_fault}", code="graph.corrupt", object=path)
     of_main = {ref.manifest_path: None for ref in reversed(catalogs) if ref.branch is None}
     of_branches = {ref.manifest_path for ref in catalogs if ref.branch is not None}
     sizes = {info.path: info.size_bytes for infos in listing.objects.values() for info in infos}
@@ -201,11 +201,11 @@ class CloneReport:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
+def clone_graph(session: GraphSession, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
     """Copy a graph whole to another place, and verify the copy.
 
     Args:
-        core: the source.
+        session: The source.
         target: a path or address where no graph is; with `update`, a clone of this graph.
         update: bring an earlier clone up to date instead of making one. What it has is not copied again.
         actor: who asks; needs `export` of everything.
@@ -215,18 +215,18 @@ def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | N
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
-    core = core.acting_as(actor)
-    _require_everything(core)
-    store = Store(_apart_from(core.kernel.store.root, Location.parse(target)))
-    identity = _identity_of(core.kernel)
+    session = session.acting_as(actor)
+    _require_everything(session)
+    store = Store(_apart_from(session.kernel.store.root, Location.parse(target)))
+    identity = _identity_of(session.kernel)
     _check_target(store, identity, update=update)
-    contents, copied = _copy_all(core.kernel, store, identity)
+    contents, copied = _copy_all(session.kernel, store, identity)
     CloneMarker(identity, complete=True, heads=dict(contents.heads)).write(store.objects)
     _verify_clone(store, contents)
-    state = core.kernel.snapshot(MAIN).state
+    state = session.kernel.snapshot(MAIN).state
     everything = {path: size for step in contents.steps for path, size in step.items()}
     return CloneReport(
-        core.kernel.store.root.uri,
+        session.kernel.store.root.uri,
         store.root.uri,
         str(Kernel(store, read_only=True).snapshot(MAIN).head),
         len(contents.heads) - 1,
@@ -249,18 +249,18 @@ def _apart_from(source: Location, target: Location) -> Location:
     return target
 
 
-def _require_everything(core: Core) -> None:
+def _require_everything(session: GraphSession) -> None:
     """Refuse an actor that may not export all types of all branches: a copy has no policy that would hide them."""
-    core.require("export", GRAPH)
-    if core.policy is ALLOW_ALL:
+    session.require("export", GRAPH)
+    if session.policy is ALLOW_ALL:
         return
-    for snapshot in core.kernel.live_snapshots():
-        names = core.names_of(snapshot)
-        core.require("export", on(names))
+    for snapshot in session.kernel.live_snapshots():
+        names = session.names_of(snapshot)
+        session.require("export", on_branch(names))
         # The history of branches that are gone comes along, whatever they were called.
         hidden = [
-            core.hidden_in(core.catalog(snapshot), one, action)
-            for one in (names, UNKNOWN_NAMES)
+            session.hidden_in(session.catalog(snapshot), branch_names, action)
+            for branch_names in (names, UNKNOWN_NAMES)
             for action in ("export", "read")
         ]
         if any(hidden):
@@ -305,7 +305,7 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
             uri=store.root.uri,
         )
     target = Kernel(store, read_only=True)
-    heads = {str(one.state.branch_id or MAIN): one.version for one in target.live_snapshots()}
+    heads = {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in target.live_snapshots()}
     if heads != marker.heads:
         raise _diverged(store, "was written to since it was made")
 
@@ -356,7 +356,7 @@ def _verify_clone(store: Store, contents: Contents) -> None:
     if wrong:
         raise _unsound(store, f"`{wrong[0]}` is not as large as at the source")
     try:
-        report = verify(Core(Kernel(store, read_only=True)))
+        report = verify(GraphSession(Kernel(store, read_only=True)))
     except OmniGraphError as error:
         raise _unsound(store, error.message) from error
     errors = [finding.message for finding in report.findings if finding.severity == "error"]

@@ -15,9 +15,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import Core, Moment, View
+from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
@@ -31,9 +32,9 @@ pc: Any = pyarrow.compute
 
 
 def export(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     types: Sequence[str] | None = None,
     actor: str | None = None,
     names: Naming = NOW,
@@ -42,7 +43,8 @@ def export(
 
     `types` are names: of node types, of edge types, or of both. An unknown one raises `UsageError` before any output.
     """
-    view = core.acting_as(actor).view(branch.strip(), at, "export", names)
+    check_name_list("types", types)
+    view = session.acting_as(actor).view(strip_name(branch), at, "export", names)
     return export_records(view, _select_types(view.catalog, types))
 
 

@@ -15,20 +15,21 @@ from typing import Final, Literal
 from ulid import ULID
 
 from omnigraph import clock
-from omnigraph.engine.authorization import GRAPH, on
-from omnigraph.engine.session import Core
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import GRAPH, on_branch
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.manifest.outcome import find_operation, has_published
-from omnigraph.release import FORMAT_STAMP
 
 
 def commits(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     actor: str | None = None,
     *,
@@ -36,39 +37,39 @@ def commits(
     before: str | None = None,
 ) -> list[Commit]:
     """Return the commits that a branch is made of, newest first: all, or a page of those before one of them."""
-    core = core.acting_as(actor)
-    core.require("read", on(branch))
+    session = session.acting_as(actor)
+    session.require("read", on_branch(branch))
     if limit is not None and (type(limit) is not int or limit < 1):
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
-    walk = core.kernel.history(branch)
+    walk = session.kernel.history(branch)
     if before is not None:
-        wanted = before.strip()
-        if not any(one.commit_id == wanted for one in walk):
+        before_id = strip_name(before, "before")
+        if not any(commit.commit_id == before_id for commit in walk):
             raise GraphError(
-                f"commit {wanted} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
+                f"commit {before_id} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
                 " list`",
                 code="commit.not_found",
-                commit_id=wanted,
+                commit_id=before_id,
             )
-    return core.told(islice(walk, None if limit is None else min(limit, sys.maxsize)))
+    return session.redact_commits(islice(walk, None if limit is None else min(limit, sys.maxsize)))
 
 
-def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
+def commit(session: GraphSession, commit_id: str, actor: str | None = None) -> Commit:
     """Return one commit of any branch."""
-    core = core.acting_as(actor)
-    commit_id = commit_id.strip()
-    found = core.kernel.look_for_commit(CommitId(commit_id))
-    if found is None or not core.may("read", on(core.names_of(found))):
+    session = session.acting_as(actor)
+    commit_id = strip_name(commit_id, "commit_id")
+    commit = session.kernel.look_for_commit(CommitId(commit_id))
+    if commit is None or not session.may("read", on_branch(session.names_of(commit))):
         # Whoever may read nothing is not told what there is not, and nobody is told of what they may not read.
-        core.require("read", GRAPH)
+        session.require("read", GRAPH)
         raise unknown_commit(CommitId(commit_id))
-    return core.told([found])[0]
+    return session.redact_commits([commit])[0]
 
 
-def describe_commits(core: Core, found: Sequence[Commit]) -> list[dict[str, object]]:
+def describe_commits(session: GraphSession, commits: Sequence[Commit]) -> list[dict[str, object]]:
     """Return commits as every surface shows them; what one does not have is null."""
-    names = core.kernel.names_of(one.branch for one in found)
-    return [one.to_json(names[one.branch]) for one in found]
+    names = session.kernel.names_of(commit.branch for commit in commits)
+    return [commit.to_json(names[commit.branch]) for commit in commits]
 
 
 def describe_tag(tag: Tag) -> dict[str, object]:
@@ -86,13 +87,13 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
     datasets = []
     for table_key, pin in sorted(snapshot.state.pins.items()):
         kind, _, name = table_key.partition(":")
-        one: dict[str, object] = {"entity_kind": kind, "type_name": name}
+        entry: dict[str, object] = {"entity_kind": kind, "type_name": name}
         # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
         if not snapshot.is_partial:
-            one["dataset_path"] = pin.path
+            entry["dataset_path"] = pin.path
         if pin.fork is not None and not snapshot.is_partial:
-            one["native_dataset_branch"] = pin.fork
-        datasets.append({**one, "published_dataset_version": pin.version, "entity_count": pin.row_count})
+            entry["native_dataset_branch"] = pin.fork
+        datasets.append({**entry, "published_dataset_version": pin.version, "entity_count": pin.row_count})
     return {
         "graph_branch": snapshot.branch,
         "graph_commit_id": snapshot.head,
@@ -118,39 +119,40 @@ class Operation:
     commit: Commit | None = None
 
 
-def operation(core: Core, operation_id: str) -> Operation:
+def operation(session: GraphSession, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
-    operation_id = operation_id.strip()
-    found = find_operation(core.kernel, operation_id)
-    if found is None:
-        _refuse_strangers(core)
+    operation_id = strip_name(operation_id, "operation_id")
+    commit = find_operation(session.kernel, operation_id)
+    if commit is None:
+        _refuse_strangers(session)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
-        if has_published(core.kernel, MAIN, OperationId(operation_id)):
+        if has_published(session.kernel, MAIN, OperationId(operation_id)):
             return Operation(operation_id, "applied")
-        return Operation(operation_id, "pending" if _may_come(core, operation_id) else "absent")
-    if core.actor is None or found.actor != core.actor:
+        return Operation(operation_id, "pending" if _may_come(session, operation_id) else "absent")
+    if session.actor is None or commit.actor != session.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
-        core.require("read", on(core.names_of(found)))
-    return Operation(operation_id, "applied", *core.told([found]))
+        session.require("read", on_branch(session.names_of(commit)))
+    return Operation(operation_id, "applied", *session.redact_commits([commit]))
 
 
-def _refuse_strangers(core: Core) -> None:
+def _refuse_strangers(session: GraphSession) -> None:
     """Refuse whoever may read no branch at all."""
-    branches = core.kernel.snapshot(MAIN).state.branches.values()
-    for names in core.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
+    branches = session.kernel.snapshot(MAIN).state.branches.values()
+    for names in session.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
         with suppress(PolicyDenied):
-            core.require("read", on(names))
+            session.require("read", on_branch(names))
             return
-    core.require("read", GRAPH)
+    session.require("read", GRAPH)
 
 
-def _may_come(core: Core, operation_id: str) -> bool:
+def _may_come(session: GraphSession, operation_id: str) -> bool:
     age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True
-    live, unreadable = intents.pending(core.kernel.store)
+    live, unreadable = intents.pending(session.kernel.store)
     return (
-        operation_id in {one.operation_id for one in live} or intents.path_of(OperationId(operation_id)) in unreadable
+        operation_id in {intent.operation_id for intent in live}
+        or intents.path_of(OperationId(operation_id)) in unreadable
     )

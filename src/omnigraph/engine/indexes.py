@@ -11,27 +11,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.maintain.common import at_once, system_actor
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
 from omnigraph.store.read.dataset import Dataset
 
 
-def wanted_indexes(one: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def wanted_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
     """Return the indexes of a type: ids and endpoints always, then every node property indexed or keyed on its own.
 
     Names carry the stable property id, so that they stay unique when properties swap names.
     """
-    if isinstance(one, EdgeType):
+    if isinstance(type_, EdgeType):
         return tuple(_column(name) for name in ("id", "src", "dst"))
-    declared = [one.properties[columns[0]] for columns in one.index if len(columns) == 1]
+    declared = [type_.properties[columns[0]] for columns in type_.index if len(columns) == 1]
     return (_column("id"), *(spec for property_ in declared for spec in _property(property_)))
 
 
@@ -72,31 +73,37 @@ class IndexReport:
                 {"type_key": key, "property": spec.column, "kind": spec.kind.name.lower()} for key, spec in self.built
             ],
             "pending": [
-                {"type_key": key, "property": one.spec.column, "reason": one.reason} for key, one in self.pending
+                {"type_key": key, "property": pending.spec.column, "reason": pending.reason}
+                for key, pending in self.pending
             ],
             "commit": self.commit.to_json(self.branch) if self.commit else None,
         }
 
 
-def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
+    branch = strip_name(branch)
+    session = authorize(session, "change", on_branch(branch), actor)
     with ExitStack() as stack:
-        work = _Ensure(core, core.actor, stack)
-        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+        work = _Ensure(session, session.actor, stack)
+        receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
-    built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
-    pending = sorted((one for one in work.pending if one[0] in seen), key=lambda one: (one[0], one[1].spec.column))
+    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
+    built = sorted(
+        (index for index in work.built if index[0] in seen),
+        key=lambda index: (index[0], index[1].column, index[1].kind),
+    )
+    pending = sorted(
+        (entry for entry in work.pending if entry[0] in seen), key=lambda entry: (entry[0], entry[1].spec.column)
+    )
     return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
 
 
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, core: Core, actor: str | None, stack: ExitStack) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, actor: str | None, stack: ExitStack) -> None:
+        self.session = session
         self.actor = actor
         self._stack = stack
         self._held: Declared | None = None
@@ -107,13 +114,15 @@ class _Ensure:
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         self.built.clear()
         self.pending.clear()
-        catalog = self.core.catalog(snapshot)
+        catalog = self.session.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        tasks = [partial(self._effect, snapshot, one) for one in types]
-        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks, at_once()) if one is not None)
+        tasks = [partial(self._effect, snapshot, type_) for type_ in types]
+        effects = tuple(
+            effecte_ for effecte_ in self.session.kernel.store.in_parallel(tasks, at_once()) if effecte_ is not None
+        )
         if not effects or self._held is None:
             return None
-        pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
             "ensure_indices",
             effects,
@@ -126,21 +135,21 @@ class _Ensure:
         """Say that there is something to build, which may take long, before anything is written for it."""
         with self._lock:
             if self._held is None:
-                held = declared(self.core.kernel.store, "ensure_indices", snapshot, self.actor)
+                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.actor)
                 self._held = self._stack.enter_context(held)
 
-    def _effect(self, snapshot: Snapshot, one: NodeType | EdgeType) -> Effect | None:
-        key = one.table_key
-        specs = wanted_indexes(one)
+    def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
+        key = type_.table_key
+        specs = wanted_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
-        inherited = self.core.kernel.dataset(snapshot, key)
+        inherited = self.session.kernel.dataset(snapshot, key)
         ready, pending = missing(inherited, specs)
         ready = [*ready, *misleading(inherited)]
         self.pending.extend((key, waiting) for waiting in pending)
         if not ready:
             return None
         self._declare(snapshot)
-        dataset = self.core.kernel.writable(snapshot, key)
+        dataset = self.session.kernel.writable(snapshot, key)
         change = build(dataset, specs)
         assert change is not None, "what is ready to be built is a change"
         self.built.extend((key, spec) for spec in ready)
@@ -149,19 +158,21 @@ class _Ensure:
 
 def describe_coverage(dataset: Dataset) -> Iterator[str]:
     """Tell of indexes that another analyser built, that claim entities which are newer, or that lag behind."""
-    found = coverage(dataset)
-    outdated = sorted(name for name, one in found.items() if one.is_outdated)
+    coverages = coverage(dataset)
+    outdated = sorted(name for name, index in coverages.items() if index.is_outdated)
     if outdated:
         yield (
             f"text indexes were built by another analyser: {', '.join(outdated)}; texts are analysed in memory until"
             " `omnigraph optimize` has built the indexes again"
         )
-    false = sorted(name for name, one in found.items() if one.false)
+    false = sorted(name for name, index in coverages.items() if index.false)
     if false:
         yield (
             f"indexes claim entities that they were not built on: {', '.join(false)}; these are scanned until"
             " `omnigraph optimize` has built the indexes again"
         )
-    uncovered = sorted(name for name, one in found.items() if one.uncovered - one.false and not one.is_outdated)
+    uncovered = sorted(
+        name for name, index in coverages.items() if index.uncovered - index.false and not index.is_outdated
+    )
     if uncovered:
         yield f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"

@@ -13,9 +13,9 @@ import numpy as np
 
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
-from omnigraph.lang.query.check_expressions import refuse_word
+from omnigraph.lang.query.check_expressions import explain_unknown_word
 from omnigraph.lang.query.ir import Parameter
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 from omnigraph.rules.coerce_value import Misfit, as_sequence, fit, shown
 
 Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
@@ -50,11 +50,11 @@ def missing_parameter_error(name: str) -> DataError:
 
 def _unknown_parameter_error(name: str, declared: Sequence[str]) -> UsageError:
     takes = (
-        f"it takes {listed([f'`${parameter}`' for parameter in declared], conjunction='and')}"
+        f"it takes {join_words([f'`${parameter}`' for parameter in declared], conjunction='and')}"
         if declared
         else "it takes none"
     )
-    hint = suggestion(str(name), declared, prefix="$", otherwise=takes)
+    hint = did_you_mean(str(name), declared, prefix="$", otherwise=takes)
     return UsageError(f"the query has no parameter `${name}`; {hint}", parameter=str(name), declared=list(declared))
 
 
@@ -79,7 +79,7 @@ def _decode_value(parameter: Parameter, value: object) -> Value:
         if type_.scalar is Scalar.VECTOR:
             return _vector(value, type_)
         decoded = _list(value, type_) if type_.is_list else _scalar(value, type_)
-        reason = None if parameter.words is None else refuse_word(decoded, parameter.words)
+        reason = None if parameter.words is None else explain_unknown_word(decoded, parameter.words)
         if reason is not None:
             raise Misfit(reason)
         return decoded

@@ -55,17 +55,21 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
     """Return a state without what was dropped for good since: types, with their edges, and properties."""
     if not purges:
         return snapshot
-    types = {one.identity for one in purges if one.property_id is None}
+    types = {purge.identity for purge in purges if purge.property_id is None}
     hidden = with_their_edges(
         catalog, {_name(key) for key, pin in snapshot.state.pins.items() if pin.identity in types}
     )
-    gone = {(one.identity, one.property_id) for one in purges}
+    gone = {(purge.identity, purge.property_id) for purge in purges}
     pins: dict[str, Pin] = {}
     dropped: set[int] = set()
     for key, pin in snapshot.state.pins.items():
-        own = [one for one in catalog.type_of(key).properties.values() if (pin.identity, one.property_id) in gone]
-        dropped |= {one.property_id for one in own}
-        pins[key] = replace(pin, shape=shape_of({}, [one.name for one in own], [])) if own else pin
+        purged = [
+            property_
+            for property_ in catalog.type_of(key).properties.values()
+            if (pin.identity, property_.property_id) in gone
+        ]
+        dropped |= {property_.property_id for property_ in purged}
+        pins[key] = replace(pin, shape=shape_of({}, [property_.name for property_ in purged], [])) if purged else pin
     if not hidden and not dropped:
         return snapshot
     schema = _restricted(snapshot.state.schema, hidden, dropped)
@@ -75,8 +79,8 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
 
 def names_today(then: Catalog, now: Catalog) -> dict[str, str | None]:
     """Return what each type of an older schema is called today; None for one that is gone."""
-    today = {_identity(one): one.name for one in _types(now)}
-    return {one.name: today.get(_identity(one)) for one in _types(then)}
+    today = {_identity(type_): type_.name for type_ in _types(now)}
+    return {type_.name: today.get(_identity(type_)) for type_ in _types(then)}
 
 
 def _types(catalog: Catalog) -> list[NodeType | EdgeType]:

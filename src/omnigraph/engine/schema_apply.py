@@ -14,9 +14,9 @@ from typing import TypeAlias
 import orjson
 
 from omnigraph import clock
-from omnigraph.engine.authorization import onto
+from omnigraph.engine.authorization import on_target
 from omnigraph.engine.catalog_diff import Reshaping, compare, compare_columns
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
@@ -28,7 +28,7 @@ from omnigraph.lang.source import Source
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.store.lance_schema import physical_schema
@@ -63,10 +63,10 @@ class SchemaReceipt:
         }
 
 
-def plan(core: Core, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
+def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
     """Plan the way from the accepted schema to a new one; raises `LanguageError` when the new one is not a schema."""
-    core.require("schema_apply", onto(MAIN))
-    return _plan(core.kernel.snapshot(MAIN), _source(text), allow_data_loss)
+    session.require("schema_apply", on_target(MAIN))
+    return _plan(session.kernel.snapshot(MAIN), _source(text), allow_data_loss)
 
 
 # Takes the catalogs before and after a change, and raises when the change must not happen.
@@ -74,7 +74,7 @@ SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
 
 
 def apply(
-    core: Core,
+    session: GraphSession,
     text: str | Source,
     allow_data_loss: bool = False,
     actor: str | None = None,
@@ -84,14 +84,14 @@ def apply(
 
     `check` sees both catalogs before anything is staged, and may refuse.
     """
-    core = core.acting_as(actor)
-    core.require("schema_apply", onto(MAIN))
-    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor, check)
+    session = session.acting_as(actor)
+    session.require("schema_apply", on_target(MAIN))
+    work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
     # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
     # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
-    receipt = core.kernel.commit(MAIN, work.prepare, Work.CONTROL)
+    receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
     after = receipt.snapshot if receipt else work.base
-    _refresh_copy(core.kernel, after.state.schema.source)
+    _refresh_copy(session.kernel, after.state.schema.source)
     return SchemaReceipt(
         True,
         receipt is not None,
@@ -161,17 +161,17 @@ class _Apply:
 
     def _renames(self, reshaping: Reshaping) -> list[Update]:
         """Return what happens to names. Old names go before new ones come, so that a name may change hands."""
-        updates: list[Update] = [Drop(one.table_key) for one in reshaping.dropped]
+        updates: list[Update] = [Drop(type_.table_key) for type_ in reshaping.dropped]
         updates += [Rename(old.table_key, new.table_key) for old, new in reshaping.kept if old.name != new.name]
-        updates += [Register(self._create(one)) for one in reshaping.added]
+        updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
-    def _create(self, one: NodeType | EdgeType) -> Pin:
+    def _create(self, type_: NodeType | EdgeType) -> Pin:
         """Create the empty dataset of a new type; the same one serves when the work is prepared again."""
-        if one.table_key not in self._created:
-            identity = TypeIdentity(one.type_id, one.incarnation_id)
-            path = identity.path(one.table_key)
-            schema = physical_schema(arrow_schema(one))
+        if type_.table_key not in self._created:
+            identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+            path = identity.path(type_.table_key)
+            schema = physical_schema(arrow_schema(type_))
             try:
                 created = self.kernel.store.create(path, schema)
             except LostRace:
@@ -179,8 +179,8 @@ class _Apply:
                 # a sweep may be about to remove it, so we neither use it nor wait for it.
                 path = f"{path}-{new_ulid()}"
                 created = self.kernel.store.create(path, schema)
-            self._created[one.table_key] = Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
-        return self._created[one.table_key]
+            self._created[type_.table_key] = Pin(identity, type_.table_key, path, 1, None, 0, checksum=created.checksum)
+        return self._created[type_.table_key]
 
 
 def _source(text: str | Source) -> Source:
@@ -214,9 +214,14 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
     now, pins = clock.now_us(), snapshot.state.pins
     purges = [
         Purge(
-            pins[one.table_key].identity, None, one.table_key, pins[one.table_key].path, now, is_embedded=_embeds(one)
+            pins[type_.table_key].identity,
+            None,
+            type_.table_key,
+            pins[type_.table_key].path,
+            now,
+            is_embedded=_embeds(type_),
         )
-        for one in reshaping.dropped
+        for type_ in reshaping.dropped
     ]
     for old, new in reshaping.kept:
         pin = pins[old.table_key]
@@ -234,7 +239,8 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
 def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
     """Tell whether vectors are made from a property or for it; without a name, for any of the type."""
     return any(
-        one.embed is not None and name in (None, one.name, one.embed.source) for one in type_.properties.values()
+        property_.embed is not None and name in (None, property_.name, property_.embed.source)
+        for property_ in type_.properties.values()
     )
 
 

@@ -1,27 +1,27 @@
-"""The core that every engine part stands on: views of a graph as its actor may see it, compiled queries, and caches.
+"""An open graph for one actor: authorized views of snapshots, compiled queries, and their caches.
 
-Owns no behaviour of its own; reading, writing and the rest are modules beside it that take a `Core`.
+Reading, writing, branches and maintenance are functions in other modules of the engine that take a `GraphSession`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import orjson
 
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import (
     ALLOW_ALL,
     GRAPH,
-    Checker,
     PolicyBranch,
+    PolicyHook,
     Scope,
-    on,
+    on_branch,
     redact_commit,
     restrict_schema,
     restrict_snapshot,
@@ -35,64 +35,31 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
+from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, AcceptedSchema, BranchNames, Commit, Snapshot
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import check_deletions
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-# A state of the past: a commit or tag, a manifest version, or a point in time, which is UTC unless it says otherwise.
-Moment: TypeAlias = str | int | datetime
+# A past state: a commit id or tag, a manifest version, or a timestamp (naive means UTC).
+AsOf: TypeAlias = str | int | datetime
+_AT_EXPECTED: Final = "`at` must be a commit id, a tag, a manifest version or a datetime"
 
 
-class Lru(Generic[K, V]):
-    """A small thread-safe cache that forgets what was not used for longest, by number and, if asked to, by bytes."""
-
-    def __init__(self, entries_max: int, bytes_max: int | None = None) -> None:
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._lock = Lock()
-        self.nbytes = 0
-
-    def get(self, key: K, make: Callable[[], V], size: int = 0) -> V:
-        """Return the value of a key, making it when it is not there; `size` is about how many bytes it takes."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        value = make()
-        if self._bytes_max is not None and size * _LARGE_SHARE > self._bytes_max:
-            # What would drive out all others is rather made again.
-            return value
-        with self._lock:
-            if key not in self._entries:
-                self._entries[key] = (value, size)
-                self.nbytes += size
-            while len(self._entries) > self._entries_max or (self._bytes_max or self.nbytes) < self.nbytes:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.nbytes -= dropped
-        return value
-
-
-# A value that takes more than one part in so many of a cache is not kept in it.
-_LARGE_SHARE: Final = 4
-# What a compiled query takes for each byte of its text, measured; most of it is the objects of its plan.
+# Memory of a compiled query per byte of its text, measured; most of it is plan objects.
 _COMPILED_BYTES: Final = 128
-# Compilers of long texts run one at a time, so that they do not take the interpreter from everything else.
+# Long texts are compiled one at a time, so that they do not hold the GIL against all other requests.
 _compiling_long: Final = Lock()
 
 
 def compiled_bytes(text: str) -> int:
-    """Return about how much memory a query takes when it is compiled, and its plan as much again."""
+    """Estimate the memory of a compiled query; its plan takes about as much again."""
     return len(text) * _COMPILED_BYTES
 
 
 @dataclass(frozen=True)
 class View:
-    """One snapshot, ready to be read: every dataset it opens is the one that the snapshot pins."""
+    """A snapshot with its catalog; datasets are opened at the versions that the snapshot pins."""
 
     kernel: Kernel
     snapshot: Snapshot
@@ -102,29 +69,31 @@ class View:
         return self.kernel.dataset(self.snapshot, table_key)
 
     def sound_dataset(self, table_key: str) -> Dataset:
-        """Open a type whose rows decide about a write; `graph.corrupt` when its deletions were exchanged."""
+        """Open a dataset that a write depends on; `graph.corrupt` if its deletion files were replaced."""
         return check_deletions(self.dataset(table_key))
 
 
 @dataclass
-class Core:
-    """One opened graph as the engine sees it, for one actor."""
+class GraphSession:
+    """An open graph as used by one actor. Sessions of different actors share kernel and caches."""
 
     kernel: Kernel
     actor: str | None = None
-    policy: Checker = ALLOW_ALL
-    _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
-    _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(
-        default_factory=lambda: Lru(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
+    policy: PolicyHook = ALLOW_ALL
+    _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
+    _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
+        default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
     )
-    _schemas: Lru[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
+    _schemas: LruCache[tuple[str, frozenset[str]], AcceptedSchema] = field(
+        default_factory=lambda: LruCache(CATALOG_CACHE_MAX)
+    )
 
-    def acting_as(self, actor: str | None) -> Core:
-        """Return this core for another actor; for the same one if none is named."""
+    def acting_as(self, actor: str | None) -> GraphSession:
+        """Return this session for another actor; itself if `actor` is None."""
         return self if actor is None else replace(self, actor=actor)
 
     def require(self, action: str, scope: Scope) -> None:
-        """Raise `PolicyDenied` unless the actor may do this there; a policy lets nobody in without a name."""
+        """Raise `PolicyDenied` unless the actor may perform the action; with a policy, an actor is required."""
         if self.policy is ALLOW_ALL:
             return
         if self.actor is None:
@@ -134,10 +103,10 @@ class Core:
                 branch=scope.branch,
                 target_branch=scope.target,
             )
-        self.policy.enforce(action, self._look_up(scope), self.actor)
+        self.policy.enforce(action, self._with_branch_names(scope), self.actor)
 
-    def _look_up(self, scope: Scope) -> Scope:
-        """Return a scope with every name that its branches had, if they exist."""
+    def _with_branch_names(self, scope: Scope) -> Scope:
+        """Return a scope with every name its branches ever had: a policy is not evaded by renaming a branch."""
         if scope.branch is not None and scope.branch_names is None:
             scope = replace(scope, branch_names=self.names_now(scope.branch))
         if scope.target is not None and scope.target_names is None:
@@ -145,26 +114,27 @@ class Core:
         return scope
 
     def names_now(self, branch: str) -> BranchNames:
-        """Return every name that the branch of this name had; if there is none, it would have only this one."""
+        """Return every name that a branch ever had; only `branch` if it does not exist."""
         return self.find_branch(branch)[1]
 
     def find_branch(self, name: str) -> tuple[BranchId | None, BranchNames]:
-        """Return the incarnation that has a name, and every name that it had; None also if there is no such branch."""
+        """Return the id of a branch and every name it had; the id is None for main and for a missing branch."""
+        name = strip_name(name)
         try:
             branch_id = self.kernel.resolve(name)
         except GraphError as error:
             if error.code != "branch.not_found":
                 raise
-            return None, BranchNames((name.strip(),))
+            return None, BranchNames((name,))
         return branch_id, self.kernel.all_names_of([branch_id])[branch_id]
 
     def names_of(self, state: Snapshot | Commit) -> BranchNames:
-        """Return every name of the branch that a state or commit was made on: what a policy judges it by."""
+        """Return every name of the branch that a snapshot or commit belongs to, which is what a policy checks."""
         branch_id = state.branch if isinstance(state, Commit) else state.state.branch_id
         return self.kernel.all_names_of([branch_id])[branch_id]
 
     def may(self, action: str, scope: Scope) -> bool:
-        """Tell whether the actor may do this there."""
+        """Return True if the policy allows the action."""
         try:
             self.require(action, scope)
         except PolicyDenied:
@@ -172,59 +142,60 @@ class Core:
         return True
 
     def address_or(self, name: str) -> str:
-        """Return where the graph is stored, which is for those who may administer it, and else a name for it."""
+        """Return the URI of the graph if the actor is an admin, otherwise `name`."""
         return self.kernel.store.root.uri if self.may("admin", GRAPH) else name
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
-        """Return the newest state of a branch, if the actor may do an action to it."""
+        """Return the newest snapshot of a branch; `PolicyDenied` if the actor may not perform the action on it."""
+        branch = strip_name(branch)
         try:
             snapshot = self.kernel.snapshot(branch)
         except OmniGraphError:
-            # Whoever may not read the branch is not told what it lacks.
-            self.require(action, on(branch))
+            # Check permission first, so that "not found" does not leak what exists.
+            self.require(action, on_branch(branch))
             raise
         if self.policy is not ALLOW_ALL:
-            self.require(action, on(self.names_of(snapshot)))
+            self.require(action, on_branch(self.names_of(snapshot)))
         return snapshot
 
     def view(
         self,
         branch: str = MAIN,
-        at: Moment | None = None,
+        at: AsOf | None = None,
         action: str = "read",
         names: Naming = NOW,
         today: Snapshot | None = None,
     ) -> View:
-        """Return what the actor may see of the newest state of a branch, or of a state of the past.
+        """Return the part of a branch, or of a past state, that the actor may see.
 
-        The past is a commit, a tag, a manifest version or a time; it is judged by the branch that it belongs to. It is
-        read with the schema of `today`, the newest state of `branch` by default; with `names="then"`, with its own.
+        A past state is authorized by the branch it belongs to. It is read with the schema of `today`, by default the
+        newest snapshot of `branch`; with `names="then"`, with its own schema.
         """
         check_names(names)
         if at is None:
-            return self.seen(self.head(branch, action), action)
+            return self.visible_view(self.head(branch, action), action)
         snapshot = self.allowed_at(branch, at, action)
-        return self.past(snapshot, today or self.kernel.snapshot(branch), names, action)
+        return self.past_view(snapshot, today or self.kernel.snapshot(branch), names, action)
 
-    def past(self, snapshot: Snapshot, today: Snapshot, names: Naming, *actions: str) -> View:
-        """Return what the actor may see of a state of the past, with the names of today or with those of then.
+    def past_view(self, snapshot: Snapshot, today: Snapshot, names: Naming, *actions: str) -> View:
+        """Return the visible part of a past snapshot under today's names or its own.
 
-        What was dropped for good is in neither.
+        Hard-dropped types and properties are left out either way.
         """
         purges = self.kernel.snapshot(MAIN).state.purges
         if names == THEN:
             hidden = self.hidden_then(snapshot, today, *actions)
-            return self.without(without_purged(snapshot, self.catalog(snapshot), purges), hidden)
+            return self.view_without(without_purged(snapshot, self.catalog(snapshot), purges), hidden)
         today = without_purged(today, self.catalog(today), purges)
         if snapshot.state.schema.ir_hash != today.state.schema.ir_hash:
             snapshot = read_with(snapshot, self.catalog(snapshot), today, self.catalog(today))
-        return self.seen(snapshot, *actions)
+        return self.visible_view(snapshot, *actions)
 
     def hidden_then(self, snapshot: Snapshot, today: Snapshot, *actions: str) -> frozenset[str]:
-        """Return the types of a state of the past that are hidden from the actor, by their names of then.
+        """Return the types of a past snapshot that are hidden from the actor, under their names of that time.
 
-        A type is judged by the name that it has today. One that is gone has no rule, so only an actor from whom
-        nothing is hidden today sees it, if the name that it had is not hidden either.
+        A type is authorized by its name of today. A dropped type has no rule: it is visible only to an actor who sees
+        every type of today, and only if its old name is not hidden either.
         """
         if self.policy is ALLOW_ALL:
             return frozenset()
@@ -232,112 +203,115 @@ class Core:
         branch = self.names_of(snapshot)
         hidden_now = self.hidden_in(now, branch, *actions)
         hidden_by_name = self.hidden_in(then, branch, *actions)
-        called = names_today(then, now)
-        found = {
+        hidden = {
             name
-            for name, today_name in called.items()
+            for name, today_name in names_today(then, now).items()
             if (today_name in hidden_now if today_name is not None else hidden_now or name in hidden_by_name)
         }
-        return with_their_edges(then, found)
+        return with_their_edges(then, hidden)
 
-    def whole(self, branch: str = MAIN, at: Moment | None = None) -> View:
-        """Return a state with all of its types, for work whose own right was asked for; without hard drops."""
+    def full_view(self, branch: str = MAIN, at: AsOf | None = None) -> View:
+        """Return a state with all its types except hard-dropped ones; the caller has checked permission."""
         if at is None:
-            return self.whole_of(self.kernel.snapshot(branch))
+            return self.full_view_of(self.kernel.snapshot(branch))
         snapshot = self.at(branch, at)
-        return self.whole_of(without_purged(snapshot, self.catalog(snapshot), self.kernel.snapshot(MAIN).state.purges))
+        return self.full_view_of(
+            without_purged(snapshot, self.catalog(snapshot), self.kernel.snapshot(MAIN).state.purges)
+        )
 
-    def whole_of(self, snapshot: Snapshot) -> View:
-        """Return all of a snapshot, as it has to be seen to keep it valid."""
+    def full_view_of(self, snapshot: Snapshot) -> View:
+        """Return a snapshot with all its types, as validation needs it."""
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
-    def seen(self, snapshot: Snapshot, *actions: str) -> View:
-        """Return what the actor may see of a snapshot: types that are hidden from it are not there at all."""
-        return self.without(snapshot, self.hidden(snapshot, *actions))
+    def visible_view(self, snapshot: Snapshot, *actions: str) -> View:
+        """Return a snapshot without the types that are hidden from the actor."""
+        return self.view_without(snapshot, self.hidden(snapshot, *actions))
 
-    def without(self, snapshot: Snapshot, hidden: frozenset[str]) -> View:
-        """Return a snapshot without the types that were found to be hidden."""
+    def view_without(self, snapshot: Snapshot, hidden: frozenset[str]) -> View:
+        """Return a snapshot without the given hidden types."""
         if hidden:
-            whole = snapshot.state.schema
-            schema = self._schemas.get((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))
+            full = snapshot.state.schema
+            schema = self._schemas.get_or_create((full.ir_hash, hidden), lambda: restrict_schema(full, hidden))
             snapshot = replace(restrict_snapshot(snapshot, hidden, schema), is_partial=True)
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
     def hidden(self, snapshot: Snapshot, *actions: str) -> frozenset[str]:
-        """Return the types that the actor may do none of the actions to, and with them the edges that end there.
-
-        Without actions, it is `read` that counts.
-        """
+        """Return the types on which the actor may perform none of the actions (default: `read`), and their edges."""
         if self.policy is ALLOW_ALL:
             return frozenset()
         return self.hidden_in(self.catalog(snapshot), self.names_of(snapshot), *actions)
 
     def hidden_in(self, catalog: Catalog, branch: PolicyBranch, *actions: str) -> frozenset[str]:
-        """Return what `hidden` does, of the types of a catalog on a branch."""
+        """Like `hidden`, for the types of a catalog on a branch."""
         names = (*catalog.nodes, *catalog.edges)
-        forbidden = (self.policy.hidden_types(self.actor, one, names, branch) for one in actions or ("read",))
+        forbidden = (self.policy.hidden_types(self.actor, action, names, branch) for action in actions or ("read",))
         return with_their_edges(catalog, frozenset.intersection(*forbidden))
 
     def forbidden(self, snapshot: Snapshot, action: str, branch: PolicyBranch | None = None) -> frozenset[str]:
-        """Return the types that the actor may not do an action to, on the branch of a state or on another one."""
+        """Return the types on which the actor may not perform an action, on `branch` or the snapshot's own."""
         if self.policy is ALLOW_ALL:
             return frozenset()
         catalog = self.catalog(snapshot)
         names = (*catalog.nodes, *catalog.edges)
         return self.policy.hidden_types(self.actor, action, names, branch or self.names_of(snapshot))
 
-    def told(self, commits: Iterable[Commit]) -> list[Commit]:
-        """Return what the actor may know of commits: who does not see all types is not told which they were about."""
-        # Without a policy nothing is hidden, and no storage has to be asked for the types.
+    def redact_commits(self, commits: Iterable[Commit]) -> list[Commit]:
+        """Return commits with the names of dropped types removed, unless the actor can see every type."""
+        # Without a policy nothing is hidden: skip reading the head.
         is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
-        return [redact_commit(one) for one in commits] if is_partial else list(commits)
+        return [redact_commit(commit) for commit in commits] if is_partial else list(commits)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
-        """Return the catalog of the schema that a snapshot holds."""
+        """Return the catalog of a snapshot's schema."""
         schema = snapshot.state.schema
-        return self._catalogs.get(schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir))))
+        return self._catalogs.get_or_create(
+            schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir)))
+        )
 
     def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
-        """Return a query compiled against a catalog; the same text is compiled once."""
+        """Return a query compiled against a catalog, from the cache if possible."""
+        check_type("source", source, str)
+        check_type("name", name, str | None)
         key = (source, name, catalog.ir_hash)
 
         def compile_source() -> CompiledQuery:
             with _compiling_long if len(source) > QUERY_LONG_BYTES else nullcontext():
                 return compile_query(Source("query.gq", source), catalog, name=name)
 
-        return self._queries.get(key, compile_source, compiled_bytes(source))
+        return self._queries.get_or_create(key, compile_source, compiled_bytes(source))
 
-    def at(self, branch: str, at: Moment) -> Snapshot:
-        """Return a state of the past as it is stored; whoever shows it asks for the right to."""
+    def at(self, branch: str, at: AsOf) -> Snapshot:
+        """Return a past snapshot as stored; the caller checks permission."""
         if isinstance(at, int):
             return self.kernel.at_version(branch, _checked_version(at))
         return self.kernel.snapshot_of(self.commit_at(branch, at))
 
-    def allowed_at(self, branch: str, at: Moment, action: str = "read") -> Snapshot:
-        """Return a state of the past, if the actor may do an action to the branch that it belongs to.
+    def allowed_at(self, branch: str, at: AsOf, action: str = "read") -> Snapshot:
+        """Return a past snapshot if the actor may perform the action on the branch it belongs to.
 
-        If not, the answer is the same as for a commit that is not there: that there is one is not told.
+        A forbidden commit raises the same error as a missing one, so that its existence does not leak.
         """
+        branch = strip_name(branch)
         try:
             if isinstance(at, int):
                 version = _checked_version(at)
-                self.require(action, on(branch))
+                self.require(action, on_branch(branch))
                 return self.kernel.at_version(branch, version)
             commit = self.commit_at(branch, at)
-            if self.policy is not ALLOW_ALL and not self.may(action, on(self.names_of(commit))):
-                raise no_moment(branch, at)
+            if self.policy is not ALLOW_ALL and not self.may(action, on_branch(self.names_of(commit))):
+                raise commit_not_found(branch, at)
             return self.kernel.snapshot_of(commit)
         except (UsageError, PolicyDenied):
             raise
         except OmniGraphError:
-            # Whoever may not read the branch is not told what it lacks.
-            self.require(action, on(branch))
+            # Check permission first, so that "not found" does not leak what exists.
+            self.require(action, on_branch(branch))
             raise
 
-    def commit_at(self, branch: str, at: Moment) -> Commit:
-        """Return the commit of a moment that is not a manifest version; whoever shows it asks for the right to."""
+    def commit_at(self, branch: str, at: AsOf) -> Commit:
+        """Return the commit of an id, tag or timestamp; the caller checks permission."""
         if isinstance(at, bool) or not isinstance(at, str | datetime):
-            raise UsageError("`at` takes a commit id, a tag, a manifest version or a datetime", at=str(at))
+            raise UsageError(_AT_EXPECTED, at=str(at))
         if isinstance(at, datetime):
             return self._newest_until(branch, at)
         tag = self.kernel.snapshot(MAIN).state.tags.get(at)
@@ -346,35 +320,35 @@ class Core:
         except GraphError as error:
             if error.code != "commit.not_found" or tag is not None:
                 raise
-            raise no_moment(branch, at) from error
+            raise commit_not_found(branch, at) from error
 
     def _newest_until(self, branch: str, at: datetime) -> Commit:
-        """Return the newest commit of a branch that is not after a point in time."""
+        """Return the newest commit of a branch that is not after a timestamp."""
         instant = _instant(at)
-        # Only its own line counts: what a merge brought in was not on the branch before the merge.
+        # Follow first parents only: merged commits were not on the branch before the merge.
         expected = self.kernel.snapshot(branch).head
         for commit in self.kernel.history(branch):
             if commit.commit_id == expected:
                 if commit.created_at_us <= _microseconds(instant):
                     return commit
                 expected = commit.parent
-        raise no_moment(branch, at)
+        raise commit_not_found(branch, at)
 
 
 def _checked_version(at: int) -> int:
     if isinstance(at, bool):
-        raise UsageError("`at` takes a commit id, a tag, a manifest version or a datetime", at=str(at))
+        raise UsageError(_AT_EXPECTED, at=str(at))
     if not 0 < at < 1 << 63:
         raise UsageError(f"there is no version {at}; versions count from 1", at=at)
     return at
 
 
-def no_moment(branch: str, at: str | int | datetime) -> GraphError:
-    """Return the error of a commit, tag or time that is not there, or that the actor may not know of."""
+def commit_not_found(branch: str, at: str | int | datetime) -> GraphError:
+    """Return the error for a commit, tag or timestamp that is missing or hidden from the actor."""
     if isinstance(at, datetime):
         time = _instant(at).isoformat()
         return GraphError(
-            f"branch `{branch.strip()}` has no commit as old as {time}; list them with `omnigraph commit list`",
+            f"branch `{branch}` has no commit as old as {time}; list them with `omnigraph commit list`",
             code="commit.not_found",
             at=time,
         )
@@ -390,5 +364,5 @@ def _instant(at: datetime) -> datetime:
 
 
 def _microseconds(instant: datetime) -> int:
-    # Whole microseconds, because a float of seconds cannot tell neighbouring ones apart.
+    # Integer arithmetic: a float of seconds cannot represent every microsecond.
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""The catalog: an accepted schema, resolved and ready to ask.
+"""The catalog: an accepted schema with all types, properties and constraints resolved.
 
 Pure values. Made from the identity-bearing schema IR by `lang.schema`; read by the query compiler and every engine.
 """
@@ -52,7 +52,7 @@ class PropertyType:
 
     @property
     def is_text(self) -> bool:
-        """Tell whether values are single strings, enum values included."""
+        """True if values are single strings, including enum values."""
         return self.scalar is Scalar.STRING and not self.is_list
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class PropertyType:
 
 
 class MergeRule(StrEnum):
-    """How a merge settles what both sides changed differently, by its spelling in a schema."""
+    """How a merge resolves a property that both sides changed, by its word in the schema."""
 
     OURS = "ours"
     THEIRS = "theirs"
@@ -173,7 +173,7 @@ class EdgeType:
 
 
 def _has_blobs(properties: Mapping[str, Property]) -> bool:
-    return any(one.type.scalar is Scalar.BLOB for one in properties.values())
+    return any(item.type.scalar is Scalar.BLOB for item in properties.values())
 
 
 @dataclass(frozen=True)

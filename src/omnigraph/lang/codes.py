@@ -1,4 +1,4 @@
-"""Every code of every language, merged from the parts that raise them.
+"""The diagnostic codes of the schema, migration and query languages, with their titles.
 
 Pure data, for documents, tests and tools.
 """

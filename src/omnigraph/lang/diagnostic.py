@@ -1,4 +1,4 @@
-"""Diagnostics: what is wrong, where, and what to do about it, as text for people and as data for programs.
+"""Diagnostics: a code, a message, a source position and a hint, rendered as text or JSON.
 
 Pure. Compilers collect `Diagnostic`s; `LanguageError` carries them out.
 """
@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding at one place of one source."""
+    """An error, warning or remark at a span of a source."""
 
     code: str
     message: str
@@ -29,7 +29,7 @@ class Diagnostic:
     span: Span
     hint: str | None = None
     severity: Severity = Severity.ERROR
-    # Whether the span says where it is; what is missing as a whole is nowhere.
+    # False if the problem has no position, such as a missing query.
     is_placed: bool = field(default=True, kw_only=True)
 
     def render(self) -> str:
@@ -87,7 +87,7 @@ def _window(line: str, column: int) -> tuple[str, int]:
 
 
 class LanguageError(OmniGraphError):
-    """A source was refused; `diagnostics` says all that is known to be wrong with it."""
+    """A source was rejected; `diagnostics` lists all its errors."""
 
     code = "language.rejected"
 
@@ -99,19 +99,19 @@ class LanguageError(OmniGraphError):
         diagnostics: tuple[Diagnostic, ...] = (),
         **context: object,
     ) -> None:
-        first = diagnostics[0].message if diagnostics else "the source was refused"
+        first = diagnostics[0].message if diagnostics else "the source was rejected"
         super().__init__(message or first, effect=effect, diagnostics=diagnostics, **context)
         self.diagnostics = diagnostics
 
     def __str__(self) -> str:
-        """Return the first finding with its code, place and hint, on one line."""
+        """Return the first diagnostic with its code, position and hint on a line."""
         if not self.diagnostics:
             return self.message
         first = self.diagnostics[0]
-        place = first.source.position(first.span.start)
+        position = first.source.position(first.span.start)
         hint = f"; {first.hint}" if first.hint else ""
         more = f" (and {len(self.diagnostics) - 1} more)" if len(self.diagnostics) > 1 else ""
-        return f"[{first.code}] {self.message} at {first.source.name}:{place.line}:{place.column}{hint}{more}"
+        return f"[{first.code}] {self.message} at {first.source.name}:{position.line}:{position.column}{hint}{more}"
 
     def render(self) -> str:
         return "\n\n".join(diagnostic.render() for diagnostic in self.diagnostics)
@@ -122,26 +122,26 @@ class LanguageError(OmniGraphError):
 
 
 def decode_source(name: str, data: bytes, code: str) -> Source:
-    """Return the text of a source, or refuse it with `code` if it is too large or not UTF-8.
+    """Decode a source; raises `LanguageError` with `code` if it is too large or not UTF-8.
 
-    A leading byte order mark is dropped: editors add it and no grammar wants it.
+    A leading byte order mark, which some editors add, is dropped.
 
     >>> decode_source("s.pg", b"\\xef\\xbb\\xbfnode A {}", "S1").text
     'node A {}'
     """
     if len(data) > SOURCE_BYTES_MAX:
         message = f"the source is larger than {SOURCE_BYTES_MAX:,} bytes"
-        # The text is left out, so that the refusal stays small whatever was sent.
-        raise _refused(code, message, Source(name, ""), 0, "split it into several files")
+        # The text is left out, so that the error stays small.
+        raise _source_error(code, message, Source(name, ""), 0, "split it into several files")
     try:
         return Source(name, data.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
         shown = Source(name, data.decode("utf-8", errors="replace").removeprefix("\ufeff"))
         message = f"byte 0x{data[error.start]:02x} is not valid UTF-8"
-        raise _refused(code, message, shown, len(before), "save the file as UTF-8") from None
+        raise _source_error(code, message, shown, len(before), "save the file as UTF-8") from None
 
 
-def _refused(code: str, message: str, source: Source, offset: int, hint: str) -> LanguageError:
+def _source_error(code: str, message: str, source: Source, offset: int, hint: str) -> LanguageError:
     span = Span(offset, min(offset + 1, len(source.text)))
     return LanguageError(diagnostics=(Diagnostic(code, message, source, span, hint),))

@@ -1,6 +1,6 @@
-"""Source texts and positions in them.
+"""Source texts, and spans and positions in them.
 
-Pure; the ground that diagnostics of every language stand on.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place as people count it: line and column from 1, columns in characters."""
+    """Line and column, both from 1; columns count characters."""
 
     line: int
     column: int
@@ -31,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Source:
-    """A named text that knows its lines.
+    """A named text with conversion of offsets to lines and columns.
 
     >>> Source("s.pg", "node A {\\n}").position(9)
     Position(line=2, column=1)
@@ -52,7 +52,7 @@ class Source:
         return self.text[starts[line - 1] : end].rstrip("\r\n")
 
     def _line_starts(self) -> list[int]:
-        # Most sources compile cleanly and never ask for a position, so the table is made on demand.
+        # Most sources compile without errors and need no positions, so the table is built on demand.
         if not self._starts:
             self._starts.append(0)
             self._starts.extend(i + 1 for i, char in enumerate(self.text) if char == "\n")

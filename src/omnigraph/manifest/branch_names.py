@@ -1,13 +1,13 @@
-"""The record of names: every name that each incarnation of a branch ever had, after its deletion too.
+"""The record of branch names: every name that a branch ever had, also after its deletion.
 
 A live branch has its names in its row of main's catalog, where creating and renaming publish them together with the
-name itself. Deleting one writes them to the commit log first, with its commits. So no state is without a record, and
-nothing is opened but main and the log, however many branches there are.
+name itself. Deleting a branch first writes them to the commit log, with its commits. So a record always exists, and
+only main and the log are opened, however many branches there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId
 from omnigraph.limits import BRANCH_NAMES_CACHED_MAX
 from omnigraph.manifest import history
+from omnigraph.manifest.heads import BranchHeads, ObservedHead
 from omnigraph.manifest.model import MAIN, MAIN_NAMES, UNKNOWN_NAMES, Branch, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, Work
-from omnigraph.manifest.publish import Verified
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, DropBranch
 from omnigraph.store.store import Store
 
@@ -26,70 +26,69 @@ if TYPE_CHECKING:
 
 
 class NameRecord:
-    """The names of branches as one handle knows them. Those of deleted branches never change, and are kept."""
+    """Looks up the names of branches; those of deleted branches never change, and are cached."""
 
-    def __init__(self, store: Store, verify_main: Callable[[], Verified]) -> None:
+    def __init__(self, store: Store, heads: BranchHeads) -> None:
         self._store = store
-        self._verify_main = verify_main
+        self._heads = heads
         self._deleted: dict[BranchId | None, BranchNames] = {}
 
-    def look_up(
-        self, branch_ids: Iterable[BranchId | None], known_main: Verified | None
-    ) -> dict[BranchId | None, BranchNames]:
-        """Return the names of incarnations; storage is asked at most once for main and once for the log.
+    def look_up(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, BranchNames]:
+        """Return the names of branches; reads main and the log at most once each.
 
-        `known_main` is main as the caller last saw it. Whoever asks has looked the branch or commit up, which needs
-        main, so a live branch is in there and costs nothing.
+        The caller has looked up the branch or commit, which reads main, so a live branch is cached and costs nothing.
         """
-        wanted = set(branch_ids)
-        found: dict[BranchId | None, BranchNames] = {None: MAIN_NAMES} if None in wanted else {}
+        requested = set(branch_ids)
+        names: dict[BranchId | None, BranchNames] = {None: MAIN_NAMES} if None in requested else {}
         deleted = dict(self._deleted)
-        found |= {one: deleted[one] for one in wanted if one in deleted}
-        if known_main is not None:
-            found |= _live(known_main, wanted)
-        if wanted - found.keys():
-            found |= _live(self._verify_main(), wanted)
-        missing = {one for one in wanted - found.keys() if one is not None}
-        return found | self._read_deleted(missing) if missing else found
+        names |= {branch_id: deleted[branch_id] for branch_id in requested if branch_id in deleted}
+        if (cached_main := self._heads.cached(None)) is not None:
+            names |= _live_names(cached_main, requested)
+        if requested - names.keys():
+            names |= _live_names(self._heads.refresh(MAIN, None), requested)
+        missing = {branch_id for branch_id in requested - names.keys() if branch_id is not None}
+        return names | self._read_deleted(missing) if missing else names
 
     def _read_deleted(self, branch_ids: set[BranchId]) -> dict[BranchId | None, BranchNames]:
         log = history.open_log(self._store)
         recorded = {} if log is None else history.read_branch_names(log, branch_ids)
-        names: dict[BranchId | None, BranchNames] = {one: recorded.get(one, UNKNOWN_NAMES) for one in branch_ids}
+        names: dict[BranchId | None, BranchNames] = {
+            branch_id: recorded.get(branch_id, UNKNOWN_NAMES) for branch_id in branch_ids
+        }
         if len(self._deleted) + len(names) > BRANCH_NAMES_CACHED_MAX:
             self._deleted.clear()
         self._deleted.update(names)
         return names
 
 
-def _live(main: Verified, wanted: set[BranchId | None]) -> dict[BranchId | None, BranchNames]:
+def _live_names(main: ObservedHead, requested: set[BranchId | None]) -> dict[BranchId | None, BranchNames]:
     branches = main.snapshot.state.branches.values()
-    return {one.branch_id: one.names for one in branches if one.branch_id in wanted}
+    return {branch.branch_id: branch.names for branch in branches if branch.branch_id in requested}
 
 
 def recover_names(kernel: Kernel, actor: str | None = None) -> tuple[str, ...]:
-    """Record the names of live branches that an older release made, as far as main's history tells all of them.
+    """Record the names of live branches made by an older release, if main's history still has all of them.
 
-    Returns the branches of which the names are known now. One that was made before the oldest version of main that
-    cleanup has kept stays without a record.
+    Returns the branches whose names are recorded now. A branch older than the oldest version of main that cleanup has
+    kept stays without a record.
     """
     recovered: list[Branch] = []
 
     def prepare(main: Snapshot) -> Plan | None:
-        missing = {one.branch_id: one for one in main.state.branches.values() if one.recorded_names is None}
+        missing = {branch.branch_id: branch for branch in main.state.branches.values() if branch.recorded_names is None}
         names = _names_in_history(kernel, main, missing) if missing else {}
-        recovered[:] = [replace(missing[one], recorded_names=names[one]) for one in names]
-        updates = [update for one in recovered for update in (DropBranch(one.name), AddBranch(one))]
+        recovered[:] = [replace(missing[branch_id], recorded_names=names[branch_id]) for branch_id in names]
+        updates = [update for branch in recovered for update in (DropBranch(branch.name), AddBranch(branch))]
         return Plan(None, updates=tuple(updates), actor=actor) if updates else None
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
-    return tuple(sorted(one.name for one in recovered))
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
+    return tuple(sorted(branch.name for branch in recovered))
 
 
 def _names_in_history(
     kernel: Kernel, main: Snapshot, branches: Mapping[BranchId, Branch]
 ) -> dict[BranchId, tuple[str, ...]]:
-    """Walk back over the versions of main until each branch was not there yet; return the names of those."""
+    """Walk back over the versions of main to where each branch was created; return the names of those found."""
     names = {branch_id: [branch.name] for branch_id, branch in branches.items()}
     complete: dict[BranchId, tuple[str, ...]] = {}
     version = main.version
@@ -101,7 +100,7 @@ def _names_in_history(
             if error.code != "graph.version_reclaimed":
                 raise
             return complete
-        then = {one.branch_id: one.name for one in earlier.state.branches.values()}
+        then = {entry.branch_id: entry.name for entry in earlier.state.branches.values()}
         for branch_id in list(names):
             if branch_id not in then:
                 complete[branch_id] = tuple(names.pop(branch_id))

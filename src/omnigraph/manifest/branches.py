@@ -18,13 +18,13 @@ from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
 from omnigraph.store.read.dataset import reclaimed
 
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
-    """Make a branch that starts as exactly the given snapshot."""
+    """Create a branch that starts at a snapshot."""
     kernel.refuse_read_only()
     name = checked_name(name, "branch")
     _refuse_taken(kernel.snapshot(MAIN), name, "branch")
@@ -41,21 +41,20 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
             return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
 
         kernel.store.fork(kernel.store.open(source.ref), branch_id)
-        kernel.commit(MAIN, prepare, Work.CONTROL)
+        kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return branch
 
 
 def list_branches(kernel: Kernel) -> list[Branch]:
     """Return all branches but main, by name."""
-    return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda one: one.name)
+    return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda branch: branch.name)
 
 
 def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected: BranchId | None = None) -> None:
-    """Take a branch's name away; what nobody else reads of it becomes residue.
+    """Delete a branch; files that no other branch reads become orphans.
 
-    Refused while branches that started from it need its history, or a tag protects one of its commits. Datasets that
-    other branches have adopted stay, whoever they were made for. `expected` is the incarnation that the caller was
-    allowed to delete.
+    Raises while branches that started from it need its history, or a tag protects one of its commits. Datasets that
+    other branches have adopted stay. `expected` is the incarnation that the caller was allowed to delete.
     """
     name = name.strip()
     if name == MAIN:
@@ -65,25 +64,26 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
         entry = _find_branch(main, name, expected)
         dependents = _dependents(main, entry)
         if dependents:
+            listed = ", ".join(f"{kind} `{dependent}`" for kind, dependent in dependents)
             raise GraphError(
-                f"branch `{name}` cannot be deleted: {', '.join(f'{what} `{one}`' for what, one in dependents)} still"
+                f"branch `{name}` cannot be deleted: {listed} still"
                 f" stand{'s' if len(dependents) == 1 else ''} on it; delete that first",
                 code="branch.in_use",
                 branch=name,
-                dependents=[one for _, one in dependents],
+                dependents=[dependent for _, dependent in dependents],
             )
         # Merges elsewhere may have made its commits a part of their history, so they outlive the branch. Access to
         # them goes on to be judged by its names, which are recorded with them before the name is gone.
         kernel.keep_history(kernel.snapshot(name), names=entry.recorded_names or ())
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def rename_branch(
     kernel: Kernel, name: str, new_name: str, actor: str | None = None, expected: BranchId | None = None
 ) -> Branch:
-    """Give a branch another name; it stays the same branch to everyone who holds it.
+    """Rename a branch; its id, and so every reference to it, stays the same.
 
     `expected` is the incarnation that the caller was allowed to rename.
     """
@@ -99,7 +99,7 @@ def rename_branch(
         renamed[:] = [replace(entry, name=new_name, recorded_names=names)]
         return Plan(None, updates=(DropBranch(entry.name), AddBranch(renamed[0])), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return renamed[0]
 
 
@@ -118,33 +118,33 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
             _refuse_gone(main, commit.branch, snapshot.branch)
             return Plan(None, updates=(AddTag(tag),), actor=actor, operation_id=operation_id)
 
-        kernel.commit(MAIN, prepare, Work.CONTROL)
+        kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return tag
 
 
 def delete_tag(kernel: Kernel, name: str, actor: str | None = None) -> None:
-    """Take a tag's name away; its commit loses its protection."""
+    """Delete a tag; its commit is no longer protected from cleanup."""
 
     def prepare(main: Snapshot) -> Plan:
         if name.strip() not in main.state.tags:
             raise unknown_tag(name)
         return Plan(None, updates=(DropTag(name.strip()),), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def unknown_tag(name: str) -> GraphError:
-    """Return the error of a tag that is not there, or that the actor may not know of."""
+    """Return the error for a tag that does not exist, or that the actor may not see."""
     return _not_found("tag", name)
 
 
 def list_tags(kernel: Kernel) -> list[Tag]:
     """Return all tags, by name."""
-    return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda one: one.name)
+    return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda tag: tag.name)
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a trimmed name for a branch or tag, or refuse it."""
+    """Return the trimmed name of a branch or tag; raise if it is not valid."""
     name = name.strip()
     reason = ""
     if not name:
@@ -167,19 +167,19 @@ def checked_name(name: str, what: str) -> str:
 
 @contextmanager
 def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterator[OperationId]:
-    """Hold a state while it gets a name, or refuse to when a cleanup may be removing it; a recent head needs neither.
+    """Protect a snapshot from cleanup while it gets a name; raise if a cleanup may be removing it.
 
-    Both sides say what they do before they look: a cleanup that has begun is seen here, and one to come sees our intent
-    and spares its base. So nothing has to be checked, and nothing can fail, after the name was published. That is done
-    under the operation that is yielded, and refused when it was silent for so long that the intent is taken for dead.
+    Both sides write their intent before they check for the other: a running cleanup is seen here, and a later one sees
+    our intent and keeps its base. So nothing needs to be checked, and nothing can fail, after the name was published.
+    A recent head needs no intent. Publish with the operation id that is yielded.
     """
-    if kernel.was_head(snapshot.ref):
+    if kernel.heads.was_head(snapshot.ref):
         yield new_operation_id(None)
         return
     with declared(kernel.store, NAMING, snapshot, actor) as held:
         intents, unreadable = pending(kernel.store)
         refuse_unreadable(unreadable, CLEANUP)
-        if any(one.kind == CLEANUP for one in intents):
+        if any(intent.kind == CLEANUP for intent in intents):
             raise ConflictError(
                 "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again"
                 " when it is done",
@@ -191,7 +191,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
 
 
 def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
-    # One name for both would leave a caller who says it in the dark about which of them is meant.
+    # A name shared by a branch and a tag would be ambiguous wherever either is accepted.
     taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
     if taken:
         code = f"{what}.exists"
@@ -204,7 +204,7 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
         raise _not_found("branch", name)
     if expected is not None and entry.branch_id != expected:
         raise ReadSetChanged(
-            f"branch `{entry.name}` was made anew meanwhile; nothing was written, run it again",
+            f"branch `{entry.name}` was deleted and created again meanwhile; nothing was written, run it again",
             member=f"branch_incarnation:{entry.name}",
             expected=expected,
             actual=entry.branch_id,
@@ -213,7 +213,7 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
 
 
 def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
-    if branch_id is not None and branch_id not in {one.branch_id for one in main.state.branches.values()}:
+    if branch_id is not None and branch_id not in {branch.branch_id for branch in main.state.branches.values()}:
         raise _not_found("branch", name)
 
 
@@ -223,24 +223,27 @@ def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
         return
     ir = orjson.loads(source.state.schema.ir)
     properties = {
-        one["property_id"] for kind in ("nodes", "edges") for type_ in ir[kind] for one in type_["properties"]
+        property_["property_id"]
+        for kind in ("nodes", "edges")
+        for type_ in ir[kind]
+        for property_ in type_["properties"]
     }
     types = {pin.identity for pin in source.state.pins.values()}
-    for one in main.state.purges:
-        if one.identity in types if one.property_id is None else one.property_id in properties:
+    for purge in main.state.purges:
+        if purge.identity in types if purge.property_id is None else purge.property_id in properties:
             raise GraphError(
-                f"commit {source.head} is from before `{one.name}` was dropped for good, and a branch of it would bring"
-                " that back; make the branch from a newer commit",
+                f"commit {source.head} is from before `{purge.name}` was dropped for good, and a branch of it would"
+                " bring that back; make the branch from a newer commit",
                 code="branch.purged",
                 commit_id=source.head,
-                dropped=one.name,
+                dropped=purge.name,
             )
 
 
 def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str]]:
     """Return who still needs the history of a branch: branches that started from it, and tags on its commits."""
-    children = [("branch", one.name) for one in main.state.branches.values() if one.parent == entry.branch_id]
-    tags = [("tag", one.name) for one in main.state.tags.values() if one.branch == entry.branch_id]
+    children = [("branch", branch.name) for branch in main.state.branches.values() if branch.parent == entry.branch_id]
+    tags = [("tag", tag.name) for tag in main.state.tags.values() if tag.branch == entry.branch_id]
     return sorted([*children, *tags])
 
 

@@ -1,4 +1,4 @@
-"""Formats of the catalog: the steps that lead from an older one to the one that this release writes.
+"""Catalog formats: the version that this release writes, and the upgrade steps that lead to it.
 
 Pure: rows in, rows out. A step must be true for every version there ever was, because history is read through it.
 """
@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    # `omnigraph version` reads the format without loading Arrow.
+    import pyarrow as pa
+
+# The format that this release writes; 1 to 6 belong to another system.
+FORMAT_STAMP: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How the rows of one format are said in the next one that we know."""
+    """Rewrites the rows of one format as rows of a later one."""
 
     before: int
     after: int
     rewrite: Callable[[pa.Table], pa.Table]
 
 
-# The formats before the first of ours belong to another system, whose graphs come by export and load.
+# Graphs in the formats of the other system are imported by export and load.
 STEPS: tuple[Step, ...] = ()
 
 
@@ -32,7 +38,7 @@ def steps(before: int, after: int) -> tuple[Step, ...] | None:
     """
     way: list[Step] = []
     while before != after:
-        step = next((one for one in STEPS if one.before == before and one.after <= after), None)
+        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
         if step is None:
             return None
         way.append(step)

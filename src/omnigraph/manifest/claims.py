@@ -59,7 +59,7 @@ def claim_name(hold_seconds: float) -> str:
 
 @dataclass
 class Contention:
-    """What this process knows of other writers of a branch, and so when it looks for claims and when it makes one.
+    """What this process observed of other writers of a branch: decides when to check for claims and when to make one.
 
     Without contention a look costs nothing that is waited for, and comes once in `CLAIM_LOOK_COMMITS` commits.
     """
@@ -70,14 +70,14 @@ class Contention:
     _attempt_seconds: float = 0.0
 
     def is_contended(self, now: float) -> bool:
-        """Tell whether other processes were seen writing or claiming a short while ago."""
+        """Return True if other processes were recently seen writing or claiming."""
         return now < self._watched_until
 
     def must_look(self, now: float) -> bool:
         return self._wins >= CLAIM_LOOK_COMMITS or self.is_contended(now)
 
     def may_skip_probe(self, now: float) -> bool:
-        """Tell whether the last commits of the branch were probably ours, so that a look can replace the probe."""
+        """Return True if the last commits were probably made here, so that a check for claims can replace the probe."""
         return self._wins == CLAIM_LOOK_COMMITS and not self.is_contended(now)
 
     def note_look(self, has_others: bool, now: float) -> None:
@@ -89,18 +89,18 @@ class Contention:
         self._wins += 1
 
     def note_contention(self, now: float) -> None:
-        """Take note of a commit or a claim of another process."""
+        """Record a commit or a claim of another process."""
         self._watched_until = now + CLAIM_WATCH_SECONDS
 
     def must_claim(self, lost: int, is_costly: bool) -> bool:
-        """Tell whether a writer that lost this often asks the others to wait; a costly attempt is lost only once."""
+        """Return True if a writer that lost this often must claim the branch; costly work claims after one loss."""
         return lost >= (1 if is_costly else CLAIM_LOSSES)
 
     def note_attempt(self, seconds: float) -> None:
         self._attempt_seconds = seconds
 
     def poll_seconds(self, ahead: int) -> float:
-        """Return how long to wait before looking at the queue again: the next looks often, those behind it seldom."""
+        """Return how long to wait before polling the queue again: the next in line polls often, others seldom."""
         return CLAIM_POLL_SECONDS + min((ahead - 1) * self._attempt_seconds / 2, CLAIM_POLL_SECONDS_MAX)
 
     def hold_seconds(self, attempt_seconds: float) -> float:
@@ -112,8 +112,8 @@ class Contention:
 class ClaimQueue:
     """Decides from successive listings which claims are ahead of our own, and which have expired.
 
-    No clocks are compared. A claim's age is told from storage's time of two objects of one listing, and how long it has
-    been first from our own clock, beginning when we first saw it there.
+    No clocks are compared. A claim's age is the difference of two modification times in one listing; how long it has
+    been first is measured by our own clock, from when we first saw it there.
     """
 
     own: str
@@ -125,18 +125,18 @@ class ClaimQueue:
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         """Return the claims that come before ours, in order."""
         claims = sorted(listing)
-        own = next((claim for claim in claims if claim.name == self.own), None)
-        if own is not None:
-            oldest_us = own.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
+        mine = next((claim for claim in claims if claim.name == self.own), None)
+        if mine is not None:
+            oldest_us = mine.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
             self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
-            claims = claims[: claims.index(own)]
+            claims = claims[: claims.index(mine)]
         live = [claim for claim in claims if claim.name not in self.expired]
         while live and self._held_too_long(live[0], now):
             self.expired.add(live.pop(0).name)
         return live
 
     def drop(self, name: str) -> None:
-        """Ignore a claim from now on: its owner is known to be gone."""
+        """Ignore a claim from now on: its owner is dead."""
         self.expired.add(name)
 
     def _held_too_long(self, first: Claim, now: float) -> bool:
@@ -146,7 +146,7 @@ class ClaimQueue:
 
 
 class ClaimLine:
-    """The place of this process among all writers of a branch; used by the thread that has the process's turn."""
+    """The claim of this process on a branch; used by the thread that holds the process's turn."""
 
     def __init__(self, branch_id: BranchId | None) -> None:
         self.contention = Contention()
@@ -159,9 +159,9 @@ class ClaimLine:
         return self._queue is not None
 
     def look(self, store: Store) -> bool:
-        """Return whether other processes claim the branch; one request, which may run beside others."""
-        own = self._queue
-        has_others = any(own is None or claim.name != own.own for claim in self._list(store))
+        """Return True if other processes claim the branch; one request, which may run beside others."""
+        queue = self._queue
+        has_others = any(queue is None or claim.name != queue.own for claim in self._list(store))
         self.contention.note_look(has_others, clock.elapsed())
         return has_others
 
@@ -176,7 +176,7 @@ class ClaimLine:
         self.contention.note_contention(clock.elapsed())
 
     def wait(self, store: Store, catch_up: Callable[[], object]) -> bool:
-        """Wait until no claim is ahead of ours, but never longer than a claim counts; return whether there was one.
+        """Wait until no claim is ahead of ours, but never longer than a claim counts; return True if there was one.
 
         `catch_up` is called while there is one more ahead, to read meanwhile what was published.
         """
@@ -199,7 +199,7 @@ class ClaimLine:
         return has_waited
 
     def renew(self, store: Store, attempt_seconds: float) -> None:
-        """After a loss: make a new claim, at the end of the queue, if the others need not respect ours any more."""
+        """After a lost race: replace a claim that has expired by a new one at the end of the queue."""
         if self._queue is not None and self._first_at is not None:
             hold = int(self._queue.own.rpartition("-")[2]) / 1_000
             if clock.elapsed() - self._first_at > hold:
@@ -207,7 +207,7 @@ class ClaimLine:
                 self.join(store, attempt_seconds)
 
     def leave(self, store: Store) -> None:
-        """Let the next one go; on remote storage nobody waits for that."""
+        """Delete our claim, so that the next in the queue can go; in the background on remote storage."""
         queue, self._queue = self._queue, None
         if queue is not None:
             names = [queue.own, *queue.expired]
@@ -225,7 +225,7 @@ class ClaimLine:
         return ahead
 
     def _is_gone(self, store: Store, claim: Claim) -> bool:
-        """Tell whether the owner of a claim was a process of this machine that has ended."""
+        """Return True if the owner of a claim was a process of this machine that has exited."""
         if not store.root.is_local:
             return False
         try:
@@ -235,12 +235,12 @@ class ClaimLine:
             return False
 
     def _list(self, store: Store) -> list[Claim]:
-        found = []
+        claims = []
         for info in store.objects.list(self._folder):
             name = info.path.rpartition("/")[2].removesuffix(".json")
             if name.rpartition("-")[2].isdigit():
-                found.append(Claim(info.modified_us, name))
-        return found
+                claims.append(Claim(info.modified_us, name))
+        return claims
 
     def _remove(self, store: Store, names: Iterable[str]) -> None:
         for name in names:

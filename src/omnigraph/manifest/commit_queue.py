@@ -20,7 +20,7 @@ from omnigraph.manifest.model import Snapshot
 
 
 class BranchTurn:
-    """The turn of one branch in this process, and the place of the process among others."""
+    """The FIFO queue of this process's writers of a branch, and the process's claim among other processes."""
 
     def __init__(self, branch_id: BranchId | None = None) -> None:
         self.line = ClaimLine(branch_id)
@@ -33,7 +33,7 @@ class BranchTurn:
 
     @contextmanager
     def held(self) -> Iterator[BranchTurn]:
-        """Hold the turn. A plain lock would let a busy thread take it again and again past those that wait."""
+        """Hold the turn. Unlike a plain lock it is fair: a busy thread cannot overtake those that wait."""
         self._take()
         try:
             yield self
@@ -41,20 +41,20 @@ class BranchTurn:
             self._pass_on()
 
     def note_win(self, published: Snapshot, attempt_seconds: float) -> None:
-        """Take note of a publish of this process."""
+        """Record a publish of this process."""
         self.last_version, self._last_operation_id = published.version, published.operation_id
         self.line.contention.note_win()
         self.line.contention.note_attempt(attempt_seconds)
 
     def note_head(self, head: Snapshot) -> bool:
-        """Take note of a newer head, and return whether another process published it."""
+        """Record a newer head; return True if another process published it."""
         is_foreign = head.operation_id != self._last_operation_id
         if is_foreign:
             self.line.contention.note_contention(clock.elapsed())
         return is_foreign
 
     def may_skip_probe(self, head: Snapshot) -> bool:
-        """Tell whether a head that this handle knows is most probably still the newest."""
+        """Return True if a cached head is most probably still the newest."""
         return head.operation_id == self._last_operation_id and self.line.contention.may_skip_probe(clock.elapsed())
 
     def _take(self) -> None:
@@ -72,7 +72,7 @@ class BranchTurn:
                     " written, retry later"
                 )
         except BaseException:
-            # An interrupted thread takes itself off the queue, or passes on what it was handed in the same moment.
+            # An interrupted thread leaves the queue, or passes on the turn if it got it at the same time.
             with self._mutex:
                 if gate in self._waiting:
                     self._waiting.remove(gate)

@@ -88,8 +88,8 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
 
     Following a claim means writing the next number, so of several who find the same dead owner only one comes next.
     """
-    own = this_process()
-    body = orjson.dumps({"operation_id": operation_id, "owner": own.to_json(), "started_at": clock.now_us()})
+    owner = this_process()
+    body = orjson.dumps({"operation_id": operation_id, "owner": owner.to_json(), "started_at": clock.now_us()})
     held = [info.path for info in claims_of(store)]
     claimed = False
     if not held or _is_abandoned(store, held[-1]):
@@ -131,21 +131,21 @@ def _is_abandoned(store: Store, claim: str) -> bool:
 
 
 def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
-    def create(one: NodeType | EdgeType) -> Pin:
-        identity = TypeIdentity(one.type_id, one.incarnation_id)
-        path = identity.path(one.table_key)
+    def create(entity: NodeType | EdgeType) -> Pin:
+        identity = TypeIdentity(entity.type_id, entity.incarnation_id)
+        path = identity.path(entity.table_key)
         try:
-            created = store.create(path, physical_schema(arrow_schema(one)))
+            created = store.create(path, physical_schema(arrow_schema(entity)))
         except LostRace as error:
             raise GraphError(
                 f"`{path}` is taken by something that is not part of a graph; choose another address",
                 code="graph.already_initialized",
                 object=path,
             ) from error
-        return Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
+        return Pin(identity, entity.table_key, path, 1, None, 0, checksum=created.checksum)
 
     types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
-    pins = store.in_parallel([partial(create, one) for one in types])
+    pins = store.in_parallel([partial(create, type_) for type_ in types])
     return {pin.table_key: pin for pin in pins}
 
 
@@ -174,7 +174,7 @@ def _create_manifest(store: Store, state: State, operation_id: OperationId, clai
         if isinstance(error, OmniGraphError):
             _undo(store, claims)
             raise
-        # What stands here now belongs to the graph of whoever was faster.
+        # What is here now belongs to the process that won.
         _release(store, claims)
         raise GraphError(
             f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",
@@ -187,7 +187,7 @@ def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
     try:
         if not store.has_version(DatasetRef(MANIFEST_PATH, None, 1)):
             return False
-        found = store.open(DatasetRef(MANIFEST_PATH, None, 1)).schema.metadata or {}
+        metadata = store.open(DatasetRef(MANIFEST_PATH, None, 1)).schema.metadata or {}
     except OmniGraphError as probe:
         raise GraphError(
             f"storage did not answer whether the graph at `{store.root.uri}` was created ({probe.message}); open it to"
@@ -196,11 +196,11 @@ def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
             effect=Effect.UNKNOWN,
             operation_id=operation_id,
         ) from error
-    return bool(found.get(encoding.OPERATION_KEY, b"").decode() == operation_id)
+    return bool(metadata.get(encoding.OPERATION_KEY, b"").decode() == operation_id)
 
 
 def _undo(store: Store, claims: list[str]) -> None:
-    """Take back what an unfinished birth has written; the claim goes last, so that nobody builds on the rest.
+    """Remove what an unfinished init has written; the claim goes last, so that no other init builds on the rest.
 
     What failed before is what the caller hears of. A claim that stays is followed by the next who creates a graph here.
     """

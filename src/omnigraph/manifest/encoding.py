@@ -14,7 +14,6 @@ from zlib import crc32
 import orjson
 import pyarrow as pa
 
-from omnigraph import release
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.manifest import catalog_format
@@ -104,7 +103,7 @@ def schema_of(
     """
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
-        STAMP_KEY: str(release.FORMAT_STAMP).encode(),
+        STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
         LINKS_KEY: orjson.dumps(listed),
@@ -114,7 +113,7 @@ def schema_of(
 
 
 def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return what tells whether metadata is as it was written: nothing else protects that of the newest version."""
+    """Return a checksum of metadata: nothing else protects that of the newest version."""
     keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
     return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
 
@@ -124,10 +123,10 @@ def encode(state: State) -> pa.Table:
     rows: list[_Row] = [_head_row(state), _schema_row(state.schema)]
     for key in sorted(state.pins):
         rows.extend(_pin_rows(state.pins[key]))
-    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda one: one.identity))
+    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda row: row.identity))
     rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
     rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
-    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda one: one.object_id))
+    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda row: row.object_id))
     rows.extend(commit_row(commit) for commit in state.commits)
     return as_table(rows)
 
@@ -237,8 +236,8 @@ def commit_row(commit: Commit) -> _Row:
         **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
         **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
     }
-    place = (None, None, commit.manifest_version, commit.branch, None)
-    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
+    location = (None, None, commit.manifest_version, commit.branch, None)
+    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *location)
 
 
 def _json(members: Mapping[str, object]) -> str:
@@ -265,16 +264,17 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=text,
         )
-    if int(text) > release.FORMAT_STAMP:
+    if int(text) > catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {release.FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
+            " first",
             code="graph.format",
             found=int(text),
         )
-    if catalog_format.steps(int(text), release.FORMAT_STAMP) is None:
+    if catalog_format.steps(int(text), catalog_format.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
-            f" {release.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
@@ -283,15 +283,15 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 
 
 def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
-    """Refuse a graph that has to be upgraded before this release may write to it."""
-    found = check_stamp(schema, where)
-    if found != release.FORMAT_STAMP:
+    """Raise for a graph that must be upgraded before this release may write to it."""
+    stamp = check_stamp(schema, where)
+    if stamp != catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {found}, written by an older release; this one writes format"
-            f" {release.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            f"{where} has format {stamp}, written by an older release; this one writes format"
+            f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
-            found=found,
+            found=stamp,
         )
 
 
@@ -300,7 +300,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for step in catalog_format.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
+        for step in catalog_format.steps(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
@@ -322,14 +322,14 @@ def report_damage(where: str, remedy: str) -> Iterator[None]:
 
 
 def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileChecksums) -> State:
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_type: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_pylist():
         row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
-        found.setdefault(row["object_type"], []).append(row)
-    # Every publish writes all rows anew, so a kind that we do not know would be lost with the next one.
-    if unknown := sorted(found.keys() - KINDS):
+        rows_by_type.setdefault(row["object_type"], []).append(row)
+    # Every publish rewrites all rows, so rows of an unknown kind would be lost by the next one.
+    if unknown := sorted(rows_by_type.keys() - KINDS):
         raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
-    (head,), (schema,) = found["graph_head"], found["schema"]
+    (head,), (schema,) = rows_by_type["graph_head"], rows_by_type["schema"]
     names = ("source", "ir", "ir_hash", "shape_hash")
     # A fork starts as a copy of main, but only main's own branches and tags count.
     on_main = branch_id is None
@@ -337,12 +337,12 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
         branch_id,
         head["json"]["head_commit_id"],
         AcceptedSchema(**{name: schema["json"][name] for name in names}),
-        _decode_pins(found.get("table", []), found.get("table_version", []), checksums),
-        tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
-        tuple(decode_commit(row) for row in found.get("graph_commit", [])),
-        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
-        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))} if on_main else {},
-        tuple(_decode_purge(row) for row in found.get("purge", [])) if on_main else (),
+        _decode_pins(rows_by_type.get("table", []), rows_by_type.get("table_version", []), checksums),
+        tuple(_decode_tombstone(row) for row in rows_by_type.get("table_tombstone", [])),
+        tuple(decode_commit(row) for row in rows_by_type.get("graph_commit", [])),
+        {branch.name: branch for branch in map(_decode_branch, rows_by_type.get("branch", []))} if on_main else {},
+        {tag.name: tag for tag in map(_decode_tag, rows_by_type.get("tag", []))} if on_main else {},
+        tuple(_decode_purge(row) for row in rows_by_type.get("purge", [])) if on_main else (),
     )
 
 
@@ -383,7 +383,7 @@ def _owns(row: dict[str, Any], pattern: str) -> bool:
 
 
 def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
-    """Refuse a row whose id does not follow from its columns: someone else wrote it."""
+    """Raise for a row whose id does not follow from its columns: another tool wrote it."""
     if not claim:
         raise ValueError(f"row `{row['object_id']}` contradicts itself or another row")
 

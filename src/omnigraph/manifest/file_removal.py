@@ -44,11 +44,11 @@ class Listing:
 
     @classmethod
     def read(cls, store: Store) -> Listing:
-        found = store.objects.list("")
+        infos = store.objects.list("")
         objects: dict[str, list[ObjectInfo]] = {}
-        for info in found:
+        for info in infos:
             objects.setdefault(dataset_of(info.path), []).append(info)
-        return cls(objects, versions_of(found), frozenset(info.path for info in found))
+        return cls(objects, versions_of(infos), frozenset(info.path for info in infos))
 
     def forks(self, path: str) -> set[str | None]:
         """Return the forks of a dataset that there is any file of, and None for the dataset itself."""
@@ -77,7 +77,7 @@ class RemovalPlan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans the removal from several datasets; `may_go` says which residue is old enough and nobody's.
+    """Plans the removal from several datasets; `may_go` decides which orphan files are old enough and unclaimed.
 
     `waiting` are manifests of published versions that do not have their final names yet; `known` is what versions
     need that were read already.
@@ -94,13 +94,13 @@ class Planner:
         needed = read_needed(self.store, {path: self._manifests(path, kept[path]) for path in kept}, self.known)
         plans = {path: self._plan_by_content(path, kept[path], needed[path]) for path in kept}
         doubtful = [path for path, plan in plans.items() if plan.gone or any(map(self.may_go, plan.residue))]
-        places = [(path, fork) for path in doubtful for fork in sorted(kept[path], key=str) if kept[path][fork]]
+        forks = [(path, fork) for path in doubtful for fork in sorted(kept[path], key=str) if kept[path][fork]]
         passing = self.store.opened_once()
-        tasks = [partial(self._list_tracked, passing, path, fork, set(kept[path][fork])) for path, fork in places]
-        listed = dict(zip(places, self.store.in_parallel(tasks), strict=True))
+        tasks = [partial(self._list_tracked, passing, path, fork, set(kept[path][fork])) for path, fork in forks]
+        listed = dict(zip(forks, self.store.in_parallel(tasks), strict=True))
         for path in doubtful:
-            own = {fork: listed[path, fork] for fork in kept[path] if (path, fork) in listed}
-            plans[path] = self._confirm(plans[path], kept[path], own)
+            versions = {fork: listed[path, fork] for fork in kept[path] if (path, fork) in listed}
+            plans[path] = self._confirm(plans[path], kept[path], versions)
         return [plan if plan.path in doubtful else replace(plan, residue=()) for plan in plans.values()]
 
     def _list_tracked(self, store: Store, path: str, fork: str | None, kept: set[int]) -> _Tracked | OmniGraphError:
@@ -113,8 +113,8 @@ class Planner:
             return error
 
     def _manifests(self, path: str, kept: KeptVersions) -> list[StoredManifest]:
-        listed = [StoredManifest.of(DatasetRef(path, fork, one)) for fork in kept for one in sorted(kept[fork])]
-        return [*listed, *(one for one in self.waiting if dataset_of(one.path) == path)]
+        listed = [StoredManifest.of(DatasetRef(path, fork, version)) for fork in kept for version in sorted(kept[fork])]
+        return [*listed, *(manifest for manifest in self.waiting if dataset_of(manifest.path) == path)]
 
     def _plan_by_content(self, path: str, kept: KeptVersions, needed: NeededFiles | UnknownManifest) -> RemovalPlan:
         if isinstance(needed, UnknownManifest):
@@ -166,19 +166,19 @@ class Planner:
     def _confirm(
         self, plan: RemovalPlan, kept: KeptVersions, listed: Mapping[str | None, _Tracked | OmniGraphError]
     ) -> RemovalPlan:
-        """Compare a plan with what Lance lists, and tell the files of old versions from residue."""
+        """Compare a plan with what Lance lists, and separate the files of old versions from orphans."""
         stays, goes, newer = TrackedFiles(), TrackedFiles(), TrackedFiles()
-        for fork, own in listed.items():
-            if isinstance(own, OmniGraphError):
-                return RemovalPlan(plan.path, error=own)
-            own_stays, own_goes, own_newer = own
+        for fork, versions in listed.items():
+            if isinstance(versions, OmniGraphError):
+                return RemovalPlan(plan.path, error=versions)
+            own_stays, own_goes, own_newer = versions
             if lost := sorted(set(kept[fork]) - own_stays.versions):
                 reason = f"Lance does not list version {lost[0]} of `{DatasetRef(plan.path, fork, 0).directory}`"
                 return RemovalPlan(plan.path, error=_disputed(plan.path, reason))
             stays.update(own_stays)
             goes.update(own_goes)
             newer.update(own_newer)
-        # What was staged when storage was listed may have been published since; its versions are nobody's to remove.
+        # What was staged when storage was listed may have been published since; its versions must stay.
         plan = replace(plan, residue=tuple(info for info in plan.residue if not newer.reaches(info.path)))
         for info in plan.residue:
             if stays.reaches(info.path):

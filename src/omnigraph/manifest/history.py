@@ -1,4 +1,4 @@
-"""History: commits by id and along their parents, read only as far as somebody walks.
+"""Commit history: commits by id and along their parents, read lazily as a walk proceeds.
 
 The newest commits of a branch are in its catalog. Everything older that leads to it is in the commit log: commits go
 there when they leave a catalog, when they are merged elsewhere, and when their branch is deleted. So a walk needs the
@@ -39,12 +39,12 @@ def spill(store: Store, commits: Sequence[Commit]) -> None:
 def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], names: tuple[str, ...]) -> None:
     """Write the commits that led to a branch, or those after the last of some; `names` are recorded as the branch's.
 
-    Main cannot be deleted, and is looked at by everybody, so its own commits are left out.
+    Main cannot be deleted, and every walk reads it, so its commits are left out.
     """
-    own = [commit for commit in snapshot.state.commits if commit.branch is not None]
-    known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
+    commits = [commit for commit in snapshot.state.commits if commit.branch is not None]
+    known = max((number for number, commit in enumerate(commits, 1) if commit.commit_id in after), default=0)
     branch_id = snapshot.state.branch_id
-    kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
+    kept = [replace(commit, branch_names=names) if commit.branch == branch_id else commit for commit in commits[known:]]
     if kept:
         spill(store, kept)
 
@@ -52,11 +52,11 @@ def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], 
 def read(store: Store) -> dict[CommitId, Commit]:
     """Return every commit that has left a window, by id."""
     log = open_log(store)
-    return {} if log is None else {one.commit_id: one for one in read_all(log)}
+    return {} if log is None else {commit.commit_id: commit for commit in read_all(log)}
 
 
 def open_log(store: Store) -> Dataset | None:
-    """Return the log as it is now, or None while nobody has written to it."""
+    """Return the log as it is now, or None before its first append."""
     return logs.open_log(store, LOG_PATH)
 
 
@@ -68,8 +68,8 @@ def read_all(log: Dataset) -> list[Commit]:
 def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
     """Return those of some commits that the log has."""
     # Only ids of ours may stand in a filter.
-    wanted = ", ".join(f"'{one}'" for one in commit_ids if is_ulid(one))
-    return _decode(log.read(filter=f"object_id in ({wanted})")) if wanted else []
+    quoted_ids = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
+    return _decode(log.read(filter=f"object_id in ({quoted_ids})")) if quoted_ids else []
 
 
 def read_operation(store: Store, operation_id: str) -> list[Commit]:
@@ -84,31 +84,33 @@ def read_operation(store: Store, operation_id: str) -> list[Commit]:
 def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: int) -> list[Commit]:
     """Return the commits that were made on a branch after one manifest version and up to another."""
     # A text, because typed filters have no unsigned numbers.
-    own = "table_branch is null" if branch_id is None else f"table_branch = '{branch_id}'"
-    return _decode(log.read(filter=f"{own} and table_version > {max(after, 0)} and table_version <= {max(until, 0)}"))
+    on_branch = "table_branch is null" if branch_id is None else f"table_branch = '{branch_id}'"
+    return _decode(
+        log.read(filter=f"{on_branch} and table_version > {max(after, 0)} and table_version <= {max(until, 0)}")
+    )
 
 
 def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
     """Return the names of deleted branches, as far as they were recorded at their deletion."""
     # Only ids of ours may stand in a filter.
-    listed = ", ".join(f"'{one}'" for one in sorted(branch_ids) if is_ulid(one))
-    found: dict[BranchId, BranchNames] = {}
+    listed = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
+    names: dict[BranchId, BranchNames] = {}
     for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():
         if commit.branch is not None and commit.branch_names:
             # A deletion that lost to a rename has left a shorter list before.
-            known = found.get(commit.branch, BranchNames(()))
+            known = names.get(commit.branch, BranchNames(()))
             longest = max(known.names, commit.branch_names, key=len)
-            missing = tuple(one for one in (*known.names, *commit.branch_names) if one not in longest)
-            found[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
-    return found
+            missing = tuple(name for name in (*known.names, *commit.branch_names) if name not in longest)
+            names[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
+    return names
 
 
 def _decode(table: pa.Table) -> list[Commit]:
     with encoding.report_damage(f"`{LOG_PATH}`", "restore it from a backup"):
-        found = table.to_pylist()
-        for row in found:
+        rows = table.to_pylist()
+        for row in rows:
             row["json"] = orjson.loads(row["metadata"])
-        return [encoding.decode_commit(row) for row in found]
+        return [encoding.decode_commit(row) for row in rows]
 
 
 class Commits(Protocol):
@@ -139,10 +141,10 @@ class CommitSource:
                 self._complete_from[commit.branch] = commit.manifest_version if commit.parent else 0
 
     def __getitem__(self, commit_id: CommitId) -> Commit:
-        found = self.find(commit_id)
-        if found is None:
+        commit = self.find(commit_id)
+        if commit is None:
             raise GraphError(f"commit {commit_id} is in no log; restore it from a backup", code="graph.corrupt")
-        return found
+        return commit
 
     def find(self, commit_id: CommitId) -> Commit | None:
         """Return a commit of any branch, or None if there is none; what leads from a known one is found fastest."""
@@ -169,15 +171,15 @@ class CommitSource:
             high = until if is_complete else min(low + step, until)
             if self._log is not None and not is_complete:
                 self._add(read_versions(self._log, branch_id, after, high))
-            made = [one for one in self._known.values() if one.branch == branch_id]
-            found = sorted((one for one in made if after < one.manifest_version <= high), key=_version)
-            if len(found) >= count or high == until:
-                return found[:count]
+            made = [commit for commit in self._known.values() if commit.branch == branch_id]
+            commits = sorted((commit for commit in made if after < commit.manifest_version <= high), key=_version)
+            if len(commits) >= count or high == until:
+                return commits[:count]
             low, step = high, 2 * step
 
     def _look_at_main(self, _: CommitId) -> None:
         if not self._is_open:
-            # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
+            # Commits move from catalogs to the log, so reading the log first would miss those that move meanwhile.
             self._add(self._kernel.snapshot(MAIN).state.commits)
             self._log = open_log(self._kernel.store)
             self._is_open = True
@@ -194,13 +196,13 @@ class CommitSource:
             self._chunk *= 2
 
     def _read_ids(self, commit_id: CommitId) -> None:
-        """Read a commit by its id, and with it what known ones lead to: a scan for many costs what it does for one."""
+        """Read a commit by id, together with known missing parents: a scan for many ids costs the same as for one."""
         if (log := self._log_to_scan()) is not None:
             others = islice(self._missing - {commit_id}, COMMIT_LOG_IDS_MAX - 1)
             self._add(read_ids(log, [commit_id, *others]))
 
     def _log_to_scan(self) -> Dataset | None:
-        """Return the log if there is more to learn from it; a walk that scans it often reads all of it instead."""
+        """Return the log unless all of it was read; a walk that scans it often reads all of it instead."""
         if self._log is None or self._is_log_read:
             return None
         self._scans += 1
@@ -211,9 +213,9 @@ class CommitSource:
         return None
 
     def _look_where_hinted(self, commit_id: CommitId) -> None:
-        """Look at the branch that the id hints at, and again at the log: commits move from there to here."""
+        """Read the branch that the id hints at, and the log again: commits move from branches to the log."""
         branches = self._kernel.snapshot(MAIN).state.branches.values()
-        hinted = [one.name for one in branches if branch_hint(one.branch_id) == branch_hint(commit_id)]
+        hinted = [branch.name for branch in branches if branch_hint(branch.branch_id) == branch_hint(commit_id)]
         for snapshot in self._kernel.snapshots_of(hinted):
             self._add(snapshot.state.commits)
         if hinted:
@@ -221,7 +223,7 @@ class CommitSource:
             self._read_ids(commit_id)
 
     def _look_everywhere(self, _: CommitId) -> None:
-        # Releases before this one gave no hints, and left commits of nested branches in the catalogs of these alone.
+        # Older releases gave no hints, and left commits of nested branches only in the catalogs of these.
         self._add(self._kernel.all_commits().values())
 
     def _add(self, commits: Iterable[Commit]) -> None:
@@ -249,14 +251,16 @@ def walk_newest_first(commits: Commits, head: CommitId) -> Iterator[Commit]:
     """
     waiting, listed = {head}, set[CommitId]()
     while waiting:
-        # Where several lines go on, their next commits must be known to tell which is newer.
-        newest = max(waiting, key=lambda one: _age(commits[one])) if len(waiting) > 1 else next(iter(waiting))
+        # Where several lines continue, their next commits must be read to compare their dates.
+        newest = (
+            max(waiting, key=lambda commit_id: _age(commits[commit_id])) if len(waiting) > 1 else next(iter(waiting))
+        )
         waiting.remove(newest)
         listed.add(newest)
         commit = commits[newest]
         yield commit
-        parents = (one for one in (commit.parent, commit.merged_parent) if one is not None)
-        waiting |= {one for one in parents if one not in listed}
+        parents = (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
+        waiting |= {parent for parent in parents if parent not in listed}
 
 
 class Line:
@@ -267,7 +271,7 @@ class Line:
 
     def __init__(self, kernel: Kernel, snapshot: Snapshot) -> None:
         self._source = CommitSource(kernel, snapshot)
-        starts = {one.branch_id: one for one in kernel.snapshot(MAIN).state.branches.values()}
+        starts = {branch.branch_id: branch for branch in kernel.snapshot(MAIN).state.branches.values()}
         self._parts: list[tuple[BranchId | None, int, int]] = []
         branch_id, until = snapshot.state.branch_id, snapshot.version
         while branch_id is not None and branch_id in starts:
@@ -290,24 +294,24 @@ class Line:
 
     def after(self, commit: Commit, until: Commit, count: int) -> list[Commit]:
         """Return the next commits of the line after one of them, up to another, in order."""
-        place, last = self._part_of(commit), self._part_of(until)
-        assert place is not None
+        first, last = self._part_of(commit), self._part_of(until)
+        assert first is not None
         assert last is not None
-        found: list[Commit] = []
+        commits: list[Commit] = []
         low = commit.manifest_version
-        for number in range(place, last + 1):
+        for number in range(first, last + 1):
             branch_id, _, high = self._parts[number]
             high = until.manifest_version if number == last else high
-            found += self._source.of_branch(branch_id, low, high, count - len(found))
-            if len(found) >= count:
+            commits += self._source.of_branch(branch_id, low, high, count - len(commits))
+            if len(commits) >= count:
                 break
             low = high
-        return found
+        return commits
 
     def is_ordered(self, older: Commit, newer: Commit) -> bool:
-        """Tell whether a commit of the line comes before another, or is the same."""
-        places = [(self._part_of(one), one.manifest_version) for one in (older, newer)]
-        return places[0] <= places[1]
+        """Return True if a commit of the line comes before another, or is the same."""
+        positions = [(self._part_of(commit), commit.manifest_version) for commit in (older, newer)]
+        return positions[0] <= positions[1]
 
     def parent_of(self, commit: Commit) -> Commit:
         """Return the first parent of a commit that has one."""
@@ -322,7 +326,7 @@ class Line:
 
 
 def unknown_commit(commit_id: CommitId) -> GraphError:
-    """Return the error of a commit that is not there."""
+    """Return the error for a commit that does not exist."""
     return GraphError(
         f"there is no commit {commit_id}; list them with `omnigraph commit list`",
         code="commit.not_found",

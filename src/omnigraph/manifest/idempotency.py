@@ -1,6 +1,6 @@
-"""Writes under an id of their caller's choice: done at most once, however often they are asked for.
+"""Idempotency keys: a write with a request id is applied at most once, however often it is retried.
 
-The commit keeps the id as a property, so whoever lost an answer can look for it, or simply ask again.
+The commit stores the id as a property, so a client that lost a response can look it up, or simply retry.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from omnigraph.manifest.plan import Plan
 REQUEST_ID = "request_id"
 
 
-def refuse_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
-    """Refuse what a commit of this branch has done already; older ones are looked for only if the id is as old."""
+def reject_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
+    """Raise if a commit of this branch has the request id; the log is read only for an id older than the window."""
     window = snapshot.state.commits
-    found = find_request(window, request_id)
-    if found is None and window and ULID.from_str(request_id).milliseconds * 1_000 < window[0].created_at_us:
-        found = find_request(all_commits().values(), request_id)
-    if found is not None:
+    commit = find_request(window, request_id)
+    if commit is None and window and ULID.from_str(request_id).milliseconds * 1_000 < window[0].created_at_us:
+        commit = find_request(all_commits().values(), request_id)
+    if commit is not None:
         raise GraphError(
-            f"this was done before, by commit {found.commit_id}; nothing was written again",
+            f"this was done before, by commit {commit.commit_id}; nothing was written again",
             code="conflict.repeated",
             effect=Effect.APPLIED,
             operation_id=request_id,
-            graph_commit_id=found.commit_id,
+            graph_commit_id=commit.commit_id,
         )
 
 
 def find_request(commits: Iterable[Commit], request_id: str) -> Commit | None:
-    """Return the commit that was made under an id."""
-    return next((one for one in commits if one.properties.get(REQUEST_ID) == request_id), None)
+    """Return the commit with a request id."""
+    return next((commit for commit in commits if commit.properties.get(REQUEST_ID) == request_id), None)
 
 
-def under(plan: Plan | None, request_id: str) -> Plan | None:
-    """Return a plan whose commit bears the id; control work has no commit to bear it."""
+def tag_with_request_id(plan: Plan | None, request_id: str) -> Plan | None:
+    """Return a plan whose commit has the request id; control work has no commit."""
     if plan is None or plan.kind is None:
         return plan
     return replace(plan, properties={**plan.properties, REQUEST_ID: request_id})

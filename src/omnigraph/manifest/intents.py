@@ -1,6 +1,6 @@
-"""Intents: what long work says before it stages much, so that a sweep can tell live files from a dead worker's.
+"""Intents: records of long-running work, so that a sweep can distinguish its staged files from a dead process's.
 
-An intent blocks nobody. Its owner keeps it fresh and removes it at the end; a sweep resolves it when the owner is dead.
+An intent is no lock. Its owner sends heartbeats and removes it at the end; a sweep resolves it when the owner is dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One run of one process; `started` tells it from a later process with the same number."""
+    """A process; `started` distinguishes it from a later process with the same pid."""
 
     host: str
     pid: int
@@ -41,31 +41,31 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs on this machine, where the process itself can be looked for."""
+        """Whether it runs on this machine, where the process itself can be checked."""
         return self.host == _host()
 
     @property
     def is_proven_dead(self) -> bool:
-        """Whether it was a process of this machine that has ended."""
+        """Whether it was a process of this machine that has exited."""
         return self.is_here and _start_of(self.pid) != self.started
 
     def is_dead(self, silent_us: int) -> bool:
-        """Tell whether nobody can be working on this any more; `silent_us` has passed by storage's clock since a beat.
+        """Return True if the owner is dead; `silent_us` is the time since its last heartbeat by storage's clock.
 
-        Two machines never agree on the time, and either may be years off; so neither of their clocks is asked.
+        The clocks of two machines never agree, so neither is used.
         """
         return self.is_proven_dead if self.is_here else silent_us > HEARTBEAT_LOST_SECONDS * 1_000_000
 
 
 def this_process() -> Owner:
-    """Return the owner that we are."""
+    """Return this process as an owner."""
     pid = os.getpid()
     return Owner(_host(), pid, _start_of(pid))
 
 
 @cache
 def _host() -> str:
-    # Containers share host names, and a machine keeps its name over a reboot; the boot id tells them apart.
+    # Containers share host names, and a machine keeps its name over a reboot; the boot id distinguishes them.
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{socket.gethostname()}/{file.read().strip()}"
@@ -74,11 +74,11 @@ def _host() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """Return when a process of this machine started, in its kernel's own words; empty when there is none."""
+    """Return when a process of this machine started, as its kernel reports it; empty when there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        # A zombie has stopped working, though its parent has not yet asked for its remains.
+        # A zombie has exited but was not reaped; treat it as dead.
         return "" if fields[0] == "Z" else fields[19]
     except OSError:
         pass
@@ -102,13 +102,13 @@ NAMING = "naming"
 
 
 def path_of(operation_id: OperationId) -> str:
-    """Return where the intent of an operation lies."""
+    """Return the path of an operation's intent."""
     return f"{FOLDER}/{operation_id}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Who is doing what to which branch, and where the files lie that are nobody's until it publishes."""
+    """The owner, kind and base of long work, and the paths of its staged files until it publishes."""
 
     operation_id: OperationId
     kind: str
@@ -120,8 +120,8 @@ class Intent:
     started_at_us: int
     heartbeat_us: int
     paths: tuple[str, ...] = ()
-    # By storage's clock: when it was first written, and for how long it has been silent. The times above are the
-    # owner's own and only shown.
+    # By storage's clock: when it was first written, and the time since its last heartbeat. The times above are the
+    # owner's, for display only.
     stored_at_us: int | None = None
     silent_us: int = field(default=0, compare=False)
 
@@ -182,7 +182,7 @@ class Intent:
 
 @dataclass
 class Declared:
-    """A live intent in the hands of its owner."""
+    """A live intent, held by its owner."""
 
     store: Store
     intent: Intent
@@ -197,7 +197,7 @@ class Declared:
         return self.intent.operation_id
 
     def staging(self, *paths: str) -> None:
-        """Say, before writing there, which files or directories belong to this work until it publishes."""
+        """Record files or directories as staged by this work; call before writing to them."""
         with self._lock:
             self.refuse_lost()
             begun = clock.elapsed()
@@ -213,37 +213,37 @@ class Declared:
                 self.intent = replace(self.intent, stored_at_us=info.modified_us if info else None)
 
     def _write(self, body: bytes) -> None:
-        # Only what frees room may take what was set aside; all else has to wait until there is some.
+        # Only cleanup, which frees space, may use the reserve.
         objects = self.store.objects
         write = objects.write_from_reserve if self.intent.kind == CLEANUP else objects.write
         write(self.intent.object_path, body)
 
     @property
     def now_us(self) -> int:
-        """Storage's time when the intent was written: what has an age is compared with it, never with our clock."""
+        """Storage's time when the intent was written; ages are relative to it, never to our clock."""
         assert self.intent.stored_at_us is not None, "an intent that is held was written"
         return clock.storage_us(self.intent.stored_at_us)
 
     def beat(self) -> None:
-        """Show that this work is alive."""
+        """Send a heartbeat."""
         with self._lock:
             begun = clock.elapsed()
             try:
                 self.staging()
             except StorageError as error:
                 is_stored = self.intent.stored_at_us is not None
-                # Cleanup stages nothing, so what it said first still holds; and a new time needs no room.
+                # Cleanup stages nothing, so its first body is still right, and touching it needs no space.
                 if error.storage_kind is not StorageKind.FULL or self.intent.kind != CLEANUP or not is_stored:
                     raise
                 self.store.objects.touch(self.intent.object_path)
                 self._beaten_at = begun
 
     def refuse_lost(self) -> None:
-        """Refuse to go on with work that was silent for so long that a sweep has taken it for dead."""
+        """Raise if this work missed heartbeats for so long that a sweep has rolled it back."""
         with self._lock:
             silent = clock.elapsed() - self._beaten_at
             if silent > HEARTBEAT_LOST_SECONDS - HEARTBEAT_SECONDS:
-                # As long as what we wrote last is there, nobody has rolled it back.
+                # While the body that we wrote last is there, no sweep has rolled it back.
                 stored = self.store.objects.read_if_exists(self.intent.object_path)
                 self._is_lost |= stored is None or stored.rstrip() not in self._written
             if self._is_lost:
@@ -255,7 +255,7 @@ class Declared:
 
 
 class Busy(ConflictError):
-    """Another process may be doing what must be done by one at a time; `object` is an intent that cannot be judged."""
+    """Another process may be doing exclusive work; `object` is an intent that cannot be read."""
 
     @property
     def unreadable(self) -> tuple[str, ...]:
@@ -263,23 +263,23 @@ class Busy(ConflictError):
 
 
 _held: dict[OperationId, Declared] = {}
-# Intents of work that has ended here, by the address of the graph: storage did not yet let go of them.
+# Intents of work that has ended here, by graph URI, whose deletion failed so far.
 _finished: set[tuple[str, str]] = set()
 
 
 def held_here(operation_id: OperationId) -> Declared | None:
-    """Return the live intent under which this process does an operation."""
+    """Return the live intent of an operation of this process."""
     return _held.get(operation_id)
 
 
 def finish(store: Store, intent: Intent) -> None:
-    """Take an intent back when its work has ended; what was published stands, so this never fails."""
+    """Delete an intent when its work has ended; never fails, since what was published stands."""
     _finished.add((store.root.uri, intent.object_path))
     _discard_finished(store)
 
 
 def _discard_finished(store: Store) -> None:
-    """Remove the intents of work that has ended; one that storage does not let go of is tried again with the next."""
+    """Delete the intents of work that has ended; a failed deletion is retried with the next one."""
     for uri, path in sorted(_finished):
         if uri == store.root.uri:
             with suppress(StorageError):
@@ -292,7 +292,7 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
     """Hold an intent while long work runs; publish under its `operation_id`."""
     now = clock.now_us()
     intent = Intent(
-        # Where it publishes is not certain, so this is a hint and no mark.
+        # The branch that it publishes to is not certain, so the id has a hint but no checksum.
         OperationId(on_branch(CommitId(new_ulid()), base.state.branch_id)),
         kind,
         actor,
@@ -312,33 +312,33 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
 
 
 @contextmanager
-def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
-    """Hold an intent that nobody else holds of the same kind, in any process; `ConflictError` while another does.
+def exclusive_intent(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
+    """Hold an intent of which there is one per kind and graph, over all processes; else `Busy`.
 
-    Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
+    Each writes its intent before checking for others, so concurrent starts may both abort but never both proceed.
     """
     with ExitStack() as stack:
         try:
             held = stack.enter_context(declared(store, kind, base, actor))
         except StorageError as error:
             if error.storage_kind is StorageKind.FULL:
-                # The one that is running may have taken the reserve.
+                # The work that is running may have used the reserve.
                 _refuse_others(store, kind)
             raise
         _refuse_others(store, kind, held.operation_id)
         yield held
 
 
-def _refuse_others(store: Store, kind: str, own: OperationId | None = None) -> None:
+def _refuse_others(store: Store, kind: str, excluded: OperationId | None = None) -> None:
     intents, unreadable = pending(store)
     refuse_unreadable(unreadable, kind)
-    if any(one.kind == kind and one.operation_id != own and not one.is_dead for one in intents):
+    if any(intent.kind == kind and intent.operation_id != excluded and not intent.is_dead for intent in intents):
         raise Busy(f"another {kind} of this graph is running; try again when it is done")
 
 
 @contextmanager
 def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
-    """Write an intent down and keep it fresh, for work that several processes share one after the other."""
+    """Write an intent and send heartbeats within the block, for work that passes from process to process."""
     held = Declared(store, intent)
     held.beat()
     _held[intent.operation_id] = held
@@ -358,16 +358,15 @@ def _keep_fresh(held: Declared, stop: threading.Event) -> None:
         try:
             held.beat()
         except OmniGraphError:
-            # A missed beat is made up for by the next; only a long silence lets a sweep elsewhere take over, and that
-            # the work itself finds out before it publishes.
+            # The next heartbeat makes up for a missed one. Only a long silence lets a sweep roll the work back, and
+            # `refuse_lost` detects that before it publishes.
             continue
 
 
 def pending(store: Store) -> tuple[list[Intent], list[str]]:
-    """Return the intents that lie in storage, oldest first, and the names of those that this release cannot judge.
+    """Return the stored intents, oldest first, and the paths of those that this release cannot read.
 
-    The latter count as live, whatever their kind. That storage did not give one out says nothing about it, so that is
-    an error.
+    The latter count as live, whatever their kind. A failed request says nothing about an intent, so it is an error.
     """
     _discard_finished(store)
     intents: list[tuple[Intent, ObjectInfo]] = []
@@ -381,10 +380,10 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
             intents.append((Intent.from_bytes(body, info.modified_us), info))
         except ValueError:
             unreadable.append(info.path)
-    # Only owners elsewhere are judged by their silence, so storage's time is rarely needed.
+    # Only owners on other machines are judged by missed heartbeats, so storage's time is rarely needed.
     now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
     judged = [replace(intent, silent_us=now_us - info.modified_us) for intent, info in intents]
-    return sorted(judged, key=lambda one: one.operation_id), unreadable
+    return sorted(judged, key=lambda intent: intent.operation_id), unreadable
 
 
 def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:

@@ -145,7 +145,7 @@ class Commit:
 
     @property
     def order_us(self) -> int:
-        """Where the commit stands in lists: always after its parents, whatever the clocks of writers said."""
+        """The sort key in lists: always later than the parents', whatever the clocks of writers showed."""
         return self.created_at_us if self.corrected_us is None else self.corrected_us
 
     @property
@@ -175,7 +175,7 @@ def correct_date(created_at_us: int, parents: Iterable[Commit]) -> int | None:
 
     It is later than those of all parents, so lists by it are topological and need no look ahead.
     """
-    earliest = max((one.order_us + 1 for one in parents), default=created_at_us)
+    earliest = max((parent.order_us + 1 for parent in parents), default=created_at_us)
     return earliest if earliest > created_at_us else None
 
 
@@ -200,7 +200,7 @@ class BranchNames:
         >>> BranchNames(("a", "b")).renamed("a").names
         ('b', 'a')
         """
-        return replace(self, names=(*(one for one in self.names if one != name), name))
+        return replace(self, names=(*(earlier for earlier in self.names if earlier != name), name))
 
 
 UNKNOWN_NAMES = BranchNames((), is_complete=False)
@@ -299,7 +299,7 @@ class Snapshot:
     @property
     def head_commit(self) -> Commit:
         """The newest commit of the branch, which never leaves its catalog."""
-        return next(one for one in reversed(self.state.commits) if one.commit_id == self.state.head)
+        return next(commit for commit in reversed(self.state.commits) if commit.commit_id == self.state.head)
 
 
 V = TypeVar("V", AcceptedSchema, Commit, Pin)
@@ -331,5 +331,8 @@ def share_values(state: State) -> State:
         schema=_schemas.share(state.schema.ir_hash, state.schema),
         pins={key: _pins.share((pin.path, pin.fork, pin.version), pin) for key, pin in state.pins.items()},
         # Neither checksums nor names count when commits are compared, so they are part of the key.
-        commits=tuple(_commits.share((one.commit_id, one.checksums, one.branch_names), one) for one in state.commits),
+        commits=tuple(
+            _commits.share((commit.commit_id, commit.checksums, commit.branch_names), commit)
+            for commit in state.commits
+        ),
     )

@@ -1,6 +1,6 @@
-"""Outcomes: the commit that an operation has made, and whether one without a commit was published.
+"""Look up the outcome of an operation: its commit, or whether a commit-less control operation was published.
 
-Ids of ours say on which branch they were used, so that other branches need not be looked at.
+Generated operation ids carry a hint at their branch, so that other branches need not be read.
 """
 
 from __future__ import annotations
@@ -20,38 +20,42 @@ from omnigraph.manifest.model import MAIN, Commit
 
 
 def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
-    """Return the commit that was made under an id, which its writer or its caller has chosen.
+    """Return the commit with an operation id, or with a request id that its caller has chosen.
 
-    Looks at main, at the branch that the id hints at, and at the log, where the commits of deleted branches are. Only
-    for an id that a caller has chosen, every branch is looked at.
+    Searches main, the branches that the id hints at, and the commit log, which has the commits of deleted branches.
+    Only for an id that a caller has chosen, every branch is searched.
     """
     main = kernel.snapshot(MAIN)
-    hinted = {one.name for one in main.state.branches.values() if hints_at(operation_id, one.branch_id)}
-    own = [main, *kernel.snapshots_of(sorted(hinted))]
-    # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
-    found = _bearer((one for snapshot in own for one in snapshot.state.commits), operation_id)
-    found = found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
-    if found is not None or is_operation_id(operation_id):
-        return found
+    hinted = {branch.name for branch in main.state.branches.values() if hints_at(operation_id, branch.branch_id)}
+    hinted_snapshots = [main, *kernel.snapshots_of(sorted(hinted))]
+    # Commits go from catalogs to the log, so reading the log first would miss those that move meanwhile.
+    match = _commit_with_id(
+        (commit for snapshot in hinted_snapshots for commit in snapshot.state.commits), operation_id
+    )
+    match = match or _commit_with_id(history.read_operation(kernel.store, operation_id), operation_id)
+    if match is not None or is_operation_id(operation_id):
+        return match
     others = sorted(main.state.branches.keys() - hinted)
     read = kernel.store.in_parallel([partial(kernel.snapshots_of, [name]) for name in others])
-    found = _bearer(
-        (one for snapshots in read for snapshot in snapshots for one in snapshot.state.commits), operation_id
+    match = _commit_with_id(
+        (commit for snapshots in read for snapshot in snapshots for commit in snapshot.state.commits), operation_id
     )
-    return found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
+    return match or _commit_with_id(history.read_operation(kernel.store, operation_id), operation_id)
 
 
-def _bearer(commits: Iterable[Commit], operation_id: str) -> Commit | None:
-    return next((one for one in commits if operation_id in (one.operation_id, one.properties.get(REQUEST_ID))), None)
+def _commit_with_id(commits: Iterable[Commit], operation_id: str) -> Commit | None:
+    return next(
+        (commit for commit in commits if operation_id in (commit.operation_id, commit.properties.get(REQUEST_ID))), None
+    )
 
 
 def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> bool:
-    """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
+    """Return True if a recent version of a branch was made by an operation, which may have left no commit."""
     snapshot = kernel.snapshot(branch)
     if is_operation_id(operation_id) and not hints_at(operation_id, snapshot.state.branch_id):
         return False
     begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
-    older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
+    older = [commit.manifest_version for commit in snapshot.state.commits if commit.created_at_us < begun_us]
     first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
     for version in range(snapshot.version, first, -1):
         try:

@@ -15,7 +15,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph import release
 from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
 from omnigraph.limits import REACH_BATCH_VERSIONS
@@ -51,8 +50,8 @@ class CatalogPins:
     needed: NeededFiles | None = None
 
     def update(self, other: CatalogPins) -> None:
-        for place, numbers in other.versions.items():
-            self.versions.setdefault(place, set()).update(numbers)
+        for location, numbers in other.versions.items():
+            self.versions.setdefault(location, set()).update(numbers)
         self.names = other.names | self.names
         self.heads |= other.heads
         if self.needed is None:
@@ -84,7 +83,7 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         tables.append(table.filter(kinds).drop_columns(["metadata"]))
     if not tables:
         return pins
-    distinct = pa.concat_tables(tables).group_by([one for one in _COLUMNS if one != "metadata"]).aggregate([])
+    distinct = pa.concat_tables(tables).group_by([column for column in _COLUMNS if column != "metadata"]).aggregate([])
     located = {
         _identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
     }
@@ -99,10 +98,10 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
 def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Table:
     table = read_overwritten(store, ref, _COLUMNS, needed)
     stamp = encoding.check_stamp(table.schema, f"`{ref}`")
-    if stamp != release.FORMAT_STAMP:
+    if stamp != catalog_format.FORMAT_STAMP:
         # A step from an older format may look at any column.
         table = read_overwritten(store, ref, None, needed)
-        for step in catalog_format.steps(stamp, release.FORMAT_STAMP) or ():
+        for step in catalog_format.steps(stamp, catalog_format.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())

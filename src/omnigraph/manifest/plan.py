@@ -1,6 +1,6 @@
-"""Plans: everything a change needs to become visible, as data.
+"""Plans: a prepared change as data.
 
-Effects are staged and invisible; updates say what the manifest will say; requirements say what must still hold.
+Effects are staged and invisible; updates change the catalog's rows; requirements are checked before the publish.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from omnigraph.store.write.file_proof import PendingProofs
 from omnigraph.store.write.transaction import Change
 
 
-class Work(Enum):
-    """What kind of work a plan does, and so what may happen when the branch moves under it.
+class CommitPolicy(Enum):
+    """How a commit behaves when the branch moves while it is being prepared.
 
-    `queued` work waits for its turn before it looks at the graph, so writers of one process never lose to each other;
-    `attempts` says how often it may be prepared anew because a writer elsewhere was faster; `is_costly` work is not
-    prepared again before other processes have been asked to wait.
+    `queued` work takes its turn before it reads the graph, so writers of one process never conflict; `attempts` is how
+    often it may be prepared again after a lost race; `is_costly` work claims the branch before it is prepared again.
     """
 
     INSERT = ("insert", False, REPREPARE_MAX, False)
@@ -45,7 +44,7 @@ class Work(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Changes of one type, staged on the dataset that the snapshot pins, or on what was `begun` on top of it."""
+    """Staged changes of one type, on the dataset that the snapshot pins, or on what was `begun` on top of it."""
 
     table_key: str
     base: Dataset
@@ -72,11 +71,11 @@ class Effect:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that were written for it and that nothing names yet, relative to the graph's root."""
-        own = [*(self.begun.files if self.begun else ()), *(file for change in self.changes for file in change.files)]
-        return tuple(f"{self.base.ref.directory}/{file}" for file in own)
+        files = [*(self.begun.files if self.begun else ()), *(file for change in self.changes for file in change.files)]
+        return tuple(f"{self.base.ref.directory}/{file}" for file in files)
 
 
-# The id of an operation that gets one when it is published: its branch is known then.
+# The placeholder for an id that is assigned at publish, when the branch is known.
 UNNAMED: Final = OperationId("")
 
 
@@ -84,7 +83,7 @@ UNNAMED: Final = OperationId("")
 class Plan:
     """A prepared change of one branch. `kind` is None for control work that leaves no commit in history.
 
-    `reads` are the types that a change was worked out from; without them it may have been any.
+    `reads` are the types that the change has read; None means any.
     """
 
     kind: str | None
@@ -99,7 +98,7 @@ class Plan:
     reads: frozenset[str] | None = None
 
     def reads_same(self, before: Snapshot, after: Snapshot) -> bool:
-        """Tell whether everything that the plan was worked out from is the same in another state of the branch."""
+        """Return True if everything that the plan has read is the same in another snapshot of the branch."""
         if self.reads is None or before.state.schema.ir_hash != after.state.schema.ir_hash:
             return False
         pins = {key: before.state.pins.get(key) for key in self.reads}
@@ -108,7 +107,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof of one publish: the state it made, and its commit unless it was control work."""
+    """The result of a publish: the snapshot it made, and its commit unless it was control work."""
 
     snapshot: Snapshot
     commit: Commit | None

@@ -1,7 +1,7 @@
-"""Publications: whether a write may still be published, settled between its writer and a caller that stops waiting.
+"""Cancellation of a publish: settles between a writer and a caller that stops waiting whether the write may publish.
 
-A caller that gives up must say what became of the write. Before the commit point it closes the write, which then
-publishes nothing, ever; after it, it knows the operation to ask for.
+A caller that times out must report the outcome. Before the commit point it closes the write, which then never
+publishes; after it, it reports the operation id to look up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omnigraph.ids import OperationId
 
 
 class Publication:
-    """The right of one write to be published.
+    """The permission of one write to be published.
 
     >>> early, late = Publication(), Publication()
     >>> early.begin(OperationId("01")); early.close(), late.close()
@@ -33,14 +33,14 @@ class Publication:
         self._operation_id: OperationId | None = None
 
     def begin(self, operation_id: OperationId) -> None:
-        """Say, right before the commit point, that the write is being published; refused once it was closed."""
+        """Record, right before the commit point, that the write is being published; raise if it was closed."""
         with self._lock:
             if self._is_closed:
                 raise ConflictError("the caller stopped waiting for this write; nothing was written")
             self._operation_id = operation_id
 
     def lose(self) -> None:
-        """Say that nothing was published after all."""
+        """Record that nothing was published after all."""
         with self._lock:
             self._operation_id = None
 
@@ -65,12 +65,12 @@ def watched(publication: Publication) -> Iterator[None]:
 
 
 def current() -> Publication:
-    """Return the publication under which the current write is made; one that nobody closes if there is none."""
+    """Return the publication of the current write; a new one, which is never closed, if there is none."""
     return _watched.get() or Publication()
 
 
 def unknown_outcome(operation_id: OperationId, why: str) -> StorageError:
-    """Return the error of a write that may or may not have been published."""
+    """Return the error for a write that may or may not have been published."""
     return StorageError(
         f"storage did not answer whether operation {operation_id} was published; look for it in the history of the"
         f" branch before you run it again ({why})",

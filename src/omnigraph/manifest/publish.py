@@ -1,13 +1,13 @@
-"""Publish: the one door through which the graph changes.
+"""Publish: the only way to change a graph.
 
-Everything is staged and synced first, then one strict commit of `__manifest` makes it all visible, then links follow.
-A crash before that commit leaves nothing; a crash after it leaves links that anyone may finish.
+Everything is staged and synced first; then one compare-and-swap on `__manifest`, the commit point, makes all of it
+visible; then links follow. A crash before the commit point changes nothing; after it, any process finishes the links.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph import clock, failpoints, ids
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
@@ -23,6 +23,7 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import encoding, history, publication
 from omnigraph.manifest import plan as plans
+from omnigraph.manifest.heads import ObservedHead
 from omnigraph.manifest.intents import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State, correct_date
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
@@ -30,29 +31,17 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A snapshot that was seen to be the head of its branch, and when."""
-
-    snapshot: Snapshot
-    at: float
-
-    @property
-    def is_late(self) -> bool:
-        return clock.elapsed() - self.at > PUBLISH_DEADLINE_SECONDS
-
-
 class Moved(Exception):
     """The branch is no longer where the plan was prepared; prepare again on the new head, or give up."""
 
 
 def publish(
-    store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link, ...], begun: float | None = None
+    store: Store, base: ObservedHead, plan: plans.Plan, carried: tuple[Link, ...], begun: float | None = None
 ) -> plans.Receipt:
     """Publish a plan on the state it was prepared on; `Moved` when that is no longer the head.
 
-    `carried` are links of earlier commits that nobody is known to have finished yet; `begun` is when the first of what
-    the plan relies on was staged.
+    `carried` are links of earlier commits that are not known to be finished; `begun` is when the first file of the plan
+    was staged.
     """
     snapshot = base.snapshot
     plan = replace(plan, operation_id=plan.operation_id or new_operation_id(snapshot.state.branch_id))
@@ -64,7 +53,7 @@ def publish(
     manifest = store.open(snapshot.ref)
     staged, staged_rows, state = _stage(store, manifest, plan, state)
     failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
-    links = tuple(Link(one.ref, one.manifest) for one in staged)
+    links = tuple(Link(version.ref, version.manifest) for version in staged)
     state = _with_checksums(state, staged)
     checksums = _checksums(store, manifest, staged, staged_rows)
     schema = encoding.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links), checksums)
@@ -75,7 +64,7 @@ def publish(
     _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
-    if base.is_late and store.has_version(strict.ref):
+    if base.is_stale and store.has_version(strict.ref):
         raise Moved
     _refuse_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
@@ -88,13 +77,13 @@ def publish(
     try:
         store.sync_manifest(published)
         failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
-        if base.is_late:
+        if base.is_stale:
             _check_live(store, published, plan)
     except OmniGraphError as error:
         raise _unknown(plan, error) from error
     store.remember(published)
-    for one in staged:
-        store.remember(one.dataset)
+    for version in staged:
+        store.remember(version.dataset)
     after = Snapshot(snapshot.branch, published.version, plan.operation_id, state, (*carried, *links))
     return plans.Receipt(after, commit, plan.operation_id, tuple(staged))
 
@@ -138,7 +127,7 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
 def _checksums(
     store: Store, manifest: Dataset, staged: list[Staged], staged_rows: StagedRows
 ) -> encoding.FileChecksums:
-    versions = {one.ref.manifest_path: one.dataset.checksum for one in staged}
+    versions = {version.ref.manifest_path: version.dataset.checksum for version in staged}
     # Nothing else could vouch for the file that holds a version of the catalog; that of the newest has a seal.
     versions[manifest.ref.manifest_path] = store.checksum_of(manifest)
     noted = {path: checksum for path, checksum in versions.items() if checksum is not None}
@@ -147,17 +136,17 @@ def _checksums(
 
 def _with_checksums(state: State, staged: list[Staged]) -> State:
     """Return the state that others read from the rows and the metadata together."""
-    noted = {one.ref: one.dataset.checksum for one in staged}
+    noted = {version.ref: version.dataset.checksum for version in staged}
     pins = {key: replace(pin, checksum=noted[pin.ref]) for key, pin in state.pins.items() if pin.ref in noted}
     return replace(state, pins={**state.pins, **pins})
 
 
 def _with_files(store: Store, plan: plans.Plan, state: State) -> State:
-    """Return the state whose newest commit says the checksums of the files that it brings in."""
+    """Return the state whose newest commit records the checksums of the files that it adds."""
     if plan.kind is None or not plan.effects:
         return state
-    pending = [one for effect in plan.effects for one in effect.proofs]
-    proofs = [proof for one in pending for proof in one.result() if "/_versions/" not in proof.path]
+    pending = [batch for effect in plan.effects for batch in effect.proofs]
+    proofs = [proof for batch in pending for proof in batch.result() if "/_versions/" not in proof.path]
     *earlier, commit = state.commits
     return replace(state, commits=(*earlier, replace(commit, checksums=store.pack_checksums(proofs))))
 
@@ -182,28 +171,28 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
         if is_overtaken(store, manifest.ref):
             raise Moved from stale
         raise drift(stale.ref.directory) from stale
-    return sorted(staged, key=lambda one: one.ref), *staged_rows[0]
+    return sorted(staged, key=lambda version: version.ref), *staged_rows[0]
 
 
 def _prove(staged: list[Staged], strict: Strict) -> None:
-    """Wait until every staged file is known to be whole: nothing is published on top of a write that was lost."""
-    for one in (*staged, *([strict.staged] if strict.staged else ())):
-        for proofs in one.proofs:
+    """Wait until every staged file is verified: nothing is published on top of a lost write."""
+    for version in (*staged, *([strict.staged] if strict.staged else ())):
+        for proofs in version.proofs:
             proofs.result()
 
 
 def is_drifted(store: Store, catalog: DatasetRef, pinned: DatasetRef) -> bool:
-    """Tell whether a foreign tool wrote a dataset by path past its pinned version, which writers refuse."""
+    """Return True if another tool wrote a dataset by path past its pinned version; writers reject that."""
     return store.has_version(pinned.at(pinned.version + 1)) and not is_overtaken(store, catalog)
 
 
 def is_overtaken(store: Store, catalog: DatasetRef) -> bool:
-    """Tell whether another writer of the graph has published since: it may have moved any dataset."""
+    """Return True if another writer of the graph has published since: it may have moved any dataset."""
     return store.has_version(catalog.at(catalog.version + 1))
 
 
 def drift(directory: str) -> DriftDetected:
-    """Return the refusal to write over what a foreign tool left behind."""
+    """Return the error for a dataset that another tool has written to."""
     return DriftDetected(
         f"`{directory}` was written by path, outside of the graph; nothing was changed. Look at it with"
         " `omnigraph repair`, then adopt or discard it with `--confirm`",
@@ -212,15 +201,15 @@ def drift(directory: str) -> DriftDetected:
 
 
 def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
-    """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
+    """Compare-and-swap the manifest; a lost acknowledgement is resolved by reading who owns the next version."""
     failure: Exception | None = None
     begun, silent = clock.elapsed(), 0
     for attempt in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
-        # While storage is silent, every writer behind us waits for this one.
+        # While storage does not answer, every writer behind us waits.
         is_late = attempt and clock.elapsed() - begun > PUBLISH_DEADLINE_SECONDS / 2
         if is_late or silent == UNKNOWN_OUTCOME_RETRIES_MAX:
             break
-        # The other request that was under way needs a moment to end.
+        # The other request in flight needs a moment to finish.
         clock.pause(ids.fraction() * attempt * RETRY_WAIT_SECONDS)
         try:
             return store.commit_strictly(strict)
@@ -230,8 +219,8 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
             except StorageError as error:
                 if error.storage_kind is not StorageKind.NOT_FOUND:
                     raise _unknown(plan, error) from error
-                # Storage refused because of another request under way (409), not because the version is taken. That may
-                # be an earlier one of ours, whose answer was lost: so even in the end this is no proof of `none`.
+                # A 409 for another request in flight, not because the version is taken. That may be an earlier request
+                # of this process whose response was lost, so even the last attempt does not prove effect `none`.
                 failure = error
                 continue
             except OmniGraphError as error:
@@ -240,13 +229,13 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
                 return winner
             raise Moved from lost
         except OmniGraphError as error:
-            # Trying again is safe: the same strict commit either lands once, or finds its version taken.
+            # A retry is safe: the same strict commit either lands once, or finds its version taken.
             failure, silent = error, silent + 1
     raise _unknown(plan, failure) from failure
 
 
 def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
-    """Refuse to publish what a sweep may have removed while this process was held up.
+    """Raise if a sweep may have removed staged files while this process was suspended.
 
     Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
     """
@@ -271,10 +260,10 @@ def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:
 
 
 def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
-    """Refuse to acknowledge a version that cleanup has cut off from the chain of versions.
+    """Raise `Moved` for a version that cleanup has cut off from the chain of versions.
 
     A strict commit only notices versions that still exist; if its successors came and went while it was on its way,
-    it lands beside the live chain and nobody will ever read it.
+    it lands beside the live chain, where no reader finds it.
     """
     newest = store.open_latest(published.ref.path, published.ref.branch)
     if newest.version > published.version:

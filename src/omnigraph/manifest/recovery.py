@@ -65,8 +65,8 @@ class AuditRow:
 
 
 def record(store: Store, row: AuditRow) -> None:
-    """Write a row, unless its operation has one: whoever settled it before may have died right after."""
-    if any(one.operation_id == row.operation_id for one in read(store)):
+    """Write a row, unless its operation has one: an earlier sweep may have died right after writing it."""
+    if any(earlier.operation_id == row.operation_id for earlier in read(store)):
         return
     values = [row.commit_id, row.outcome.value, row.actor, row.operation_id, row.kind, row.created_at_us]
     arrays = [pa.array([value], column.type) for value, column in zip(values, SCHEMA, strict=True)]
@@ -97,7 +97,7 @@ NEVER_US: Final = 1 << 62
 
 @dataclass
 class SweepReport:
-    """What a sweep did, and what it left alone because it could not judge it."""
+    """What a sweep did, and what it skipped because it could not be judged."""
 
     links_finished: int = 0
     rolled_forward: int = 0
@@ -122,11 +122,15 @@ class SweepReport:
 
 
 def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
-    """Finish links, resolve the intents of dead owners, and remove residue older than the given age."""
+    """Finish links, resolve the intents of dead owners, and remove orphan files older than an age.
+
+    Mark and sweep: a file is an orphan if no version of a live branch names it, no live intent claims it, and it is
+    older than anything a writer may still be staging.
+    """
     report = SweepReport()
     claims = settle(kernel, report)
     if report.unreadable:
-        # What an unreadable intent claims is unknown, so everything might be claimed.
+        # What an unreadable intent claims is unknown, so any file might be claimed.
         return report
     snapshots, age = kernel.live_snapshots(), Age.of(kernel, claims, older_than_seconds)
     plans, strays = plan_residue(kernel, snapshots, age)
@@ -143,26 +147,26 @@ def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> Sw
 
 
 def settle(kernel: Kernel, report: SweepReport) -> Claims:
-    """Finish links and the intents of dead owners; return what live ones claim."""
+    """Finish links and resolve the intents of dead owners; return what live ones claim."""
     finish_links(kernel, report)
     return resolve_intents(kernel, report)
 
 
 def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
-    """Tell what a sweep would do about intents and residue, without touching anything."""
+    """Report what a sweep would do about intents and orphan files, without changing anything."""
     intents, report, staged = preview_intents(kernel)
-    gone = {one.path: one for one in staged}
+    gone = {info.path: info for info in staged}
     if not report.unreadable:
         age = Age.of(kernel, Claims.of(intents), older_than_seconds)
         plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
-        gone |= {one.path: one for plan in plans for one in (*plan.of_versions, *plan.residue)}
-        gone |= {one.path: one for one in strays}
+        gone |= {info.path: info for plan in plans for info in (*plan.of_versions, *plan.residue)}
+        gone |= {info.path: info for info in strays}
     report.add(gone.values())
     return report
 
 
 def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[ObjectInfo]]:
-    """Return all intents, what would become of the dead ones, and the files that would go with these."""
+    """Return all intents, the outcomes of the dead ones, and the files that would be removed with them."""
     intents, unreadable = pending(kernel.store)
     report = SweepReport(unreadable=unreadable)
     claims, staged = Claims.of(intents), list[ObjectInfo]()
@@ -175,9 +179,10 @@ def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[Obj
 
 
 def read_time(kernel: Kernel) -> int:
-    """Return storage's time for a look that changes nothing.
+    """Return storage's time for a preview.
 
-    Who may only read, or has no room, cannot ask for it. The youngest file gives a lower bound, so that less looks old.
+    Reading it needs a write. Where that is not possible, the newest file gives a lower bound, so that fewer files look
+    old.
     """
     if not kernel.read_only:
         try:
@@ -185,42 +190,42 @@ def read_time(kernel: Kernel) -> int:
         except StorageError as error:
             if error.storage_kind is not StorageKind.FULL:
                 raise
-    return clock.storage_us(max((one.modified_us for one in kernel.store.objects.list("")), default=0))
+    return clock.storage_us(max((info.modified_us for info in kernel.store.objects.list("")), default=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What live work may still need: the files it names, and all that was written since the oldest of it began."""
+    """What live work may still need: the files it names, and all files written since the oldest of it began."""
 
     paths: tuple[str, ...] = ()
     since_us: int | None = None
 
     @classmethod
     def of(cls, intents: list[Intent]) -> Claims:
-        alive = [one for one in intents if not one.is_dead]
-        paths = tuple(path for one in alive for path in one.paths)
-        return cls(paths, min((one.began_us for one in alive), default=None))
+        alive = [intent for intent in intents if not intent.is_dead]
+        paths = tuple(path for intent in alive for path in intent.paths)
+        return cls(paths, min((intent.began_us for intent in alive), default=None))
 
     @property
     def young_us(self) -> float:
-        """From when on anything might belong to live work; storage's own times are coarse and may be late."""
+        """Files modified since then might belong to live work; storage's timestamps are coarse and may be late."""
         return inf if self.since_us is None else self.since_us - CLOCK_SKEW_SECONDS * 1_000_000
 
     def spares(self, info: ObjectInfo) -> bool:
-        """Tell whether a file might belong to live work."""
+        """Return True if a file might belong to live work."""
         return info.modified_us >= self.young_us or info.path.startswith(self.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """Which files that nothing names are old enough to go, and claimed by nobody: all by storage's clock."""
+    """Which orphan files are old enough to be removed, and unclaimed: all by storage's clock."""
 
     claims: Claims
     before_us: int
 
     @classmethod
     def of(cls, kernel: Kernel, claims: Claims, seconds: float) -> Age:
-        # Whatever is there is older than nothing, and storage need not be asked.
+        # Every file is older than zero seconds, so storage's time is not needed.
         return cls(claims, NEVER_US) if seconds <= 0 else cls.at(read_time(kernel), claims, seconds)
 
     @classmethod
@@ -232,21 +237,21 @@ class Age:
 
 
 def finish_links(kernel: Kernel, report: SweepReport) -> None:
-    """Put what every branch has published in its place by path."""
+    """Link what every branch has published."""
     for snapshot in kernel.live_snapshots():
         try:
             report.links_finished += kernel.finish_links(snapshot)
         except DriftDetected as error:
-            # A foreign tool stands where a published version belongs; that is for repair to settle, not for us.
+            # Another tool wrote to the path of a published version; `repair` resolves that.
             report.drifted.append(str(error.context["object"]))
         except StorageError as error:
-            # A published version is complete without its name by path, and the name can need a block of the disk.
+            # A published version is complete without its link, and a link can need a block of the disk.
             if error.storage_kind is not StorageKind.FULL:
                 raise
 
 
 def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
-    """Settle every dead intent, and return what live ones claim."""
+    """Resolve every dead intent; return what live ones claim."""
     intents, report.unreadable = pending(kernel.store)
     failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
     claims = Claims.of(intents)
@@ -257,12 +262,12 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
 
 
 def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
-    """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
+    """Remove the empty folders of deleted branches, types and indexes on a disk."""
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
     folders = {"nodes", "edges", write_claims.FOLDER, f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
-    # Indexes and larger blobs have folders of their own.
-    places = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
-    folders |= {f"{directory}/{inside}" for directory in places for inside in ("_indices", "data")}
+    # Indexes and larger blobs have their own folders.
+    directories = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
+    folders |= {f"{directory}/{inside}" for directory in directories for inside in ("_indices", "data")}
     for folder in sorted(folders):
         kernel.store.objects.drop_empty(folder, int(min(age.before_us, age.claims.young_us)))
 
@@ -281,14 +286,14 @@ def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport
             raise
         report.postponed.append(row)
         if intent.kind != CLEANUP:
-            # It is not done with until that is recorded; meanwhile it is in nobody's way.
+            # The intent stays until its outcome is recorded; meanwhile it blocks nothing.
             return
-        # What its room was set aside for is the next cleanup.
+        # Its reserve is needed by the next cleanup.
     kernel.store.objects.delete_into_reserve(intent.object_path)
 
 
 def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
-    """Record what became of dead intents, now that there may be room for it; what is still postponed can wait."""
+    """Record postponed outcomes of dead intents, now that there may be space for them."""
     for row in report.postponed:
         with suppress(StorageError):
             record(kernel.store, row)
@@ -297,7 +302,7 @@ def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
 
 
 def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
-    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
+    live = {None, *(branch.branch_id for branch in kernel.snapshot(MAIN).state.branches.values())}
     if intent.branch_id not in live:
         return Outcome.ORPHANED_BRANCH_DISCARDED, None
     commit_id = _published_as(kernel, intent)
@@ -305,17 +310,17 @@ def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
 
 
 def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims) -> list[ObjectInfo]:
-    """Return what goes with a dead intent: only what it named, and of that only what nobody publishes or claims.
+    """Return the files to remove with a dead intent: those it names that are neither published nor claimed.
 
-    The same work may have been done again in the same place.
+    The same work may have been done again at the same paths.
     """
     if outcome is Outcome.ROLLED_FORWARD or not intent.paths:
         return []
-    # Its files have no age to wait for: that nobody works on them any more is known.
+    # Its files need no minimum age: their owner is known to be dead.
     snapshots, of_intent = kernel.live_snapshots(), Age(Claims(claims.paths), NEVER_US)
     plans, strays = plan_residue(kernel, snapshots, of_intent, {dataset_of(path) for path in intent.paths})
-    found = [*strays, *(one for plan in plans for one in (*plan.of_versions, *plan.residue))]
-    return [one for one in found if one.path.startswith(intent.paths)]
+    orphans = [*strays, *(info for plan in plans for info in (*plan.of_versions, *plan.residue))]
+    return [info for info in orphans if info.path.startswith(intent.paths)]
 
 
 def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
@@ -330,7 +335,7 @@ def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
 def plan_residue(
     kernel: Kernel, snapshots: list[Snapshot], age: Age, only: Collection[str] | None = None
 ) -> tuple[list[RemovalPlan], list[ObjectInfo]]:
-    """Return what goes because no version of any live branch names it: by dataset, and what belongs to none."""
+    """Return the orphan files, which no version of a live branch names: by dataset, and those outside of datasets."""
     listing = Listing.read(kernel.store)
     known = known_datasets(snapshots)
     adopted = _adopted_forks(kernel, {snapshot.state.branch_id for snapshot in snapshots})
@@ -346,13 +351,13 @@ def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
     known = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
     for snapshot in snapshots:
         known |= {pin.path for pin in snapshot.state.pins.values()}
-        known |= {one.path for one in snapshot.state.tombstones}
+        known |= {tombstone.path for tombstone in snapshot.state.tombstones}
     return known
 
 
 def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[ObjectInfo]:
-    """Return what goes and belongs to no dataset: types that no branch knows, control objects that nobody needs."""
-    # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
+    """Return the orphans outside of known datasets: types that no branch knows, and leftover control objects."""
+    # A graph that can be opened was created, so a leftover claim of an init has no use.
     leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
     strays = []
     for dataset, objects in listing.objects.items():
@@ -364,13 +369,13 @@ def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[Obje
 
 
 def waiting_manifests(kernel: Kernel, snapshots: Iterable[Snapshot], listing: Listing) -> list[StoredManifest]:
-    """Return the manifests of published versions that are not linked yet, or that a foreign tool keeps out."""
+    """Return the manifests of published versions that are not linked yet, or displaced by another tool."""
     links = {link for snapshot in snapshots for link in snapshot.links if link.manifest in listing.names}
-    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.is_linked(link)]
+    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.links.is_linked(link)]
 
 
 def _every_version(listing: Listing, path: str, snapshots: list[Snapshot], adopted: Collection[str]) -> KeptVersions:
-    """Return all versions of a dataset and of the forks that live branches have any use for."""
+    """Return all versions of a dataset and of its forks that live branches use."""
     live = {snapshot.state.branch_id for snapshot in snapshots}
     if path == MANIFEST_PATH:
         forks: set[str | None] = set(live)
@@ -386,7 +391,7 @@ def _live_forks(listing: Listing, path: str, snapshots: list[Snapshot]) -> set[s
     live = {snapshot.state.branch_id for snapshot in snapshots}
     published: set[str | None] = set()
     for fork in listing.forks(path):
-        # The version that a fork was made of is not one that was published to it.
+        # The version that a fork starts at was not published to it.
         versions = listing.versions.get((path, fork), {}).keys()
         if fork is not None and fork_owner(fork) in live and versions - {_base_version(fork)}:
             published.add(fork)
@@ -398,6 +403,6 @@ def _base_version(fork: str) -> int:
 
 
 def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
-    """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
-    commits = (one for one in kernel.all_commits().values() if one.branch in live)
-    return {fork for one in commits for fork in one.adopted_forks}
+    """Return the forks that merges into live branches adopted: they outlive the branches they were made for."""
+    commits = (commit for commit in kernel.all_commits().values() if commit.branch in live)
+    return {fork for commit in commits for fork in commit.adopted_forks}

@@ -59,7 +59,7 @@ class PinIs:
 
 @dataclass(frozen=True, slots=True)
 class PinAtLeast:
-    """Maintenance: someone who got further is welcome, someone who fell back is not."""
+    """For maintenance: the pin may have advanced, but not gone back."""
 
     table_key: str
     version: int

@@ -25,7 +25,7 @@ class Draft:
         self.commits = list(base.commits)
         self.branches = dict(base.branches)
         self.tags = dict(base.tags)
-        self.purges = {one.object_id: one for one in base.purges}
+        self.purges = {purge.object_id: purge for purge in base.purges}
 
     def finish(self, branch_id: BranchId | None) -> State:
         """Return the finished state; branches and tags belong to main alone."""
@@ -179,4 +179,4 @@ class SetPurges:
     purges: tuple[Purge, ...]
 
     def apply(self, draft: Draft) -> None:
-        draft.purges |= {one.object_id: one for one in self.purges}
+        draft.purges |= {purge.object_id: purge for purge in self.purges}

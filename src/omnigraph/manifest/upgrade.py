@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import orjson
 
-from omnigraph import release
 from omnigraph.errors import GraphError, StorageError, StorageKind
 from omnigraph.ids import OperationId, new_ulid
-from omnigraph.manifest import encoding, recovery
+from omnigraph.manifest import catalog_format, encoding, recovery
 from omnigraph.manifest.branch_names import recover_names
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
@@ -29,7 +28,7 @@ NOTE_PATH = "__upgrade.json"
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport:
-    """The format that main had, the one that it has now, and the branches that were written anew for it.
+    """The format that main had, the one that it has now, and the branches that were rewritten for it.
 
     `named` are the branches whose earlier names were not recorded, and are now.
     """
@@ -61,18 +60,24 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
     try:
         main = kernel.snapshot(MAIN)
         before = _format_of(kernel, main)
-        old = [one for one in kernel.live_snapshots() if _format_of(kernel, one) != release.FORMAT_STAMP]
+        old = [
+            snapshot
+            for snapshot in kernel.live_snapshots()
+            if _format_of(kernel, snapshot) != catalog_format.FORMAT_STAMP
+        ]
         _record_published(kernel, _written_down(store), actor)
         operations = _write_down(store, old)
         # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
         # commit is in the new format by itself.
-        done = tuple(one.branch for one in old if _upgraded(kernel, one.branch, operations[_key(one)], actor))
+        done = tuple(
+            snapshot.branch for snapshot in old if _upgraded(kernel, snapshot.branch, operations[_key(snapshot)], actor)
+        )
         if operations:
             store.objects.delete(NOTE_PATH)
         named = recover_names(kernel, actor)
     finally:
         kernel.close()
-    return UpgradeReport(before, release.FORMAT_STAMP, done, named)
+    return UpgradeReport(before, catalog_format.FORMAT_STAMP, done, named)
 
 
 def _key(snapshot: Snapshot) -> str:
@@ -88,21 +93,21 @@ def _written_down(store: Store) -> dict[str, OperationId]:
 def _write_down(store: Store, old: list[Snapshot]) -> dict[str, OperationId]:
     """Return the operation under which each branch is upgraded, those of a run that was killed included."""
     operations = _written_down(store)
-    new = {_key(one): OperationId(new_ulid()) for one in old if _key(one) not in operations}
+    new = {_key(snapshot): OperationId(new_ulid()) for snapshot in old if _key(snapshot) not in operations}
     if new:
         store.objects.write(NOTE_PATH, orjson.dumps(operations | new))
     return operations | new
 
 
 def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str | None) -> bool:
-    """Write one branch anew if it still needs it; one that was deleted meanwhile does not."""
+    """Rewrite a branch if it still has an old format; one that was deleted meanwhile needs no upgrade."""
 
     def prepare(snapshot: Snapshot) -> Plan | None:
-        is_current = _format_of(kernel, snapshot) == release.FORMAT_STAMP
+        is_current = _format_of(kernel, snapshot) == catalog_format.FORMAT_STAMP
         return None if is_current else Plan(None, actor=actor, operation_id=operation_id)
 
     try:
-        receipt = kernel.commit(name, prepare, Work.CONTROL)
+        receipt = kernel.commit(name, prepare, CommitPolicy.CONTROL)
     except GraphError as error:
         if error.code != "branch.not_found":
             raise
@@ -130,7 +135,7 @@ def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             return False
-        if encoding.check_stamp(schema, str(ref)) != release.FORMAT_STAMP:
+        if encoding.check_stamp(schema, str(ref)) != catalog_format.FORMAT_STAMP:
             return False
         if (schema.metadata or {})[encoding.OPERATION_KEY].decode() == operation_id:
             return True

@@ -1,4 +1,4 @@
-"""The Spark pipeline: load, export, DataFrames, streams, queries and maintenance; the only importer of `pyspark`.
+"""Spark: bulk load, export, DataFrames, streams, queries, analytics and maintenance; the only importer of `pyspark`.
 
 May import the facade and everything below it.
 """

@@ -1,6 +1,6 @@
-"""Bundles: groups of actors, protected branches, and the rules that allow things, read from YAML and checked.
+"""Policy bundles: groups of actors, protected branches and allow rules, parsed from YAML and validated.
 
-Pure. A bundle only ever allows; what no rule allows is denied.
+Pure. Rules only allow; anything that no rule allows is denied.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from omnigraph.policy.yaml_document import Document
 
 BundleScope = Literal["graph", "server"]
 
-# PolicyBranch by the branch that is read or written, and limited to types if a rule names some.
+# Scoped by the branch that is read or written, and by types if a rule names some.
 BRANCH_ACTIONS: Final = ("read", "export", "change")
-# PolicyBranch by the branch that comes, goes or changes as a whole.
+# Scoped by the branch that is created, deleted or changed as a whole.
 TARGET_ACTIONS: Final = (
     "schema_apply",
     "branch_create",
@@ -32,8 +32,8 @@ SERVER_ACTIONS: Final = ("graph_list", "metrics_read")
 ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 
-def own_actions(scope: BundleScope) -> tuple[str, ...]:
-    """Return the actions that the bundle of a graph, or of a server, may allow."""
+def actions_of(scope: BundleScope) -> tuple[str, ...]:
+    """Return the actions that a bundle of this scope may allow."""
     return GRAPH_ACTIONS if scope == "graph" else SERVER_ACTIONS
 
 
@@ -42,7 +42,7 @@ SCOPES: Final = ("any", "protected", "unprotected")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a group may do. `types` None is all of them; at most one of the two scopes is set."""
+    """The actions that a group may do. `types` None means all types; at most one of the two scopes is set."""
 
     id: str
     group: str
@@ -54,7 +54,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A checked bundle."""
+    """A validated bundle."""
 
     name: str
     groups: Mapping[str, tuple[str, ...]]
@@ -67,7 +67,7 @@ class Bundle:
 
 
 def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "graph") -> Bundle:
-    """Read a bundle; every problem is told, with its place, in one `PolicyError`.
+    """Parse a bundle; raises a single `PolicyError` that lists every problem with its position.
 
     >>> parse_bundle("version: 1\\ngroups: {team: [ann, bob]}").actors == {"ann", "bob"}
     True
@@ -98,14 +98,14 @@ def _groups(document: Document, node: yaml.Node | None) -> dict[str, tuple[str, 
 def _rules(
     document: Document, node: yaml.Node | None, groups: Mapping[str, tuple[str, ...]], scope: BundleScope
 ) -> tuple[Rule, ...]:
-    found: dict[str, Rule] = {}
-    for one in document.items(node) if node is not None else ():
-        rule = _rule(document, one, groups, scope)
-        if rule is not None and rule.id in found:
-            document.fault(one, f"there are two rules `{rule.id}`; give each an id of its own")
+    rules: dict[str, Rule] = {}
+    for item in document.items(node) if node is not None else ():
+        rule = _rule(document, item, groups, scope)
+        if rule is not None and rule.id in rules:
+            document.fault(item, f"duplicate rule `{rule.id}`; rule ids must be unique")
         elif rule is not None:
-            found[rule.id] = rule
-    return tuple(found.values())
+            rules[rule.id] = rule
+    return tuple(rules.values())
 
 
 def _rule(
@@ -133,34 +133,35 @@ def _group(document: Document, node: yaml.Node, groups: Mapping[str, tuple[str, 
     fields = document.fields(node, ("group",), ("group",))
     name = document.text(fields["group"]) if "group" in fields else None
     if name is not None and name not in groups:
-        document.fault(fields["group"], f"there is no group `{name}`; add it to `groups`")
+        document.fault(fields["group"], f"unknown group `{name}`; add it to `groups`")
     return name
 
 
 def _actions(document: Document, node: yaml.Node, scope: BundleScope) -> tuple[str, ...]:
-    own = own_actions(scope)
+    allowed = actions_of(scope)
     actions = document.texts(node)
-    for one in actions:
-        if one not in ACTIONS:
-            document.fault(node, f"there is no action `{one}`; there are {', '.join(f'`{name}`' for name in own)}")
-        elif one not in own:
-            place = "server" if scope == "graph" else "graph"
-            document.fault(node, f"`{one}` belongs into the bundle of a {place}, and this is one of a {scope}")
+    for action in actions:
+        if action not in ACTIONS:
+            expected = ", ".join(f"`{name}`" for name in allowed)
+            document.fault(node, f"unknown action `{action}`; expected one of {expected}")
+        elif action not in allowed:
+            other = "server" if scope == "graph" else "graph"
+            document.fault(node, f"`{action}` belongs in the bundle of a {other}; this is the bundle of a {scope}")
     return actions
 
 
 def _check_limits(
     document: Document, node: yaml.Node, fields: Mapping[str, yaml.Node], actions: tuple[str, ...]
 ) -> None:
-    """Refuse limits that an action of the rule does not know: they would look like they hold and never would."""
+    """Reject limits that do not apply to an action of the rule: they would look effective and never be."""
     if {"branch_scope", "target_branch_scope"} <= fields.keys():
         document.fault(node, "a rule has a `branch_scope` or a `target_branch_scope`, not both; write two rules")
-    for limit, meant in (
+    for limit, limited in (
         ("branch_scope", BRANCH_ACTIONS),
         ("target_branch_scope", TARGET_ACTIONS),
         ("types", BRANCH_ACTIONS),
     ):
-        other = [one for one in actions if one in ACTIONS and one not in meant]
-        if limit in fields and other:
-            listed = ", ".join(f"`{one}`" for one in meant)
-            document.fault(fields[limit], f"`{limit}` does not limit `{other[0]}`, only {listed}; write two rules")
+        others = [action for action in actions if action in ACTIONS and action not in limited]
+        if limit in fields and others:
+            names = ", ".join(f"`{action}`" for action in limited)
+            document.fault(fields[limit], f"`{limit}` applies only to {names}, not to `{others[0]}`; write two rules")

@@ -1,4 +1,4 @@
-"""Cedar: a bundle as permits, a schema and entities, and the one question that is asked of them.
+"""Compiles a bundle to Cedar policies, schema and entities, and evaluates authorization requests.
 
 The only importer of `cedarpy`.
 """
@@ -22,8 +22,8 @@ _ENTITIES: Final = "entity Group; entity Actor in [Group]; entity Graph; entity 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What Cedar is asked; without a `type_name`, it is about any type."""
+class AccessRequest:
+    """An authorization request; without a `type_name` it asks whether the action is allowed for any type."""
 
     actor: str
     action: str
@@ -34,43 +34,45 @@ class Question:
     target_is_protected: bool
 
 
-class Compiled:
-    """A bundle as Cedar has it, strictly validated against the schema of the actions."""
+class CompiledBundle:
+    """A bundle compiled to Cedar, strictly validated against the schema of the actions."""
 
     def __init__(self, bundle: Bundle, scope: BundleScope, graph_id: str) -> None:
         cedar = _cedar()
         self._resource = _uid("Graph", graph_id) if scope == "graph" else _uid("Server", "root")
-        self.text = "\n".join(permits(bundle, scope, graph_id))
+        self.text = "\n".join(compile_permits(bundle, scope, graph_id))
         self._schema = _schema()
         checked = cedar.validate_policies(self.text, self._schema)
         if not checked.validation_passed:
-            found = "; ".join(str(one.error) for one in checked.errors)
-            raise PolicyError(f"{bundle.name}: Cedar refuses what was made of it: {found}", problems=[found])
+            problem = "; ".join(str(error.error) for error in checked.errors)
+            raise PolicyError(f"{bundle.name}: Cedar rejects the compiled policies: {problem}", problems=[problem])
         self._policies = cedar.PolicySet.from_str(self.text)
         self._entities = cedar.Entities.from_json_str(json.dumps(_entities(bundle, self._resource)))
 
-    def rule_for(self, question: Question) -> str | None:
-        """Return the smallest id of the rules that allow what is asked; None when none does."""
-        answer = _cedar().is_authorized(self._request(question), self._policies, self._entities, self._schema)
+    def rule_for(self, request: AccessRequest) -> str | None:
+        """Return the smallest id of the rules that allow a request; None if no rule does."""
+        answer = _cedar().is_authorized(self._request(request), self._policies, self._entities, self._schema)
         if answer.diagnostics.errors:
             raise PolicyError(f"Cedar cannot decide: {'; '.join(map(str, answer.diagnostics.errors))}", problems=[])
         if not answer.allowed:
             return None
-        suffix = f":{question.action}"
-        return min(str(one).removesuffix(suffix) for one in answer.diagnostics.id_annotations_by_reason.values())
+        suffix = f":{request.action}"
+        return min(
+            str(permit_id).removesuffix(suffix) for permit_id in answer.diagnostics.id_annotations_by_reason.values()
+        )
 
-    def _request(self, question: Question) -> dict[str, Any]:
+    def _request(self, request: AccessRequest) -> dict[str, Any]:
         context = {
-            "has_branch": question.has_branch,
-            "has_target_branch": question.has_target,
-            "branch_is_protected": question.branch_is_protected,
-            "target_branch_is_protected": question.target_is_protected,
-            "has_type": question.type_name is not None,
-            "type_name": question.type_name or "",
+            "has_branch": request.has_branch,
+            "has_target_branch": request.has_target,
+            "branch_is_protected": request.branch_is_protected,
+            "target_branch_is_protected": request.target_is_protected,
+            "has_type": request.type_name is not None,
+            "type_name": request.type_name or "",
         }
         return {
-            "principal": _uid("Actor", question.actor),
-            "action": _uid("Action", question.action),
+            "principal": _uid("Actor", request.actor),
+            "action": _uid("Action", request.action),
             "resource": self._resource,
             "context": context,
         }
@@ -82,8 +84,8 @@ def _schema() -> Any:
 
 
 def schema_text() -> str:
-    """Return the Cedar schema that every bundle is checked against."""
-    actions = [(one, "Graph") for one in GRAPH_ACTIONS] + [(one, "Server") for one in SERVER_ACTIONS]
+    """Return the Cedar schema that every bundle is validated against."""
+    actions = [(name, "Graph") for name in GRAPH_ACTIONS] + [(name, "Server") for name in SERVER_ACTIONS]
     lines = [
         f"action {name} appliesTo {{ principal: [Actor], resource: [{resource}], context: {_CONTEXT} }};"
         for name, resource in actions
@@ -91,8 +93,8 @@ def schema_text() -> str:
     return "\n".join(["namespace Omnigraph {", _ENTITIES, *lines, "}"])
 
 
-def permits(bundle: Bundle, scope: BundleScope, graph_id: str) -> Iterator[str]:
-    """Yield one permit for each action of each rule; its id is `<rule>:<action>`."""
+def compile_permits(bundle: Bundle, scope: BundleScope, graph_id: str) -> Iterator[str]:
+    """Yield a Cedar permit for each action of each rule; its id is `<rule>:<action>`."""
     kind, name = ("Graph", graph_id) if scope == "graph" else ("Server", "root")
     for rule in bundle.rules:
         for action in rule.actions:
@@ -104,25 +106,25 @@ def permits(bundle: Bundle, scope: BundleScope, graph_id: str) -> Iterator[str]:
 
 
 def _conditions(rule: Rule) -> str:
-    found = []
+    conditions = []
     for scope, prefix in ((rule.branch_scope, "branch"), (rule.target_branch_scope, "target_branch")):
         if scope in ("protected", "unprotected"):
-            no = "!" if scope == "unprotected" else ""
-            found.append(f"context.has_{prefix} && {no}context.{prefix}_is_protected")
+            negation = "!" if scope == "unprotected" else ""
+            conditions.append(f"context.has_{prefix} && {negation}context.{prefix}_is_protected")
     if rule.types is not None:
-        # Without a type, the question is whether the action is allowed for any type at all.
-        listed = ", ".join(_quoted(one) for one in rule.types)
-        found.append(f"!context.has_type || [{listed}].contains(context.type_name)")
-    return f" when {{ {' && '.join(f'({one})' for one in found)} }}" if found else ""
+        # A request without a type asks whether the action is allowed for any type at all.
+        names = ", ".join(_quoted(name) for name in rule.types)
+        conditions.append(f"!context.has_type || [{names}].contains(context.type_name)")
+    return f" when {{ {' && '.join(f'({condition})' for condition in conditions)} }}" if conditions else ""
 
 
 def _entities(bundle: Bundle, resource: Mapping[str, str]) -> list[dict[str, Any]]:
     groups = [_uid("Group", name) for name in bundle.groups]
-    found: list[dict[str, Any]] = [{"uid": one, "attrs": {}, "parents": []} for one in (*groups, resource)]
+    entities: list[dict[str, Any]] = [{"uid": uid, "attrs": {}, "parents": []} for uid in (*groups, resource)]
     for actor in sorted(bundle.actors):
         parents = [_uid("Group", name) for name, members in bundle.groups.items() if actor in members]
-        found.append({"uid": _uid("Actor", actor), "attrs": {}, "parents": parents})
-    return found
+        entities.append({"uid": _uid("Actor", actor), "attrs": {}, "parents": parents})
+    return entities
 
 
 def _uid(kind: str, name: str) -> dict[str, str]:
@@ -130,13 +132,14 @@ def _uid(kind: str, name: str) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    r"""Return a text as Cedar quotes it.
+    r"""Return a string as a Cedar literal.
 
     >>> print(_quoted('a"\n'))
     "a\u{22}\u{a}"
     """
     plain = (
-        one if one.isascii() and one.isprintable() and one not in '"\\' else f"\\u{{{ord(one):x}}}" for one in text
+        char if char.isascii() and char.isprintable() and char not in '"\\' else f"\\u{{{ord(char):x}}}"
+        for char in text
     )
     return f'"{"".join(plain)}"'
 
@@ -145,7 +148,5 @@ def _cedar() -> Any:
     try:
         import cedarpy
     except ImportError:
-        raise UsageError(
-            'policies are decided by Cedar, which is not installed; run `pip install "omnigraph[server]"`'
-        ) from None
+        raise UsageError('policies need Cedar, which is not installed; run `pip install "omnigraph[server]"`') from None
     return cedarpy

@@ -1,6 +1,6 @@
-"""The policy of one graph or server: loads a bundle, decides, and is the hook that the engine asks.
+"""The policy of a graph or server: loads a bundle, and is the authorization hook that the engine calls.
 
-Holds no rule of its own; Cedar decides.
+Cedar makes the decisions.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.engine.authorization import PolicyBranch, Scope
-from omnigraph.engine.session import Lru
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
-from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, own_actions, parse_bundle
-from omnigraph.policy.cedar import Compiled, Question
+from omnigraph.lru import LruCache
+from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, actions_of, parse_bundle
+from omnigraph.policy.cedar import AccessRequest, CompiledBundle
 from omnigraph.policy.yaml_document import read_text
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an actor may do an action; `rule` is the smallest id of the rules that allow it."""
+    """The decision on an action of an actor; `rule` is the smallest id of the rules that allow it."""
 
     allowed: bool
     rule: str | None
@@ -33,15 +33,15 @@ class Decision:
 
     @property
     def message(self) -> str:
-        what = f"`{self.action}`{_place(self.branch, self.target)}"
+        what = f"`{self.action}`{_branches(self.branch, self.target)}"
         if self.actor is None:
-            return f"{what} needs an actor, because there is a policy; open the graph with `actor=…`, or log in"
+            return f"{what} requires an actor, because there is a policy; open the graph with `actor=…`, or log in"
         if self.allowed:
             return f"{what} is allowed for `{self.actor}` by rule `{self.rule}`"
-        return f"{what} is not allowed for `{self.actor}`; ask whoever keeps the policy for a rule that allows it"
+        return f"{what} is not allowed for `{self.actor}`; ask the policy owner for a rule that allows it"
 
     def to_json(self) -> dict[str, object]:
-        """Return the decision as every surface shows it."""
+        """Return the public JSON form, the same on every surface."""
         return {
             "allowed": self.allowed,
             "rule": self.rule,
@@ -53,10 +53,10 @@ class Decision:
         }
 
 
-def _place(branch: str | None, target: str | None) -> str:
+def _branches(branch: str | None, target: str | None) -> str:
     """Name the branches that a decision is about.
 
-    >>> _place("review", "main"), _place("main", None), _place(None, None)
+    >>> _branches("review", "main"), _branches("main", None), _branches(None, None)
     (' from branch `review` to branch `main`', ' on branch `main`', '')
     """
     if branch is not None and target is not None:
@@ -75,22 +75,22 @@ class Policy:
     def __init__(self, bundle: Bundle, scope: BundleScope, graph_id: str) -> None:
         self.bundle = bundle
         self.scope = scope
-        self._compiled = Compiled(bundle, scope, graph_id)
+        self._compiled = CompiledBundle(bundle, scope, graph_id)
         self._actors = bundle.actors
         self._samples = _sample_actors(bundle)
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
-        self._answers: Lru[Question, str | None] = Lru(POLICY_ANSWERS_MAX)
-        self._hidden: Lru[tuple[object, ...], frozenset[str]] = Lru(CATALOG_CACHE_MAX)
+        self._rule_cache: LruCache[AccessRequest, str | None] = LruCache(POLICY_ANSWERS_MAX)
+        self._hidden_cache: LruCache[tuple[object, ...], frozenset[str]] = LruCache(CATALOG_CACHE_MAX)
 
     def decide(
         self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None
     ) -> Decision:
-        """Say whether an actor may do an action to branches of these names, and log it."""
+        """Decide whether an actor may do an action on branches of these names, and log the decision."""
         return self._decide(actor, action, Scope(branch, target))
 
     def _decide(self, actor: str | None, action: str, scope: Scope) -> Decision:
         if action not in ACTIONS:
-            raise UsageError(f"there is no action `{action}`; there are {', '.join(ACTIONS)}", action=action)
+            raise UsageError(f"unknown action `{action}`; expected one of {', '.join(ACTIONS)}", action=action)
         branch, target = scope.branch_names or scope.branch, scope.target_names or scope.target
         rule = self._rule(actor, action, branch, target, None)
         decision = Decision(rule is not None, rule, actor, action, scope.branch, scope.target)
@@ -100,7 +100,7 @@ class Policy:
         return decision
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless an actor may do an action; see `engine.scope.Checker`."""
+        """Raise `PolicyDenied` unless an actor may do an action; see `engine.authorization.PolicyHook`."""
         decision = self._decide(actor, action, scope)
         if not decision.allowed:
             raise PolicyDenied(
@@ -110,25 +110,25 @@ class Policy:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return those of some types that an actor may not do an action to; all, if the action is not allowed."""
+        """Return the types on which an actor may not do an action; all of them if the action is not allowed at all."""
         names = frozenset(names)
         if self._rule(actor, action, branch, None, None) is None:
             return names
         if not self._limits_types:
             return frozenset()
         key = (actor, action, branch is None, branch is not None and self.is_protected(branch), names)
-        return self._hidden.get(
-            key, lambda: frozenset(one for one in names if self._rule(actor, action, branch, None, one) is None)
+        return self._hidden_cache.get_or_create(
+            key, lambda: frozenset(name for name in names if self._rule(actor, action, branch, None, name) is None)
         )
 
     def is_protected(self, branch: PolicyBranch) -> bool:
-        """Tell whether any name that a branch had is protected; one whose names are not all known is."""
+        """Return True if any present or former name of a branch is protected, or if its names are not all known."""
         if isinstance(branch, str):
             return branch.strip() in self.bundle.protected_branches
         return not branch.is_complete or not self.bundle.protected_branches.isdisjoint(branch.names)
 
     def sample_actors(self) -> Iterable[str]:
-        """Return one actor of each set of groups: rules tell actors of the same groups not apart."""
+        """Return an actor of each combination of groups; actors with the same groups have the same permissions."""
         return self._samples
 
     def _rule(
@@ -139,10 +139,10 @@ class Policy:
         target: PolicyBranch | None,
         type_name: str | None,
     ) -> str | None:
-        if actor is None or actor not in self._actors or action not in own_actions(self.scope):
+        if actor is None or actor not in self._actors or action not in actions_of(self.scope):
             return None
-        # Of a branch, rules see only whether it is protected, so that all others share an answer.
-        question = Question(
+        # Rules see only whether a branch is protected, so all unprotected branches share a cache entry.
+        request = AccessRequest(
             actor,
             action,
             branch is not None,
@@ -151,16 +151,16 @@ class Policy:
             branch is not None and self.is_protected(branch),
             target is not None and self.is_protected(target),
         )
-        return self._answers.get(question, lambda: self._compiled.rule_for(question))
+        return self._rule_cache.get_or_create(request, lambda: self._compiled.rule_for(request))
 
 
 def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph_id: str = "graph") -> Policy:
-    """Read, check and compile a bundle, given as the path of a file or as its text.
+    """Read, validate and compile a bundle, passed as a path or as YAML text.
 
-    Raises `PolicyError` with every problem and its place. A text has at least one line break or brace; all else is a
-    path.
+    A string with a line break or a brace is YAML text, any other a path. Raises `PolicyError` that lists every problem
+    with its position.
     """
-    is_path = isinstance(path_or_text, Path) or not any(one in path_or_text for one in "\n{")
+    is_path = isinstance(path_or_text, Path) or not any(char in path_or_text for char in "\n{")
     if is_path:
         text = read_text(Path(path_or_text))
         return Policy(parse_bundle(text, name=str(path_or_text), scope=scope), scope, graph_id)
@@ -168,7 +168,7 @@ def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph
 
 
 def _sample_actors(bundle: Bundle) -> tuple[str, ...]:
-    """Return the first actor of each set of groups that some actor is in."""
+    """Return the first actor of each combination of groups that occurs."""
     samples: dict[frozenset[str], str] = {}
     for actor in sorted(bundle.actors):
         groups = frozenset(name for name, members in bundle.groups.items() if actor in members)

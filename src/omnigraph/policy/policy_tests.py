@@ -1,7 +1,4 @@
-"""Tests of a policy: a file of questions with the answers that are expected.
-
-Decides nothing itself.
-"""
+"""Policy tests: a YAML file of access requests with the expected decisions, and its runner."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _REQUIRED: Final = ("id", "actor", "action", "expect")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question, and whether the answer should be yes."""
+    """An access request and the expected decision."""
 
     id: str
     actor: str
@@ -34,7 +31,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case and what the policy says to it."""
+    """A case and the actual decision."""
 
     case: Case
     decision: Decision
@@ -44,13 +41,13 @@ class Outcome:
         return self.decision.allowed == self.case.expect_allowed
 
     def to_json(self) -> dict[str, object]:
-        """Return the outcome as every surface shows it."""
+        """Return the public JSON form, the same on every surface."""
         expected = "allow" if self.case.expect_allowed else "deny"
         return {"id": self.case.id, "passed": self.passed, "expected": expected, "decision": self.decision.to_json()}
 
 
 def load_cases(path: Path) -> tuple[Case, ...]:
-    """Read a tests file; every problem is told, with its place, in one `PolicyError`."""
+    """Read a tests file; raises a single `PolicyError` that lists every problem with its position."""
     document = Document(str(path))
     fields = document.fields(document.open(read_text(path)), ("version", "cases"), ("version", "cases"))
     if "version" in fields:
@@ -59,7 +56,7 @@ def load_cases(path: Path) -> tuple[Case, ...]:
     for node in document.items(fields["cases"]) if "cases" in fields else ():
         case = _case(document, node)
         if case is not None and case.id in cases:
-            document.fault(node, f"there are two cases `{case.id}`; give each an id of its own")
+            document.fault(node, f"duplicate case `{case.id}`; case ids must be unique")
         elif case is not None:
             cases[case.id] = case
     document.finish()
@@ -67,9 +64,10 @@ def load_cases(path: Path) -> tuple[Case, ...]:
 
 
 def run_cases(policy: Policy, cases: Sequence[Case]) -> tuple[Outcome, ...]:
-    """Ask a policy all questions."""
+    """Return the outcome of each case."""
     return tuple(
-        Outcome(one, policy.decide(one.actor, one.action, branch=one.branch, target=one.target_branch)) for one in cases
+        Outcome(case, policy.decide(case.actor, case.action, branch=case.branch, target=case.target_branch))
+        for case in cases
     )
 
 

@@ -1,4 +1,4 @@
-"""Arrow's compute kernels and arrays, typed loosely: the stubs know only a part of what kernels take and give.
+"""Loosely typed names for Arrow's compute kernels and arrays, whose stubs cover only part of what the kernels accept.
 
 `pc` is `pyarrow.compute`; a `Column` is an Arrow array, `Numbers` a numpy array.
 """

@@ -1,12 +1,10 @@
-"""Values of one property, row by row as they came in, to one Arrow column and a list of what did not fit.
+"""Converts the values of a property to an Arrow column in the layout of its type, and lists the values that do not fit.
 
-Pure. Whole columns go through kernels; only a column with something wrong in it is looked at value by value.
+Pure. Columns are converted as a whole; only a column with an invalid value is then checked value by value.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,8 +16,7 @@ import pyarrow as pa
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.base64 import decode_base64
-from omnigraph.rules.coerce_value import MANAGED, Misfit, as_sequence, fit
+from omnigraph.rules.coerce_value import BLOB_PREFIX, Misfit, as_sequence, decode_blob, fit
 from omnigraph.rules.datetimes import date_column, datetime_column
 
 _NULL: Final = type(None)
@@ -27,7 +24,7 @@ _NULL: Final = type(None)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One value that did not fit; its place in the column is null."""
+    """A value that does not fit its type; the column holds a null in its row."""
 
     row: int
     reason: str
@@ -42,25 +39,25 @@ def decode_column(values: Sequence[object], type_: PropertyType) -> tuple[Column
     >>> column.to_pylist(), [fault.row for fault in faults]
     ([1, None, None], [1])
     """
-    column = _whole(values, type_)
-    return (column, []) if column is not None else _one_by_one(values, type_)
+    column = _convert_all(values, type_)
+    return (column, []) if column is not None else _convert_each(values, type_)
 
 
-def _whole(values: Sequence[object], type_: PropertyType) -> Column | None:
-    """Convert all values at once; None when anything about them is unusual."""
+def _convert_all(values: Sequence[object], type_: PropertyType) -> Column | None:
+    """Convert all values at once; None unless all of them have the usual Python type and fit."""
     try:
         if type_.scalar is Scalar.VECTOR:
             return _vectors(values, type_.dimension or 0)
         if type_.is_list:
             return _lists(values, PropertyType(type_.scalar))
-        return _WHOLE.get(type_.scalar, _plain)(values, type_)
+        return _CONVERTERS.get(type_.scalar, _plain)(values, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
         return None
 
 
 def _plain(values: Sequence[object], type_: PropertyType) -> Column | None:
-    wanted = {Scalar.STRING: str, Scalar.BOOL: bool}.get(type_.scalar, int)
-    if not set(map(type, values)) <= {wanted, _NULL}:
+    expected = {Scalar.STRING: str, Scalar.BOOL: bool}.get(type_.scalar, int)
+    if not set(map(type, values)) <= {expected, _NULL}:
         return None
     return pa.array(values, arrow_type(type_))
 
@@ -74,7 +71,7 @@ def _floats(values: Sequence[object], type_: PropertyType) -> Column | None:
 
 
 def is_finite(numbers: Column) -> bool:
-    """Tell whether all numbers of a column that are there are finite."""
+    """Return True if all numbers of a column that are not null are finite."""
     if not numbers.null_count:
         return bool(np.isfinite(numbers.to_numpy()).all())
     return bool(pc.all(pc.is_finite(numbers), min_count=0).as_py())
@@ -96,20 +93,12 @@ def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
     if kinds <= {bytes}:
         return pa.array(values, pa.large_binary())
     texts = [value for value in values if isinstance(value, str)]
-    if not kinds <= {str} or not all(text.startswith(MANAGED) for text in texts):
+    if not kinds <= {str} or not all(text.startswith(BLOB_PREFIX) for text in texts):
         return None
-    try:
-        decode = base64.b64decode
-        cut = len(MANAGED)
-        return pa.array(
-            [decode(value[cut:], validate=True) if isinstance(value, str) else None for value in values],
-            pa.large_binary(),
-        )
-    except binascii.Error:
-        return None
+    return pa.array([decode_blob(value) if isinstance(value, str) else None for value in values], pa.large_binary())
 
 
-_WHOLE: Final[dict[Scalar, Callable[[Sequence[object], PropertyType], Column | None]]] = {
+_CONVERTERS: Final[dict[Scalar, Callable[[Sequence[object], PropertyType], Column | None]]] = {
     **dict.fromkeys(INTEGERS, _plain),
     Scalar.F32: _floats,
     Scalar.F64: _floats,
@@ -130,7 +119,7 @@ def _vectors(values: Sequence[object], dimension: int) -> Column | None:
 
 
 def vector_column(numbers: Numbers, is_null: Numbers, dimension: int) -> Column | None:
-    """Return the numbers of all vectors that are there as a column; None if 32 bits cannot hold one of them."""
+    """Return a column of vectors from the numbers of those that are not null; None if one exceeds a 32-bit float."""
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
     if not np.isfinite(narrow).all():
@@ -145,7 +134,7 @@ def _lists(values: Sequence[object], item: PropertyType) -> Column | None:
     if not set(map(type, values)) <= {list, _NULL}:
         return None
     present: list[list[object]] = [value for value in values if isinstance(value, list)]
-    items = _whole(list(chain.from_iterable(present)), item)
+    items = _convert_all(list(chain.from_iterable(present)), item)
     if items is None:
         return None
     lengths = np.fromiter((len(value) if isinstance(value, list) else 0 for value in values), np.int32, len(values))
@@ -155,7 +144,7 @@ def _lists(values: Sequence[object], item: PropertyType) -> Column | None:
 
 
 def list_column(offsets: Column, items: Column, is_null: Column) -> Column:
-    """Return a column of lists: where each one begins among all items, and which of them are null."""
+    """Return a column of lists from its offsets, its items and its null mask."""
     return arrays.ListArray.from_arrays(
         offsets,
         items,
@@ -164,20 +153,20 @@ def list_column(offsets: Column, items: Column, is_null: Column) -> Column:
     )
 
 
-def _one_by_one(values: Sequence[object], type_: PropertyType) -> tuple[Column, list[Fault]]:
+def _convert_each(values: Sequence[object], type_: PropertyType) -> tuple[Column, list[Fault]]:
     faults: list[Fault] = []
     fitted: list[Any] = []
     for row, value in enumerate(values):
         items = as_sequence(value) if type_.is_list else None
         if items is not None:
             item = PropertyType(type_.scalar)
-            fitted.append([_fitted(row, one, item, faults) for one in items])
+            fitted.append([_fit_or_report(row, value, item, faults) for value in items])
         else:
-            fitted.append(_fitted(row, value, type_, faults))
+            fitted.append(_fit_or_report(row, value, type_, faults))
     return from_fitted(fitted, type_), faults
 
 
-def _fitted(row: int, value: object, type_: PropertyType, faults: list[Fault]) -> Any:
+def _fit_or_report(row: int, value: object, type_: PropertyType, faults: list[Fault]) -> Any:
     try:
         return fit(value, type_)
     except Misfit as misfit:
@@ -186,22 +175,22 @@ def _fitted(row: int, value: object, type_: PropertyType, faults: list[Fault]) -
 
 
 def from_fitted(values: Sequence[Any], type_: PropertyType) -> Column:
-    """Return a column of values that `fit` gave back."""
+    """Return a column of values that `fit` returned."""
     if type_.is_list or type_.scalar not in (Scalar.DATE, Scalar.DATETIME):
         return pa.array(values, arrow_type(type_))
     stored = pa.int32() if type_.scalar is Scalar.DATE else pa.int64()
     return pa.array(values, stored).view(arrow_type(type_))
 
 
-# A date may be spelled as a text or as the number that is stored; one column holds one kind.
-Spelling: TypeAlias = Literal["string", "number"]
+# Input holds dates as strings or as the stored integers; a column holds one kind.
+DateInput: TypeAlias = Literal["string", "number"]
 INSTANTS: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 _NUMBERED: Final = {Scalar.DATE: pa.int32(), Scalar.DATETIME: pa.int64()}
 _NEGATIVE_ZERO: Final = np.array([-0.0]).view(np.int64)[0]
 
 
-def reader_type(type_: PropertyType, dates: Spelling = "string") -> pa.DataType:
-    """Return the type to read a property as: one whose conversion loses nothing and forgives nothing.
+def reader_type(type_: PropertyType, dates: DateInput = "string") -> pa.DataType:
+    """Return the Arrow type to read a property as, such that the conversion to its own type is exact and strict.
 
     >>> str(reader_type(PropertyType(Scalar.F32))), str(reader_type(PropertyType(Scalar.DATE, is_list=True)))
     ('double', 'list<item: string>')
@@ -212,15 +201,15 @@ def reader_type(type_: PropertyType, dates: Spelling = "string") -> pa.DataType:
     if type_.scalar in INSTANTS and dates == "number":
         return _NUMBERED[type_.scalar]
     if type_.scalar in FLOATS:
-        # A number is rounded once to 64 bits, and from there to 32, as everywhere else.
+        # As everywhere else, a number is rounded to 64 bits first and from there to 32.
         return pa.float64()
     return pa.string() if type_.scalar in INSTANTS or type_.scalar is Scalar.BLOB else arrow_type(type_)
 
 
 def stored_column(column: Column, type_: PropertyType) -> Column | None:
-    """Return a column that was read as `reader_type` in the layout of its type; None if a value does not fit."""
+    """Convert a column that was read as `reader_type` to the layout of its type; None if a value does not fit."""
     if type_.scalar is Scalar.VECTOR:
-        return _parsed_vectors(column, type_.dimension or 0)
+        return _stored_vectors(column, type_.dimension or 0)
     if type_.is_list:
         items = stored_column(column.values, PropertyType(type_.scalar))
         return None if items is None else list_column(column.offsets, items, column.is_null())
@@ -231,11 +220,11 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
         if not pa.types.is_string(column.type):
             return column.view(arrow_type(type_))
         return (date_column if type_.scalar is Scalar.DATE else datetime_column)(column)
-    return _parsed_blobs(column) if type_.scalar is Scalar.BLOB else column
+    return _convert_all(column.to_pylist(), type_) if type_.scalar is Scalar.BLOB else column
 
 
 def has_negative_zero(column: Column) -> bool:
-    """Tell whether a column of 64-bit floats, or of lists of them, holds a negative zero."""
+    """Return True if a column of 64-bit floats, or of lists of them, holds a negative zero."""
     numbers = column.values if pa.types.is_list(column.type) else column
     if not pa.types.is_float64(numbers.type) or not len(numbers):
         return False
@@ -243,19 +232,9 @@ def has_negative_zero(column: Column) -> bool:
     return bool((bits == _NEGATIVE_ZERO).any())
 
 
-def _parsed_vectors(column: Column, dimension: int) -> Column | None:
+def _stored_vectors(column: Column, dimension: int) -> Column | None:
     elements = column.flatten()
     lengths = pc.min_max(pc.list_value_length(column)).as_py()
     if elements.null_count or not {lengths["min"], lengths["max"]} <= {dimension, None}:
         return None
     return vector_column(elements.to_numpy(), column.is_null().to_numpy(zero_copy_only=False), dimension)
-
-
-def _parsed_blobs(column: Column) -> Column | None:
-    if not pc.all(pc.starts_with(column, MANAGED), min_count=0).as_py():
-        return None
-    texts = pc.replace_substring(column.fill_null(MANAGED), MANAGED, "", max_replacements=1)
-    decoded = decode_base64(texts)
-    if decoded is None or not column.null_count:
-        return decoded
-    return pc.if_else(column.is_valid(), decoded, pa.scalar(None, pa.large_binary()))

@@ -1,11 +1,11 @@
-"""Does a value fit a type? One value at a time: for parameters, assignments, and to find what is wrong with a column.
+"""Converts a single value to the form in which its type is stored, for parameters and assignments and to find what is
+wrong with a column.
 
-Pure. `columns` does the same for whole columns and agrees value for value.
+Pure. `coerce_column` does the same for whole columns and agrees value for value.
 """
 
 from __future__ import annotations
 
-import base64
 import binascii
 import datetime as dt
 import struct
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
-from omnigraph.rules.datetimes import parse_days, parse_milliseconds
+from omnigraph.rules.datetimes import DAY_MS, parse_days, parse_milliseconds
 
 RANGES: Final = {
     **dict.fromkeys((Scalar.I32, Scalar.DATE), (-(2**31), 2**31 - 1)),
@@ -24,13 +24,13 @@ RANGES: Final = {
     Scalar.U32: (0, 2**32 - 1),
     Scalar.U64: (0, 2**64 - 1),
 }
-MANAGED: Final = "base64:"
+BLOB_PREFIX: Final = "base64:"
 _EPOCH: Final = dt.date(1970, 1, 1)
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Misfit(Exception):
-    """A value that its type cannot hold; `is_wrong_kind` tells a wrong kind of value from a wrong value."""
+    """A value that its type cannot hold; `is_wrong_kind` is set if the kind of value is wrong rather than the value."""
 
     def __init__(self, reason: str, *, is_wrong_kind: bool = False) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 def fit(value: object, type_: PropertyType) -> Any:
-    """Return a value as it is stored: dates as integers, blobs as bytes, vectors and lists as lists; null stays null.
+    """Convert a value to its stored form: dates to integers, blobs to bytes, vectors and lists to lists, null to None.
 
     >>> fit("2020-01-01", PropertyType(Scalar.DATE)), fit(7, PropertyType(Scalar.F64))
     (18262, 7.0)
@@ -53,7 +53,7 @@ def fit(value: object, type_: PropertyType) -> Any:
         if items is None:
             raise Misfit(f"{shown(value)} is not a list")
         item = PropertyType(type_.scalar)
-        return [fit(one, item) for one in items]
+        return [fit(element, item) for element in items]
     return _scalar(value, type_)
 
 
@@ -79,9 +79,9 @@ def _scalar(value: object, type_: PropertyType) -> Any:
     if scalar is Scalar.BLOB and isinstance(value, str | bytes):
         return _blob(value)
     if scalar in (Scalar.DATE, Scalar.DATETIME) and not isinstance(value, bool):
-        found = _instant(value, scalar)
-        if found is not None:
-            return found
+        stored = _timestamp(value, scalar)
+        if stored is not None:
+            return stored
     raise Misfit(f"{shown(value)} is not a value of type `{type_}`", is_wrong_kind=True)
 
 
@@ -96,7 +96,7 @@ def _text(value: str) -> str:
 def _integer(value: int, scalar: Scalar) -> int:
     low, high = RANGES[scalar]
     if not low <= value <= high:
-        raise Misfit(f"{value} is outside of the range of `{scalar}`, {low} to {high}")
+        raise Misfit(f"{value} is out of range for `{scalar}`, {low} to {high}")
     return value
 
 
@@ -112,20 +112,20 @@ def _float(value: float, scalar: Scalar) -> float:
     return number
 
 
-def _instant(value: object, scalar: Scalar) -> int | None:
+def _timestamp(value: object, scalar: Scalar) -> int | None:
     parse = parse_days if scalar is Scalar.DATE else parse_milliseconds
     if isinstance(value, str):
-        found = parse(value)
-        if found is None:
+        parsed = parse(value)
+        if parsed is None:
             raise Misfit(f"{shown(value)} is not a {scalar}; write it like {_EXAMPLES[scalar]}")
-        return found
+        return parsed
     if isinstance(value, dt.datetime):
         aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
         milliseconds = (aware - _EPOCH_UTC) // dt.timedelta(milliseconds=1)
-        return milliseconds // 86_400_000 if scalar is Scalar.DATE else milliseconds
+        return milliseconds // DAY_MS if scalar is Scalar.DATE else milliseconds
     if isinstance(value, dt.date):
         days = (value - _EPOCH).days
-        return days if scalar is Scalar.DATE else days * 86_400_000
+        return days if scalar is Scalar.DATE else days * DAY_MS
     return _integer(value, scalar) if isinstance(value, int) else None
 
 
@@ -135,15 +135,21 @@ _EXAMPLES: Final = {Scalar.DATE: "2024-01-31", Scalar.DATETIME: "2024-01-31T12:3
 def _blob(value: str | bytes) -> bytes:
     if isinstance(value, bytes):
         return value
-    if not value.startswith(MANAGED):
+    if not value.startswith(BLOB_PREFIX):
         raise Misfit(
-            f"{shown(value)} is not a blob; a graph keeps the bytes of its blobs and reads no address that data names:"
-            f" write the bytes themselves as `{MANAGED}…`"
+            f"{shown(value)} is not a blob; blobs are stored by value, and addresses in the data are not read:"
+            f" write the bytes as `{BLOB_PREFIX}…`"
         )
     try:
-        return base64.b64decode(value[len(MANAGED) :], validate=True)
-    except (binascii.Error, ValueError):
+        return decode_blob(value)
+    except ValueError:
         raise Misfit(f"{shown(value)} is not valid base64") from None
+
+
+def decode_blob(text: str) -> bytes:
+    """Decode `base64:…`; raises `ValueError` unless it is valid base64."""
+    # Measured against a numpy kernel over the column: half the time at 3 kB and more, twice the time at 30 bytes.
+    return binascii.a2b_base64(text[len(BLOB_PREFIX) :], strict_mode=True)
 
 
 def _vector(value: object, type_: PropertyType) -> list[float]:
@@ -156,18 +162,18 @@ def _vector(value: object, type_: PropertyType) -> list[float]:
     try:
         numbers = [_scalar(item, element) for item in items]
     except Misfit as misfit:
-        raise Misfit(f"the vector holds something else than finite numbers: {misfit.reason}") from None
+        raise Misfit(f"the vector must hold finite numbers only: {misfit.reason}") from None
     return numbers
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: short, and in JSON's spelling where it has one.
+    """Format a value for a message: shortened, and as JSON where possible.
 
     >>> shown("a"), shown(True), shown(None)
     ('"a"', 'true', 'null')
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    # A message must be printable even where the value is no valid text.
+    # A message must be encodable even if the value is not, as with a lone surrogate.
     text = (f'"{value}"' if isinstance(value, str) else str(value)).encode(errors="backslashreplace").decode()
     return text if len(text) <= 80 else text[:77] + "…" + text[-1] * isinstance(value, str)

@@ -1,6 +1,6 @@
-"""Deltas: what one write does to one type, as the rules see it.
+"""The changes of a write that the rules check: rows and deletes by type, and access to the committed rows.
 
-Pure values over Arrow; how the rows came about, and how they will be staged, is somebody else's business.
+Pure values over Arrow; parsing the rows and staging them happens elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_IDS: Final[Ids] = pa.array([], pa.string())
 
 
 class Intent(Enum):
-    """What the rows of a delta are to those that are there: strictly new, new or newer, or all there will be."""
+    """How the rows of a delta relate to the committed rows: all new, new or updated, or the complete new content."""
 
     INSERT = "insert"
     UPSERT = "upsert"
@@ -30,9 +30,9 @@ class Intent(Enum):
 
 @dataclass(frozen=True)
 class Delta:
-    """The rows that a write leaves in one type, and the ids it takes out. `lines` says where rows came from.
+    """The rows that a write inserts or updates in a type, and the ids it deletes. `lines` are their input lines.
 
-    `kept` are, by column, the ids of rows that keep the blob which is stored; the rows hold an empty one in its place.
+    `kept` are, by column, the ids of rows that keep their stored blob; in `rows` that column holds an empty blob.
     """
 
     type: NodeType | EdgeType
@@ -52,7 +52,7 @@ class Delta:
 
     @property
     def gone(self) -> Ids:
-        """Ids whose committed rows are not part of the final image, because they are deleted or replaced."""
+        """Ids whose committed rows are not in the final image, because they are deleted or replaced."""
         return pa.concat_arrays([self.ids, self.deleted])
 
     def column(self, name: str) -> Column:
@@ -64,7 +64,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Changes:
-    """All deltas of one write, by table key. `unit` is what messages call the lines that rows came from."""
+    """All deltas of a write, by table key. `unit` is the word for an input line in messages."""
 
     catalog: Catalog
     deltas: Mapping[str, Delta] = field(default_factory=dict)
@@ -78,14 +78,14 @@ class Changes:
 
 
 def one_array(column: Any) -> Column:
-    """Return a column as one array."""
+    """Return a column as a single array, without copying if it is one chunk."""
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     return column
 
 
 def is_among(values: Column, others: Column) -> Numbers:
-    """Return for each value whether it is one of the others.
+    """Return a mask of the values that are in `others`.
 
     >>> is_among(pa.array(["a", "b"]), pa.array(["b"])).tolist()
     [False, True]
@@ -96,19 +96,19 @@ def is_among(values: Column, others: Column) -> Numbers:
 
 
 def without(values: Column, others: Column) -> Column:
-    """Return the values that are not among the others."""
+    """Return the values that are not in `others`."""
     return values if len(others) == 0 else values.filter(pa.array(~is_among(values, others)))
 
 
 def last_of_each(ids: Ids) -> Numbers:
-    """Return the positions of the last row of every id, in their order.
+    """Return the index of the last row of each id, ascending.
 
     >>> last_of_each(pa.array(["a", "b", "a"])).tolist()
     [1, 2]
     """
     codes = ids.dictionary_encode().indices.to_numpy()
     last = np.zeros(int(codes.max()) + 1 if len(codes) else 0, np.int64)
-    # Later assignments win, and numpy keeps the last of repeated indices.
+    # For repeated indices numpy keeps the last assignment.
     last[codes] = np.arange(len(codes))
     return np.sort(last)
 
@@ -117,9 +117,9 @@ class Committed(Protocol):
     """The committed rows of a graph, before the write that is being checked."""
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
-        """Return those of the ids that exist in a type."""
+        """Return the ids that exist in a type."""
         ...
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        """Return the columns of the rows in which each column of `where` holds one of its values; all rows if empty."""
+        """Return `columns` of the rows that match `where` (column -> accepted values); of all rows if it is empty."""
         ...

@@ -1,6 +1,6 @@
-"""Row rules: what a row must satisfy whatever the others are. From a batch to its clean rows and a batch of errors.
+"""Row rules: constraints that each row satisfies on its own (required, enum, `@range`, `@check`).
 
-Pure pyarrow kernels; nothing here looks at one row at a time.
+Pure pyarrow kernels over whole columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Rows of one column that break one rule: the message is `before`, the value, `after`."""
+    """Rows of a column that break a rule; the message is `before`, the value, `after`."""
 
     rule: str
     property: str
@@ -43,13 +43,13 @@ RowRule: TypeAlias = Callable[[Type, pa.Table], Iterator[Breach]]
 
 
 def required(type_: Type, batch: pa.Table) -> Iterator[Breach]:
-    """E4: a property that is not optional has a value."""
+    """E4: a required property has a value."""
     ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
     names = [name for name, item in type_.properties.items() if not item.type.nullable]
     for name in ("id", *ends, *names):
         if batch.column(name).null_count:
             rows = _where(pc.is_null(batch.column(name)))
-            yield Breach("E4", name, rows, f"`{type_.name}.{name}` needs a value and is ", "; give it one")
+            yield Breach("E4", name, rows, f"`{type_.name}.{name}` is required but is ", "; set a value")
 
 
 def finite_vectors(type_: Type, batch: pa.Table) -> Iterator[Breach]:
@@ -70,7 +70,7 @@ def finite_vectors(type_: Type, batch: pa.Table) -> Iterator[Breach]:
 
 
 def enum_values(type_: Type, batch: pa.Table) -> Iterator[Breach]:
-    """E7: an enum holds one of its values."""
+    """E7: an enum property holds one of the values of the enum."""
     for name, item in type_.properties.items():
         allowed = item.type.enum_values
         if allowed is not None:
@@ -101,7 +101,7 @@ def ranges(type_: Type, batch: pa.Table) -> Iterator[Breach]:
 
 
 def checks(type_: Type, batch: pa.Table) -> Iterator[Breach]:
-    """E8: a text matches the regular expression of its `@check` somewhere; an expression that is none breaks it too."""
+    """E8: a string contains a match of its `@check`; an invalid regular expression is a breach as well."""
     for rule in type_.checks if isinstance(type_, NodeType) else ():
         if type_.properties[rule.property].type.is_list:
             continue
@@ -112,31 +112,20 @@ def checks(type_: Type, batch: pa.Table) -> Iterator[Breach]:
         except pa.ArrowInvalid as error:
             rows = _where(pc.is_valid(column))
             reason = str(error).partition(":")[2].strip() or "it is malformed"
-            after = f", because it is no regular expression: {reason}; correct the schema"
+            after = f", because the pattern is not a valid regular expression: {reason}; correct the schema"
             if len(rows):
                 yield Breach("E8", rule.property, rows, before + "cannot be checked for ", after)
             continue
         rows = _where(pc.fill_null(pc.invert(matched), False))
         if len(rows):
-            yield Breach("E8", rule.property, rows, before + "is violated by ", "; give it a text that matches")
+            yield Breach("E8", rule.property, rows, before + "is violated by ", "; use a value that matches")
 
 
 ROW_RULES: Final[tuple[RowRule, ...]] = (required, finite_vectors, enum_values, ranges, checks)
 
 
-def check_rows(type_: Type, batch: pa.Table, rules: tuple[RowRule, ...] = ROW_RULES) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that break no rule, and one error for each rule that a row breaks."""
-    errors = [errors_of(breach, batch) for rule in rules for breach in rule(type_, batch)]
-    if not errors:
-        return batch, ERRORS.empty_table()
-    found = pa.concat_tables(errors)
-    fine = np.ones(batch.num_rows, bool)
-    fine[found.column("row").to_numpy()] = False
-    return batch.filter(pa.array(fine)), found
-
-
 def errors_of(breach: Breach, batch: pa.Table, limit: int | None = None) -> pa.Table:
-    """Return a breach as a batch of errors, one a row, up to a limit."""
+    """Return the errors of a breach as a table with a row per error, up to a limit."""
     rows = breach.rows[:limit]
     values = _texts(one_array(batch.column(breach.property)).take(pa.array(rows)))
     parts: list[Any] = [pa.scalar(breach.before), values, pa.scalar(breach.after), pa.scalar("")]
@@ -152,8 +141,8 @@ def _texts(values: Column) -> Column:
             pa.scalar('"'), pc.utf8_slice_codeunits(values, 0, _SHOWN), pa.scalar('"'), pa.scalar("")
         )
     elif pa.types.is_nested(values.type) or pa.types.is_large_binary(values.type):
-        # These have no textual cast; few of them are ever shown.
-        texts = pa.array([None if one is None else str(one)[:_SHOWN] for one in values.to_pylist()], pa.string())
+        # Arrow cannot cast these to strings; few of them are ever shown.
+        texts = pa.array([None if value is None else str(value)[:_SHOWN] for value in values.to_pylist()], pa.string())
     else:
         texts = values.cast(pa.string())
     return pc.fill_null(texts, "null")

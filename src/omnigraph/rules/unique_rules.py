@@ -1,6 +1,6 @@
-"""Set rules on identity: ids and `@unique` tuples, within a write and against what is committed.
+"""Set rules on identity: ids and `@unique` tuples are distinct, within a write and against the committed rows.
 
-Tuples are compared value by value, never as joined text; a tuple with a null in it is exempt.
+Tuples are compared value by value, never as joined strings; a tuple that contains a null is exempt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnigraph.rules.violations import Findings, Violation
 
 
 def distinct_ids(changes: Changes, committed: Committed, findings: Findings) -> None:
-    """E5, E11: no id comes twice within a write. A writer for whom the last one wins has dropped the others."""
+    """E5, E11: no id occurs twice within a write. If the last one wins, the caller has dropped the others."""
     for delta in changes.deltas.values():
         codes = delta.ids.dictionary_encode().indices.to_numpy()
         for first, again in _repeated(codes)[: findings.room]:
@@ -39,7 +39,7 @@ def distinct_ids(changes: Changes, committed: Committed, findings: Findings) -> 
 
 
 def new_ids(changes: Changes, committed: Committed, findings: Findings) -> None:
-    """E11: a strict insert adds only ids that do not exist."""
+    """E11: a strict insert adds only new ids."""
     for delta in changes.deltas.values():
         if delta.intent is not Intent.INSERT or delta.rows.num_rows == 0:
             continue
@@ -59,14 +59,14 @@ def unique(changes: Changes, committed: Committed, findings: Findings) -> None:
 
 
 def _is_keyable(delta: Delta, columns: Sequence[str], findings: Findings) -> bool:
-    """Report values that cannot be compared: lists, vectors, and numbers that are not finite."""
+    """Return True if all values can be compared; report lists, vectors and numbers that are not finite."""
     fine = True
     for name in columns:
         column = delta.column(name)
         if pa.types.is_nested(column.type):
             rows, rule, reason = pc.is_valid(column), "E5", "holds a list, which cannot be compared; drop the `@unique`"
         elif pa.types.is_floating(column.type):
-            rows, rule, reason = pc.invert(pc.is_finite(column)), "E6", "is NaN or infinite; give it a finite number"
+            rows, rule, reason = pc.invert(pc.is_finite(column)), "E6", "is NaN or infinite; use a finite number"
         else:
             continue
         for row in pc.indices_nonzero(pc.fill_null(rows, False)).to_pylist()[: findings.room]:
@@ -87,11 +87,12 @@ def _check_tuples(delta: Delta, columns: Sequence[str], committed: Committed, fi
         return
     theirs = ours.slice(0, 0)
     if delta.intent is not Intent.REPLACE:
-        asked = ours.filter(pa.array(complete))
-        where = {name: pc.unique(one_array(asked.column(name))) for name in columns}
-        found = committed.matching(delta.key, names, where)
-        theirs = found.filter(pa.array(~is_among(one_array(found.column("id")), delta.gone)))
-    # Committed rows come first, so that they are named as the ones who hold the value already.
+        # Each column is matched on its own, so candidates may share no tuple; the codes below compare the tuples.
+        without_nulls = ours.filter(pa.array(complete))
+        where = {name: pc.unique(one_array(without_nulls.column(name))) for name in columns}
+        candidates = committed.matching(delta.key, names, where)
+        theirs = candidates.filter(pa.array(~is_among(one_array(candidates.column("id")), delta.gone)))
+    # Committed rows come first, so that messages name them as the present holders of a value.
     both = pa.concat_tables([theirs.select(names).cast(ours.schema), ours])
     codes = _tuple_codes([one_array(both.column(name)) for name in columns])
     for first, again in _repeated(codes)[: findings.room]:
@@ -107,23 +108,26 @@ def _check_tuples(delta: Delta, columns: Sequence[str], committed: Committed, fi
 
 
 def _tuple_codes(columns: Sequence[Column]) -> Numbers:
-    """Return a number for each tuple, equal for equal tuples; -1 where a member is null."""
+    """Return a code for each tuple, equal for equal tuples; -1 if a value is null.
+
+    Dictionary encoding column by column: the code of a prefix and the code of the next value make the next code.
+    """
     codes = np.zeros(len(columns[0]), np.int64)
     exempt = np.zeros(len(columns[0]), bool)
     for column in columns:
         if pa.types.is_floating(column.type):
-            # Negative zero equals zero, but not to a dictionary.
+            # Negative zero equals zero, but has its own dictionary entry.
             column = pc.add(column, pa.scalar(0.0, column.type))
         indices = column.dictionary_encode().indices
         exempt |= np.asarray(pc.is_null(indices).to_numpy(zero_copy_only=False), bool)
-        own = pc.fill_null(indices, 0).to_numpy().astype(np.int64)
-        # Numbering the pairs anew keeps the codes small, however many columns follow.
-        _, codes = np.unique(codes * (own.max(initial=0) + 1) + own, return_inverse=True)
+        next_codes = pc.fill_null(indices, 0).to_numpy().astype(np.int64)
+        # Renumbering the pairs keeps the codes below the number of rows, so that the product cannot overflow.
+        _, codes = np.unique(codes * (next_codes.max(initial=0) + 1) + next_codes, return_inverse=True)
     return np.where(exempt, -1, codes)
 
 
 def _repeated(codes: Numbers) -> list[tuple[int, int]]:
-    """Return (first place, later place) for each code that comes again, in the order of the later places."""
+    """Return (first index, later index) for each repetition of a code, in the order of the later index."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(codes) else np.array([], np.int64)

@@ -1,6 +1,6 @@
-"""The one list of rules that every write runs, in the order in which violations are told.
+"""The list of rules that every write is checked against, in the order in which violations are reported.
 
-Value rules first, then identity, then ends, then cardinality; a rule that is not in the list does not exist.
+Row rules first, then identity, then endpoints, then cardinality. This is the only list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rule: TypeAlias = Callable[[Changes, Committed, Findings], None]
 
 
 def _in_every_row(rule: row_rules.RowRule) -> Rule:
-    """Return a row rule as a rule on all rows that a write leaves."""
+    """Adapt a row rule to all rows of a write."""
 
     def check(changes: Changes, committed: Committed, findings: Findings) -> None:
         for delta in changes.deltas.values():
@@ -58,7 +58,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:
-    """Return everything that is wrong with a write, up to the bound, first by rule."""
+    """Return the violations of a write in the order of the rules, up to `violations_max`."""
     findings = Findings(violations_max, unit=changes.unit)
     for rule in RULES:
         if findings.is_full:

@@ -1,6 +1,6 @@
-"""Violations: what is wrong with a write, told in full up to a bound, and raised as one error.
+"""Violations of the rules by a write, collected up to a bound and raised as a single error.
 
-Pure values; the first violation names the error, the others come along in its context.
+Pure values; the first violation determines the error, and all are in its context.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from omnigraph.limits import VIOLATIONS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule. `line` is the line of the input, or the number of the record, where there is one."""
+    """A broken rule. `line` is the line or record number in the input, if known."""
 
     rule: str
     message: str
@@ -30,7 +30,7 @@ class Violation:
 
 
 class Findings:
-    """Violations in the order in which they are to be told; what exceeds the bound is not kept."""
+    """Violations in the order in which they are reported, up to a bound."""
 
     def __init__(self, violations_max: int = VIOLATIONS_MAX, *, unit: str = "line") -> None:
         self.violations: list[Violation] = []
@@ -50,19 +50,21 @@ class Findings:
             self.violations.append(violation)
 
     def raise_if_any(self) -> None:
-        """Raise the first violation as an error of its kind, with all of them in its context; nothing if none."""
+        """Raise the first violation as an error, with all violations in its context, if there are any."""
         if self.violations:
-            self._refuse()
+            self._raise()
 
-    def _refuse(self) -> NoReturn:
+    def _raise(self) -> NoReturn:
         first = self.violations[0]
         more = len(self.violations) - 1
         message = first.message if first.line is None else f"{self.unit} {first.line}: {first.message}"
         if more:
             message += f" (and {'at least ' if self.is_full else ''}{more} more)"
-        context: dict[str, Any] = first.to_json() | {"violations": [one.to_json() for one in self.violations]}
+        context: dict[str, Any] = first.to_json() | {
+            "violations": [violation.to_json() for violation in self.violations]
+        }
         if more:
-            context["violation_counts"] = dict(Counter(one.rule for one in self.violations))
+            context["violation_counts"] = dict(Counter(violation.rule for violation in self.violations))
             context["violations_truncated"] = self.is_full
         del context["message"]
         raise _CLASSES.get(first.rule, DataError)(message, **context)

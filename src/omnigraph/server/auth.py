@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from omnigraph import settings
-from omnigraph.engine.authorization import ALLOW_ALL, Checker, PolicyBranch, Scope
+from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
@@ -171,14 +171,14 @@ class Doors:
                 " `--unauthenticated` to let everybody in"
             )
 
-    def checker(self, policy: Policy | None) -> Checker:
+    def checker(self, policy: Policy | None) -> PolicyHook:
         """Return who judges a graph with this policy, or with none."""
         if policy is not None:
             return policy
         return READERS_ONLY if self.has_tokens else ALLOW_ALL
 
 
-def is_stranger(checker: Checker, actor: str | None) -> bool:
+def is_stranger(checker: PolicyHook, actor: str | None) -> bool:
     """Tell whether a policy has no rule at all for an actor, who then does not learn that its graph is served."""
     if not isinstance(checker, Policy):
         return False
@@ -186,7 +186,7 @@ def is_stranger(checker: Checker, actor: str | None) -> bool:
     return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
 
 
-def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:
+def refuse_hopeless(checker: PolicyHook, actor: str | None, action: str) -> None:
     """Refuse an action that the actor may do on no branch at all, before anything else of the request is read."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph import graph as graphs
-from omnigraph.engine.authorization import Checker
+from omnigraph.engine.authorization import PolicyHook
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.policy import Policy
@@ -52,13 +52,13 @@ class Hosted:
     under_way: list[str] = field(default_factory=list)
 
     @property
-    def checker(self) -> Checker:
+    def checker(self) -> PolicyHook:
         """Who judges what is asked of it."""
-        return self.graph.core.policy
+        return self.graph.session.policy
 
     def stored(self) -> StoredQueries:
         """Return the stored queries as the accepted schema has them now, whoever may see what they touch."""
-        return self.queries.check(self.graph.core.catalog(self.graph.core.kernel.snapshot()))
+        return self.queries.check(self.graph.session.catalog(self.graph.session.kernel.snapshot()))
 
     @contextmanager
     def doing(self, operation_id: str) -> Iterator[None]:
@@ -95,7 +95,7 @@ class House:
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": told})
             return
         for graph_id, one in self.hosted.items():
-            one.graph.core.policy = read.checkers[graph_id]
+            one.graph.session.policy = read.checkers[graph_id]
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
 
@@ -157,7 +157,7 @@ def open_house(
     return House(hosted, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 
-def _open(place: Place, checker: Checker) -> Hosted:
+def _open(place: Place, checker: PolicyHook) -> Hosted:
     meter = Meter()
     graph = graphs.open(place.uri, policy=checker, meter=meter)
     # What cannot be read is the operator's mistake; what does not compile may be the mistake of a later schema, and

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.engine.authorization import Checker
+from omnigraph.engine.authorization import PolicyHook
 from omnigraph.errors import UsageError
 from omnigraph.policy import Policy, load_bundle
 from omnigraph.server.auth import Doors, Tokens
@@ -30,7 +30,7 @@ class Configuration:
     """What tokens and policies say: who the actors are, and who judges each graph and the server itself."""
 
     tokens: Tokens
-    checkers: Mapping[str, Checker]
+    checkers: Mapping[str, PolicyHook]
     server_policy: Policy | None
 
 

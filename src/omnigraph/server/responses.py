@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import (
@@ -51,7 +51,7 @@ class Call(Generic[I]):
     @property
     def uri(self) -> str:
         """The graph as answers name it: its id, or where it is stored if the actor may know that."""
-        return self.graph.core.address_or(self.hosted.graph_id)
+        return self.graph.session.address_or(self.hosted.graph_id)
 
     def header(self, name: str) -> str | None:
         """Return a header; of several of one name the first."""
@@ -104,7 +104,7 @@ class _OfMoment(Protocol):
     def as_of(self) -> str | None: ...
 
 
-def moment_of(given: _OfMoment) -> tuple[str, Moment | None]:
+def moment_of(given: _OfMoment) -> tuple[str, AsOf | None]:
     """Return the branch and the moment that a request names; versions and instants are those of a branch."""
     if given.snapshot is not None and given.as_of is not None:
         raise UsageError("`snapshot` and `as_of` both say which state to read; give one of them")

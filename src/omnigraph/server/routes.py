@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from omnigraph.engine.authorization import Scope, on, onto, transition
+from omnigraph.engine.authorization import Scope, between, on_branch, on_target
 from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
 from omnigraph.server import answers, wire
@@ -25,14 +25,14 @@ def nothing_more(call: Call[Any]) -> tuple[Check, ...]:
     return ()
 
 
-def on_branch(action: str) -> Checks:
+def check_branch(action: str) -> Checks:
     """Judge by the branch that the request names, unless it names a state, which the graph judges by its branch."""
 
     def checks(call: Call[Any]) -> tuple[Check, ...]:
         given = call.given
         if isinstance(getattr(given, "snapshot", None), str):
             return ()
-        return ((action, on(given.branch or "main")),)
+        return ((action, on_branch(given.branch or "main")),)
 
     return checks
 
@@ -40,14 +40,14 @@ def on_branch(action: str) -> Checks:
 def loading(call: Call[Any]) -> tuple[Check, ...]:
     """Judge a load by its branch and, if it has to be made first, by that; asks the graph whether it is there."""
     given = call.given
-    change: Check = ("change", on(given.branch))
-    base = None if given.from_ is None else missing_base(call.graph.core, given.branch, given.from_)
-    return (change,) if base is None else (change, ("branch_create", transition(base, given.branch)))
+    change: Check = ("change", on_branch(given.branch))
+    base = None if given.from_ is None else missing_base(call.graph.session, given.branch, given.from_)
+    return (change,) if base is None else (change, ("branch_create", between(base, given.branch)))
 
 
 def invoking(call: Call[Any]) -> tuple[Check, ...]:
     action = "change" if stored_queries.is_mutation(call) else "read"
-    return on_branch(action)(call)
+    return check_branch(action)(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,27 +127,27 @@ def _delete(path: str, action: str, handle: Handler, summary: str, checks: Check
 
 
 def _target(action: str, name: Callable[[Call[Any]], str]) -> Checks:
-    return lambda call: ((action, onto(name(call))),)
+    return lambda call: ((action, on_target(name(call))),)
 
 
 ROUTES: tuple[Route, ...] = (
     _get("/snapshot", "read", reads.snapshot, "Which version of which type a branch is made of.",
-         wire.OfBranch, answers.Snapshot, checks=on_branch("read")),
+         wire.OfBranch, answers.Snapshot, checks=check_branch("read")),
     _json("/query", "read", reads.query, "Run a query; JSON rows, or an Arrow stream if the request accepts one.",
-          wire.Query, answers.Rows, checks=on_branch("read")),
+          wire.Query, answers.Rows, checks=check_branch("read")),
     _json("/read", "read", reads.read, "Run a query; `/query` with the names that earlier releases had.",
-          wire.Read, answers.LegacyRows, checks=on_branch("read"), successor="query"),
+          wire.Read, answers.LegacyRows, checks=check_branch("read"), successor="query"),
     _json("/explain", "read", reads.explain, "Show how a query runs, and with `profile` what really happened.",
-          wire.Explain, answers.Plan, checks=on_branch("read")),
+          wire.Explain, answers.Plan, checks=check_branch("read")),
     _write("/mutate", "change", writes.mutate, "Run a mutation, as one commit.",
-           wire.Mutate, answers.Mutated, on_branch("change")),
+           wire.Mutate, answers.Mutated, check_branch("change")),
     _write("/change", "change", writes.mutate, "Run a mutation; the former name of `/mutate`.",
-           wire.Mutate, answers.Mutated, on_branch("change"), successor="mutate"),
+           wire.Mutate, answers.Mutated, check_branch("change"), successor="mutate"),
     _write("/mutate/if-graph-commit", "change", writes.mutate_if,
            "Run a mutation if the branch is still at the commit that a header names.",
-           wire.Mutate, answers.Mutated, on_branch("change")),
+           wire.Mutate, answers.Mutated, check_branch("change")),
     _get("/queries", "read", stored_queries.catalog, "List the stored queries.", wire.Nothing, answers.StoredQueries,
-         checks=lambda call: (("read", on("main")),)),
+         checks=lambda call: (("read", on_branch("main")),)),
     _json("/queries/{name}", "invoke_query", stored_queries.invoke, "Call a stored query.",
           wire.Invoke, answers.Rows, checks=invoking, masks=stored_queries.unknown),
     _json("/queries/{name}/if-graph-commit", "invoke_query", stored_queries.invoke_if,
@@ -167,36 +167,36 @@ ROUTES: tuple[Route, ...] = (
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
           checks=loading, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True, looks_up=True),
     _json("/export", "export", feeds.export, "Stream a graph as NDJSON that a load takes back.",
-          wire.Export, wire.NDJSON, checks=on_branch("export")),
+          wire.Export, wire.NDJSON, checks=check_branch("export")),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and tag of a blob.",
-          wire.BlobOf, wire.BYTES, checks=on_branch("read")),
+          wire.BlobOf, wire.BYTES, checks=check_branch("read")),
     _get("/blob", "read", blobs.get, "The bytes of a blob, whole or one range of them.", wire.BlobOf, wire.BYTES,
-         checks=on_branch("read")),
+         checks=check_branch("read")),
     _get("/branches", "read", reads.branches, "List the branches.", wire.Nothing, answers.BranchNames),
     _write("/branches", "branch_create", writes.create_branch, "Make a branch.", wire.NewBranch, answers.BranchMade,
-           lambda call: (("branch_create", transition(call.given.from_, call.given.name)),)),
+           lambda call: (("branch_create", between(call.given.from_, call.given.name)),)),
     _write("/branches/merge", "branch_merge", writes.merge, "Merge a branch into another, as one commit.",
            wire.Merge, answers.Merged,
-           lambda call: (("branch_merge", transition(call.given.source, call.given.target)),)),
+           lambda call: (("branch_merge", between(call.given.source, call.given.target)),)),
     _write("/branches/rename", "branch_create", writes.rename_branch, "Give a branch another name.",
            wire.Rename, answers.BranchMade, _target("branch_delete", lambda call: call.given.name)),
     _delete("/branches/{branch:path}", "branch_delete", writes.delete_branch, "Delete a branch.",
             _target("branch_delete", lambda call: call.path["branch"])),
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
-         wire.Commits, answers.Commits, checks=on_branch("read")),
+         wire.Commits, answers.Commits, checks=check_branch("read")),
     _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.Nothing, answers.Commit),
     _get("/commits/{commit_id}/changes", "read", feeds.commit_changes, "A page of what one commit changed.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
     _get("/changes", "read", feeds.changes, "The next page of what the commits of a branch changed.",
-         wire.Changes, answers.FeedPage, checks=on_branch("read"), is_change=True),
+         wire.Changes, answers.FeedPage, checks=check_branch("read"), is_change=True),
     _json("/changes/baseline", "export", feeds.baseline,
           "Stream a branch as NDJSON; the last record names the cursor from which its feed goes on.",
-          wire.Baseline, wire.NDJSON, checks=on_branch("export"), is_change=True),
+          wire.Baseline, wire.NDJSON, checks=check_branch("export"), is_change=True),
     _json("/diff", "read", reads.diff, "What differs between two states.", wire.Diff, answers.Difference),
     _write("/revert", "change", writes.revert, "Take the change of a commit back, as a new commit.",
-           wire.Replay, answers.Merged, on_branch("change")),
+           wire.Replay, answers.Merged, check_branch("change")),
     _write("/cherry-pick", "change", writes.cherry_pick, "Apply the change of a commit again, as a new commit.",
-           wire.Replay, answers.Merged, on_branch("change")),
+           wire.Replay, answers.Merged, check_branch("change")),
     _get("/tags", "read", reads.tags, "List the tags.", wire.Nothing, answers.Tags),
     _write("/tags", "tag_create", writes.create_tag, "Name a commit, and protect it from cleanup.",
            wire.NewTag, answers.TagMade, nothing_more),

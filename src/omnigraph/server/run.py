@@ -183,7 +183,7 @@ def serve(
     service = open_service(house)
     if every is not None:
         # What a server does on its own is no actor's work, so no policy is asked.
-        handles = (Graph(one.graph.core.kernel) for one in house.hosted.values())
+        handles = (Graph(one.graph.session.kernel) for one in house.hosted.values())
         service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
         with ExitStack() as running:

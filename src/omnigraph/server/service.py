@@ -144,7 +144,7 @@ class Service:
             for action, where in checks:
                 refuse_hopeless(call.hosted.checker, call.actor, action)
                 if route.body == "ndjson":
-                    call.graph.core.require(action, where)
+                    call.graph.session.require(action, where)
             return checks
 
         checks = await self.run(self.writers, judge) if route.looks_up else judge()

@@ -1,7 +1,7 @@
-"""Logs: append-only datasets that stand outside of the catalog.
+"""Append-only logs: datasets outside of the catalog.
 
-No commit depends on reading one; whoever finds its next version taken appends after it. Appends fold the small files
-of those before them, so that a log of any age is a few files.
+An append that loses the race for the next version is retried after it. Appends compact the small files of earlier
+ones, so that a log of any age has few files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CHECKSUMS: Final = "omnigraph.checksums"
 def append(store: Store, path: str, rows: pa.Table) -> None:
     """Append rows durably; the first append creates the log."""
     for _ in range(REPREPARE_MAX):
-        # Another appender may be faster each time; it has then written its rows, and ours go after them.
+        # An append that loses the race is retried on top of the winner.
         with suppress(LostRace, StaleBase):
             _append_once(store, path, rows)
             return
-    raise ConflictError(f"other writers kept appending to `{path}`; run it again later", object=path)
+    raise ConflictError(f"other writers kept appending to `{path}`; retry later", object=path)
 
 
 def _append_once(store: Store, path: str, rows: pa.Table) -> None:
@@ -44,35 +44,35 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
         return
     fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
     if fold is not None:
-        # A version of its own: one that did both would be two further, where it meets nobody who appends here now.
+        # A separate version: a commit of both would advance by two, and not conflict with a concurrent append.
         _take_next(store, log, fold, f"fold {path}")
         log = store.open_latest(path, None)
     _take_next(store, log, transaction.append(log, rows), f"append {path}")
     store.meter.count("append", path)
 
 
-def _take_next(store: Store, log: Dataset, own: transaction.Change, step: str) -> None:
-    staged = store.commit(log, [own], {CHECKSUMS: _checksums(store, log, own)})
+def _take_next(store: Store, log: Dataset, change: transaction.Change, step: str) -> None:
+    staged = store.commit(log, [change], {CHECKSUMS: _checksums(store, log, change)})
     failpoints.hit(Point.DURABLE_BEFORE, step)
     store.take_name(staged)
     failpoints.hit(Point.DURABLE_AFTER, step)
 
 
-def _checksums(store: Store, log: Dataset, own: transaction.Change) -> str:
-    """Return the checksums of the files of a log after a change; each version says them all, since it has few."""
-    return store.extend_checksums(_noted(log), own.proofs.result())
+def _checksums(store: Store, log: Dataset, change: transaction.Change) -> str:
+    """Return the checksums of a log's files after a change; each version records all, since there are few."""
+    return store.extend_checksums(_recorded(log), change.proofs.result())
 
 
-def _noted(log: Dataset) -> str:
+def _recorded(log: Dataset) -> str:
     transaction = log.transaction(log.version)
     properties = transaction.transaction_properties if transaction is not None else None
     return (properties or {}).get(CHECKSUMS, "")
 
 
 def recorded_checksums(store: Store, path: str) -> str:
-    """Return the checksums of the files of a log, as its newest version says them; an empty text without a log."""
+    """Return the checksums of a log's files that its newest version records; an empty string without a log."""
     try:
-        return _noted(store.open_latest(path, None))
+        return _recorded(store.open_latest(path, None))
     except StorageError as error:
         if error.storage_kind is StorageKind.NOT_FOUND:
             return ""
@@ -80,13 +80,13 @@ def recorded_checksums(store: Store, path: str) -> str:
 
 
 def read(store: Store, path: str) -> pa.Table | None:
-    """Return all rows of a log, or None while nobody has written to it."""
+    """Return all rows of a log, or None before its first append."""
     log = open_log(store, path)
     return None if log is None else log.read()
 
 
 def open_log(store: Store, path: str) -> Dataset | None:
-    """Return a log as it is now, or None while nobody has written to it."""
+    """Return a log as it is now, or None before its first append."""
     try:
         return store.open_latest(path, None)
     except StorageError as error:

@@ -1,12 +1,11 @@
-"""Handles: opening the datasets of a graph, remembering what was opened, and the threads that do it side by side.
+"""The cache of open dataset handles of a graph, and the thread pool that reads them in parallel.
 
-Reads only; `store` adds everything that writes.
+Reads only; `Store` adds everything that writes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -24,6 +23,7 @@ from omnigraph.limits import (
     OPEN_SECONDS_MAX,
     STORAGE_THREADS,
 )
+from omnigraph.lru import LruCache
 from omnigraph.store.files.manifest_file import manifest_message, rebase_manifest
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.request_meter import NO_METER, Meter
@@ -41,8 +41,8 @@ FILE_FORMAT = "2.2"
 T = TypeVar("T")
 
 
-class Handles:
-    """The datasets below one graph root, as far as they are open."""
+class DatasetCache:
+    """Opens the datasets below a graph root, and caches their handles."""
 
     file_format = FILE_FORMAT
 
@@ -51,8 +51,8 @@ class Handles:
         root: Location,
         meter: Meter = NO_METER,
         *,
-        index_cache_bytes: int | None = None,
-        file_cache_bytes: int | None = None,
+        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
+        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
     ) -> None:
         self.root = root
         self.meter = meter
@@ -60,21 +60,20 @@ class Handles:
         self.prover = Prover(self.objects, root.is_local)
         self.positions = Positions()
         self.lance_options = root.lance_options()
-        # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
-        file_cache_bytes = file_cache_bytes or FILE_CACHE_BYTES_MAX
-        self._session = Session(index_cache_bytes or INDEX_CACHE_BYTES_MAX, file_cache_bytes)
+        # Every commit adds a version to Lance's metadata cache, whose default bound is a gigabyte.
+        self._session = Session(index_cache_bytes, file_cache_bytes)
         self._plain_session = Session(1 << 20, file_cache_bytes // 8)
-        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
+        self._handles: LruCache[DatasetRef, Dataset] = LruCache(HANDLE_CACHE_MAX)
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._is_reached = False
+        self._has_answered = False
 
     def _dataset(self, ref: DatasetRef, lance: LanceDataset) -> Dataset:
-        # There is one kind of handles, and it can write; this half of it just does not.
+        # `DatasetCache` is only instantiated as `Store`, so the cast is safe.
         return Dataset(cast("Store", self), ref, lance)
 
     def open(self, ref: DatasetRef) -> Dataset:
-        """Return the pinned handle of one version, from the cache when it is there."""
+        """Return the handle of a version, cached if possible."""
         if (cached := self.cached(ref)) is not None:
             return cached
         if ref.shape != AS_STORED:
@@ -83,7 +82,7 @@ class Handles:
         return self.remember(self._open_version(ref))
 
     def _open_version(self, ref: DatasetRef, manifest: bytes | None = None) -> Dataset:
-        """Open a version, through the bytes of its manifest where they are given."""
+        """Open a version, from the bytes of its manifest if those are passed."""
         try:
             lance = LanceDataset(
                 self.root.child(ref.directory).uri,
@@ -105,31 +104,28 @@ class Handles:
         return dataset
 
     def _is_based_elsewhere(self, dataset: Dataset) -> bool:
-        """Tell whether a fork was made under another address: the graph was moved, copied, or is mounted elsewhere."""
+        """Return True if a fork was made under another URI: the graph was moved, copied, or is mounted elsewhere."""
         if dataset.ref.branch is None:
             return False
         origin = self.root.child(dataset.ref.path).uri
         return not all(f"{base}/".startswith(f"{origin}/") for base in dataset.base_directories())
 
     def _rebased(self, ref: DatasetRef, raw: bytes) -> bytes:
-        """Return the manifest of a version with the paths of what it inherits below the root of this graph."""
+        """Return the manifest of a version with the paths of inherited files below the root of this graph."""
         return rebase_manifest(manifest_message(raw), ref.path, self.root.child(ref.path).uri)
 
     def cached(self, ref: DatasetRef) -> Dataset | None:
-        """Return the pinned handle of one version if this store has opened or made it; no request."""
-        with self._lock:
-            if (cached := self._handles.get(ref)) is not None:
-                self._handles.move_to_end(ref)
-            return cached
+        """Return the handle of a version if it is cached; no request."""
+        return self._handles.get(ref)
 
     def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
-        """Read a published version through its staged manifest, without putting it in place."""
+        """Open a published version through its staged manifest, without linking it."""
         dataset = self._open_version(ref, self._rebased(ref, self.objects.read(manifest)))
         dataset.staged_as = manifest
         return dataset
 
     def reshaped(self, dataset: Dataset, shape: Shape) -> Dataset:
-        """Return a version with the columns of a shape; costs no request unless it drops columns."""
+        """Return a version with the columns of a shape; no request unless columns are dropped."""
         if shape == AS_STORED:
             return dataset
         ref = replace(dataset.ref, shape=shape)
@@ -138,7 +134,7 @@ class Handles:
             lance = LanceDataset(
                 self.root.child(ref.directory).uri,
                 ref.version,
-                # What a session knows of a version's indexes is of no use, and harm, to a handle without them.
+                # A session caches indexes by version, which would be wrong for a handle without them.
                 session=self._session if with_indexes else self._plain_session,
                 storage_options=self.lance_options or None,
                 serialized_manifest=shaped_manifest(
@@ -153,44 +149,39 @@ class Handles:
         return handle if handle.staged_as else self.remember(handle)
 
     def remember(self, dataset: Dataset) -> Dataset:
-        """Keep a handle for the next reader of the same version."""
-        with self._lock:
-            self._handles[dataset.ref] = dataset
-            while len(self._handles) > HANDLE_CACHE_MAX:
-                self._handles.popitem(last=False)
+        """Cache a handle for the next reader of the same version."""
+        self._handles.put(dataset.ref, dataset)
         return dataset
 
     def forget(self, refs: Iterable[DatasetRef]) -> None:
-        """Drop the handles of versions that are gone, so that whoever asks for one hears so."""
-        gone = set(refs)
-        with self._lock:
-            for ref in [one for one in self._handles if one.stored in gone]:
-                del self._handles[ref]
+        """Drop the handles of deleted versions, so that opening one fails."""
+        deleted = set(refs)
+        self._handles.remove(*(handle.ref for handle in self._handles.values() if handle.ref.stored in deleted))
 
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""
         self.meter.count("open", f"{path} (latest)")
         ref = DatasetRef(path, branch, 0)
-        if self._is_reached or self.root.is_local:
+        if self._has_answered or self.root.is_local:
             return self._open_version(ref)
         dataset = self._open_in_time(ref)
-        self._is_reached = True
+        self._has_answered = True
         return dataset
 
     def _open_in_time(self, ref: DatasetRef) -> Dataset:
-        """Open the newest version at an address that has not answered yet.
+        """Open the newest version, with a deadline, at a URI that has not answered yet.
 
-        Lance lists six times, one after the other, before it gives up, and each may take as long as a request may.
+        Lance lists six times in a row before it gives up, and each request may take until its timeout.
         """
         opening: Future[Dataset] = Future()
 
         def run() -> None:
             try:
                 opening.set_result(self._open_version(ref))
-            except Exception as error:  # noqa: BLE001 - raised by whoever waits
+            except Exception as error:  # noqa: BLE001 - raised by `result`
                 opening.set_exception(error)
 
-        # A daemon: whoever hears that the store is silent need not wait for it at the end of the process either.
+        # A daemon thread, so that the process can exit while storage does not answer.
         threading.Thread(target=run, name="omnigraph-opening", daemon=True).start()
         try:
             return opening.result(OPEN_SECONDS_MAX)
@@ -203,21 +194,21 @@ class Handles:
             ) from None
 
     def has_version(self, ref: DatasetRef) -> bool:
-        """Probe for one version by path: one request, whatever the history."""
+        """Probe for a version by path: one request."""
         self.meter.count("probe", str(ref))
         return self.objects.exists(ref.manifest_path)
 
     def has_versions(self, path: str, branch: str | None) -> bool:
-        """Tell whether a dataset has any version by path; staged ones do not count."""
+        """Return True if a dataset has any linked version."""
         folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
         return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
 
     def _why_unreadable(self, ref: DatasetRef, error: BaseException) -> Exception:
-        # Lance reports every failed open as ValueError or OSError. When it got no usable answer, that is the reason.
+        # Lance reports every failed open as ValueError or OSError; a failure of storage is the reason itself.
         failure = storage_error(f"opening {ref}", error)
         if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):
             return failure
-        # Otherwise absence is established by asking for the file.
+        # Otherwise a probe decides whether the version exists.
         present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
         if present:
             return StorageError(
@@ -226,7 +217,7 @@ class Handles:
         return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
 
     def in_parallel(self, tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
-        """Run tasks side by side and return their results in order; the first error wins once all have settled.
+        """Run tasks in parallel and return their results in order; raise the first error once all have finished.
 
         At most `at_once` of them run at the same time; without it, as many as the pool has threads.
         """
@@ -253,7 +244,7 @@ class Handles:
             return self._pool
 
     def close(self) -> None:
-        """Wait for work in the background; the store may be used again afterwards."""
+        """Wait for background work; the store may be used again afterwards."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -261,8 +252,8 @@ class Handles:
 
 
 def _drops_indexed(dataset: Dataset, shape: Shape) -> bool:
-    """Tell whether a dropped column has an index: Lance reads no dataset that has an index of an unknown column."""
+    """Return True if a dropped column has an index: Lance opens no dataset with an index of an unknown column."""
     if not shape.dropped:
         return False
     dropped = {dataset.field_ids[name] for name in shape.dropped}
-    return any(dropped & set(one.fields) for one in dataset.lance.describe_indices())
+    return any(dropped & set(index.fields) for index in dataset.lance.describe_indices())

@@ -1,7 +1,7 @@
-"""The store: one graph's datasets and control objects, and the only place where datasets are created or committed.
+"""The store: a graph's datasets and control objects; the only module that creates datasets and commits to them.
 
-Commits are managed: Lance writes the new manifest beside the others and asks us to register it. We only remember
-where it lies, so nothing moves by path until `link`.
+Commits use Lance's managed versioning: Lance writes the new manifest under a staged name and asks a namespace client
+to register it. Ours only records the name, so no version is visible by path until `link`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from omnigraph.limits import (
     PASSING_CACHE_BYTES_MAX,
     PUBLISH_DEADLINE_SECONDS,
 )
-from omnigraph.store.dataset_cache import FILE_FORMAT, Handles
+from omnigraph.store.dataset_cache import FILE_FORMAT, DatasetCache
 from omnigraph.store.objects.backend import Inspected
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.request_meter import NO_METER, Meter
@@ -84,7 +84,7 @@ class Strict:
 
 
 class StaleBase(Exception):
-    """By path the dataset is further than the handle that a change was staged on: drift, or someone else's commit."""
+    """By path the dataset is newer than the handle that a change was staged on: drift, or a concurrent commit."""
 
     def __init__(self, ref: DatasetRef) -> None:
         super().__init__(str(ref))
@@ -95,23 +95,16 @@ class LostRace(Exception):
     """A strict commit found its version taken."""
 
 
-class Store(Handles):
+class Store(DatasetCache):
     """Datasets and control objects below one graph root."""
 
-    def __init__(
-        self,
-        root: Location,
-        meter: Meter = NO_METER,
-        *,
-        index_cache_bytes: int | None = None,
-        file_cache_bytes: int | None = None,
-    ) -> None:
-        super().__init__(root, meter, index_cache_bytes=index_cache_bytes, file_cache_bytes=file_cache_bytes)
+    def __init__(self, root: Location, meter: Meter = NO_METER, **cache_bytes: int) -> None:
+        super().__init__(root, meter, **cache_bytes)
         self.disk = Disk(root)
         self._retired: list[str] = []
 
     def opened_once(self) -> Store:
-        """Return a store of the same graph for work that opens each version once, and need not remember it."""
+        """Return a store of the same graph with small caches, for work that opens each version once."""
         return Store(
             self.root, self.meter, index_cache_bytes=PASSING_CACHE_BYTES_MAX, file_cache_bytes=PASSING_CACHE_BYTES_MAX
         )
@@ -120,23 +113,23 @@ class Store(Handles):
 
     @property
     def checksum_kind(self) -> ChecksumKind:
-        """What the checksums are taken of that this store records."""
+        """The kind of checksums that this store records."""
         return ChecksumKind.CONTENT if self.root.is_local else ChecksumKind.ETAG
 
     def checksum_of(self, dataset: Dataset) -> str | None:
         """Return the checksum of the file that holds a version, if that costs no request to an object store."""
         if dataset.checksum is None and self.root.is_local:
-            looked = self.objects.inspect(dataset.ref.manifest_path)
-            proof = self.prover.proof_of(dataset.ref.manifest_path, looked, None)
+            inspected = self.objects.inspect(dataset.ref.manifest_path)
+            proof = self.prover.proof_of(dataset.ref.manifest_path, inspected, None)
             dataset.checksum = checksum_text(self.checksum_kind, proof)
         return dataset.checksum
 
     def pack_checksums(self, proofs: Iterable[Proof]) -> str:
-        """Return the checksums of files as a record for those who verify them."""
+        """Return checksums of files as a record for `verify`."""
         return pack(self.checksum_kind, proofs)
 
     def extend_checksums(self, earlier: str, proofs: Iterable[Proof]) -> str:
-        """Return a record with those of an earlier one, if it is of the same kind."""
+        """Return a record that also has the checksums of an earlier one, if that is of the same kind."""
         return extend(self.checksum_kind, earlier, proofs)
 
     def create(
@@ -147,7 +140,7 @@ class Store(Handles):
         seal: Callable[[list[Proof]], pa.Schema] | None = None,
         checksums_as: str | None = None,
     ) -> Dataset:
-        """Create a dataset exclusively and durably; `LostRace` when one is there already.
+        """Create a dataset exclusively and durably; `LostRace` when it exists.
 
         `seal` may give the schema once the files of the rows are proven; `checksums_as` names the property of the first
         transaction that holds their checksums.
@@ -172,19 +165,19 @@ class Store(Handles):
                     namespace_client_managed_versioning=True,
                 )
         except StorageError as error:
-            # Over a dataset that is there already, Lance fails in ways that its types do not tell apart.
+            # When the dataset exists, Lance fails with errors whose types do not distinguish that.
             if self.has_version(ref):
                 raise LostRace from error
             raise
         files = [file.removeprefix(f"{path}/") for file in _data_files(path, fragments)]
         manifest = registrar.manifest_of(ref)
         proofs = (self._prove_manifest(manifest, registrar),)
-        own = (*files, manifest.removeprefix(f"{path}/"))
-        staged = Staged(Dataset(self, ref, lance), manifest, (), own, proofs)
+        staged_files = (*files, manifest.removeprefix(f"{path}/"))
+        staged = Staged(Dataset(self, ref, lance), manifest, (), staged_files, proofs)
         self.meter.count("create", path)
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
         self.take_name(staged)
-        # The handle that Lance gave back would go on asking the registrar; a fresh one knows the dataset by path.
+        # The handle that Lance returned keeps using the registrar; a new one opens the dataset by path.
         created = self.open(ref)
         created.checksum = checksum_text(self.checksum_kind, *proofs[0].result())
         return created
@@ -203,10 +196,10 @@ class Store(Handles):
         return written
 
     def take_name(self, staged: Staged) -> None:
-        """Give a staged version its final name, if that is free, and make both survive a power cut; else `LostRace`.
+        """Link a staged version durably under its final name; `LostRace` if the name is taken.
 
-        Bytes and name come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
-        version that nobody can read.
+        The bytes are synced before the name: a name that survives a power cut without its bytes would leave an
+        unreadable newest version.
         """
         for proofs in staged.proofs:
             proofs.result()
@@ -219,10 +212,10 @@ class Store(Handles):
         self.objects.discard(staged.manifest)
 
     def fork(self, dataset: Dataset, *names: str) -> Dataset:
-        """Give a dataset a native branch at this version; writing to it leaves the source alone.
+        """Create a Lance branch of a dataset at this version; writes to it do not touch the source.
 
-        Each name stands for exactly this version, so a fork that is there already is the one we want, if it is whole.
-        The next name is taken only past one that somebody left unfinished; the fork that is returned is a listed one.
+        Each name represents exactly this version, so an existing fork is reused if it is complete. The next name is
+        tried only after one that another process left unfinished.
         """
         for name in names:
             forked = self._fork_as(dataset, name)
@@ -237,7 +230,7 @@ class Store(Handles):
 
     def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
-        # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
+        # Without its entry in the list of branches, Lance's cleanup of the parent would delete what the fork reads.
         listed = f"{ref.path}/_refs/branches/{name}.json"
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
         try:
@@ -248,10 +241,10 @@ class Store(Handles):
             if not self.has_version(ref):
                 raise
             if not (self.objects.size(ref.manifest_path) and self.objects.size(listed)):
-                # When storage refused or lost a request of ours, another name would fare no better.
+                # After a storage failure, another name would fail as well.
                 if error.storage_kind is not StorageKind.UNKNOWN:
                     raise
-                # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
+                # The process that began this fork may have died before it was listed, or lost its bytes to a power cut.
                 return None
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
@@ -273,7 +266,7 @@ class Store(Handles):
         files = list(begun.files) if begun else []
         proofs = list(begun.proofs) if begun else []
         for change in changes:
-            # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
+            # Lance checks for commits by others itself, except before an overwrite, which it applies unconditionally.
             is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
             if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
                 raise StaleBase(handle.ref)
@@ -306,7 +299,7 @@ class Store(Handles):
         except CommitConflictError as error:
             raise StaleBase(base.ref) from error
         except (OSError, RuntimeError, ValueError) as error:
-            # Rebasing over a commit that it finds by path, Lance also fails in ways that its types do not tell apart.
+            # When Lance rebases over a commit that it finds by path, the types of its errors do not distinguish that.
             if self.has_version(base.ref.at(base.version + 1)):
                 raise StaleBase(base.ref) from error
             with lance_errors(f"committing {base.ref}"):
@@ -328,9 +321,9 @@ class Store(Handles):
         In an object store each was one put, and the answer to the manifest's says what is there now.
         """
         if not self.root.is_local:
-            is_told = registrar.e_tag is not None and registrar.size_bytes is not None
-            told = Proof(manifest, registrar.size_bytes or 0, etag_checksum(registrar.e_tag))
-            return PendingProofs([told]) if is_told else self.prover.begin({manifest: registrar.size_bytes})
+            is_reported = registrar.e_tag is not None and registrar.size_bytes is not None
+            proof = Proof(manifest, registrar.size_bytes or 0, etag_checksum(registrar.e_tag))
+            return PendingProofs([proof]) if is_reported else self.prover.begin({manifest: registrar.size_bytes})
         raw = self.objects.read(manifest)
         logged = self.objects.read_if_exists(log) if log is not None else None
         if logged is not None and not is_inlined(logged, raw):
@@ -338,7 +331,9 @@ class Store(Handles):
         return PendingProofs([self.prover.proof_of(manifest, Inspected.of(raw), registrar.size_bytes)])
 
     def _prove_fragments(self, directory: str, fragments: Iterable[FragmentMetadata]) -> list[Proof]:
-        sizes = {f"{directory}/data/{file.path}": file.file_size_bytes for one in fragments for file in one.files}
+        sizes = {
+            f"{directory}/data/{file.path}": file.file_size_bytes for fragment in fragments for file in fragment.files
+        }
         return self.prover.begin(sizes).result()
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
@@ -360,7 +355,7 @@ class Store(Handles):
         return StagedRows(fragments, tuple(self._prove_fragments(dataset.ref.directory, fragments)))
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
-        """Do all of a strict commit that comes before its commit point; `LostRace` when it cannot win any more."""
+        """Do everything of a strict commit before its commit point; `LostRace` when it can no longer win."""
         if not self.root.is_local:
             return Strict(dataset, rows, schema, None)
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
@@ -373,7 +368,7 @@ class Store(Handles):
         return Strict(dataset, rows, schema, Staged(handle, manifest, (), files, (proof,)))
 
     def commit_strictly(self, strict: Strict) -> Dataset:
-        """Make the prepared rows the next version, if and only if nobody committed since; else `LostRace`.
+        """Make the prepared rows the next version if no other commit came first; else `LostRace`.
 
         This is the commit point of the graph: everything else is staged before it or derived after it. On a disk it
         is one hard link to bytes that are already synced; on an object store, one conditional put.
@@ -413,12 +408,12 @@ class Store(Handles):
     # -- linking and syncing -----------------------------------------------------------------------------------
 
     def link(self, ref: DatasetRef, manifest: str, passed: Iterable[str] = ()) -> None:
-        """Put a published version in its place by path; idempotent, so anyone may finish it."""
+        """Link a published version under its final name; idempotent, so any process may finish it."""
         failpoints.hit(Point.LINK_BEFORE, str(ref))
         try:
             linked = self.objects.link(manifest, ref.manifest_path)
         except StorageError as error:
-            # Whoever linked it before us has taken the staged name away; only a missing version is a real loss.
+            # Another process linked it and deleted the staged name; only a missing version is a loss.
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             if not self.has_version(ref):
@@ -430,7 +425,7 @@ class Store(Handles):
             return
         if not linked and self.objects.read_if_exists(manifest) not in (None, self.objects.read(ref.manifest_path)):
             raise DriftDetected(
-                f"a foreign tool wrote version {ref.version} of `{ref.directory}` by path before the graph could;"
+                f"another tool wrote version {ref.version} of `{ref.directory}` by path before the graph could;"
                 " run `omnigraph repair`",
                 object=str(ref),
             )
@@ -439,15 +434,15 @@ class Store(Handles):
             self._retire()
 
     def sync(self, staged: Iterable[Staged], strict: Strict) -> None:
-        """Make all that a coming publish relies on survive a power cut, in one batch."""
+        """Sync all files that a publish relies on to disk, in one batch."""
         if self.disk.active:
             both = [*staged, *([strict.staged] if strict.staged else ())]
-            paths = [f"{one.ref.directory}/{file}" for one in both for file in one.files]
+            paths = [f"{version.ref.directory}/{file}" for version in both for file in version.files]
             self._sync_paths(paths, {name.rpartition("/")[0] for name in self._retired})
             self._retire()
 
     def sync_files(self, paths: Iterable[str]) -> None:
-        """Make files survive a power cut before anybody waits for it; `sync` finds them in order and is quick."""
+        """Sync files ahead of time, so that the later `sync` has little left to do."""
         self._sync_paths(paths)
 
     def _retire(self) -> None:
@@ -461,7 +456,7 @@ class Store(Handles):
             self.objects.discard(name)
 
     def sync_manifest(self, dataset: Dataset) -> None:
-        """Make the name of a published version survive a power cut; its bytes already do."""
+        """Sync the name of a published version; its bytes are synced already."""
         if self.disk.active:
             self._sync_paths([dataset.ref.manifest_path])
 
@@ -471,22 +466,22 @@ class Store(Handles):
         files: list[str] = []
         directories = set(directories)
         for path in paths:
-            found = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
-            files.extend(found)
-            directories.update(file.rpartition("/")[0] for file in found)
+            listed = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
+            files.extend(listed)
+            directories.update(file.rpartition("/")[0] for file in listed)
         self.disk.sync(files, directories)
 
     def close(self) -> None:
         super().close()
         if self._retired:
-            # What was published stands; names that stay are swept by age, and whoever closes has nothing to repair.
+            # What was published stands; a sweep removes names that stay.
             with suppress(StorageError):
                 self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
                 self._retire()
 
 
 class _Registrar:
-    """Stands where Lance expects a catalog: it takes note of the next version and publishes nothing."""
+    """A namespace client for Lance that records the next version and publishes nothing."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -501,7 +496,7 @@ class _Registrar:
         return {"versions": []}
 
     def create_table_version(self, request: dict[str, object]) -> dict[str, object]:
-        # Refusing here would make Lance retry and complain; the caller looks at the version instead.
+        # An error here would make Lance retry; the caller checks the version instead.
         self.version = int(str(request["version"]))
         self._manifest_path = str(request["manifest_path"])
         size, e_tag = request.get("manifest_size"), request.get("e_tag")
@@ -511,10 +506,12 @@ class _Registrar:
         return {"version": {key: request.get(key) for key in keys}}
 
     def manifest_of(self, ref: DatasetRef) -> str:
-        """Return where the staged manifest lies, relative to the graph's root."""
+        """Return the path of the staged manifest, relative to the graph's root."""
         return f"{ref.directory}/_versions/{self._manifest_path.rpartition('/')[2]}"
 
 
 def _data_files(directory: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
     # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
-    return [f"{directory}/data/{file.path}" for one in fragments for file in one.files if file.base_id is None]
+    return [
+        f"{directory}/data/{file.path}" for fragment in fragments for file in fragment.files if file.base_id is None
+    ]

@@ -203,7 +203,7 @@ class World:
     def check(self, branch: str) -> None:
         graph = self.graph if self.random.random() < 0.7 else og.open(self.graph.uri)
         self._check(lambda source, **params: graph.query(source, params=params, branch=branch).rows())
-        view = graph.core.view(branch)
+        view = graph.session.view(branch)
         check_btrees(view.dataset(view.catalog.nodes["Doc"].table_key), self.random.randint(0, 9))
 
     def check_past(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query import adjacency
 from omnigraph.engine.query.adjacency import Adjacency, build_adjacency, extend_adjacency
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
 from tests.engine.read.graphs import create, knows, person, write
@@ -40,7 +40,7 @@ def answers(graph: og.Graph, branch: str = "main") -> list[list[str]]:
 
 def fold(graph: og.Graph, table_key: str) -> None:
     """Rewrite all fragments of a type as one, as maintenance does."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Any) -> Plan:
         dataset = kernel.writable(snapshot, table_key)
@@ -48,7 +48,7 @@ def fold(graph: og.Graph, table_key: str) -> None:
         assert change is not None
         return Plan("optimize", (Effect(table_key, dataset, (change,)),))
 
-    kernel.commit("main", prepare, Work.MAINTENANCE)
+    kernel.commit("main", prepare, CommitPolicy.MAINTENANCE)
 
 
 class Reads:
@@ -177,11 +177,11 @@ def assert_same(one: Adjacency, other: Adjacency) -> None:
 def test_shared_beginning_ends_where_rows_were_deleted(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a", age=1), person("b", age=2)])
     write(graph, [person("c", age=3)])
-    before = graph.core.view().dataset("node:Person")
+    before = graph.session.view().dataset("node:Person")
     write(graph, [person("d", age=4)])
-    appended = graph.core.view().dataset("node:Person")
+    appended = graph.session.view().dataset("node:Person")
     graph.mutate('query d() { delete Person where name = "c" }')
-    deleted = graph.core.view().dataset("node:Person")
+    deleted = graph.session.view().dataset("node:Person")
     assert shared_beginning(appended, before) == Beginning(2, 3)
     assert read_after(appended, Beginning(2, 3), ["name"]).column("name").to_pylist() == ["d"]
     assert read_after(appended, Beginning(3, 4), ["name"]).num_rows == 0

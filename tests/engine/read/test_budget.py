@@ -14,7 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.engine.read.graphs import create
 
@@ -38,13 +38,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
         for key, values in columns.items():
-            dataset = graph.core.kernel.writable(snapshot, key)
+            dataset = graph.session.kernel.writable(snapshot, key)
             arrays = [pa.array(values[one.name], one.type) for one in dataset.schema]
             table = pa.Table.from_arrays(arrays, schema=dataset.schema)
             effects.append(Effect(key, dataset, (append(dataset, table),)))
         return Plan("load", tuple(effects))
 
-    graph.core.kernel.commit("main", prepare, Work.INSERT)
+    graph.session.kernel.commit("main", prepare, CommitPolicy.INSERT)
     return graph
 
 

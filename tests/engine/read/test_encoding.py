@@ -12,9 +12,9 @@ import pytest
 from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, BudgetUsage, CancelToken
 from omnigraph.engine.query.result import Result, encode_json_pieces, json_rows, split_table
-from omnigraph.engine.session import Lru
 from omnigraph.errors import BudgetExceeded, QueryCancelled
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS
+from omnigraph.lru import LruCache
 
 FLOATS = (1.0, 0.1, -0.0, 1e300, 1e-7, math.nan, math.inf, -math.inf, None)
 
@@ -94,7 +94,7 @@ def test_answer_is_cancelled_and_timed_between_pieces(pieces_of: object) -> None
 
 
 def test_cache_is_bounded_by_bytes_and_keeps_nothing_large() -> None:
-    cache: Lru[int, str] = Lru(100, 1_000)
+    cache: LruCache[int, str] = LruCache(100, 1_000)
     made: list[int] = []
 
     def get(key: int, size: int) -> None:
@@ -102,7 +102,7 @@ def test_cache_is_bounded_by_bytes_and_keeps_nothing_large() -> None:
             made.append(key)
             return str(key)
 
-        assert cache.get(key, make, size) == str(key)
+        assert cache.get_or_create(key, make, size) == str(key)
 
     for key in range(10):
         get(key, 200)

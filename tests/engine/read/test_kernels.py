@@ -333,7 +333,7 @@ def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypat
 
 def test_ids_are_found_alike_whether_few_or_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = create(tmp_path, [person(f"p{n}") for n in range(60)])
-    view = graph.core.view()
+    view = graph.session.view()
     people = entities.Entities(view.dataset("node:Person"), lambda: None)
     names = people.ids.to_pylist()
     wanted = [names[7], "nobody", names[7], names[59], names[0]]

@@ -83,7 +83,7 @@ def test_compiling_belongs_to_the_budget(graph: og.Graph) -> None:
 
 
 def test_compiled_queries_are_kept_by_bytes(graph: og.Graph) -> None:
-    held = graph.core._queries
+    held = graph.session._queries
     for number in range(40):
         graph.explain(query(f'$p.k != "{number}{"x" * 50_000}"'))
         assert held.nbytes <= 64 * 1024 * 1024

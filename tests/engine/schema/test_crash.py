@@ -39,7 +39,7 @@ HAPPENED = {Point.PUBLISH_AFTER, Point.LINK_BEFORE}
 
 def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
     """Return columns and ids of every type."""
-    kernel, snapshot = graph.core.kernel, graph.snapshot()
+    kernel, snapshot = graph.session.kernel, graph.snapshot()
     return {key: (kernel.dataset(snapshot, key).schema.names, ids_of(kernel, key)) for key in snapshot.state.pins}
 
 
@@ -47,7 +47,7 @@ def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
 def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
     origin = tmp_path / "origin.omni"
     with og.init(origin, SCHEMA) as graph:
-        insert(graph.core.kernel, {PERSON: ["ann"], CITY: ["rome"]})
+        insert(graph.session.kernel, {PERSON: ["ann"], CITY: ["rome"]})
         before = image(graph)
     jobs = []
     for point, number in MOMENTS:
@@ -73,5 +73,5 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
         assert graph.schema.source == (NEXT if point in HAPPENED else SCHEMA), point
         assert graph.schema.apply(NEXT).applied is (point not in HAPPENED), point
         assert image(graph) == after, point
-        insert(graph.core.kernel, {"edge:Sails": ["s"]})
-        check_invariants(graph.core.kernel)
+        insert(graph.session.kernel, {"edge:Sails": ["s"]})
+        check_invariants(graph.session.kernel)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import Change
@@ -29,11 +29,11 @@ VECTOR_INDEX = IndexSpec("vec", IndexKind.VECTOR, "vector")
 class Notes:
     """One graph and the names behind its row ids."""
 
-    core: Core
+    session: GraphSession
 
     @classmethod
     def at(cls, path: Path) -> Notes:
-        return cls(Core(create(str(path / "notes.omni"), SCHEMA)))
+        return cls(GraphSession(create(str(path / "notes.omni"), SCHEMA)))
 
     def put(self, texts: Mapping[str, str | None], vectors: Mapping[str, Sequence[float] | None] | None = None) -> None:
         """Write notes, replacing those of the same name."""
@@ -57,7 +57,7 @@ class Notes:
 
     @property
     def view(self) -> View:
-        return self.core.view()
+        return self.session.view()
 
     def names(self, rows: Sequence[int]) -> list[str]:
         """Return the names of rows, in their order."""
@@ -71,7 +71,7 @@ class Notes:
         return [int(known[name] or 0) for name in names]
 
     def _commit(self, kind: str, stage: Callable[[Dataset], Change | None]) -> None:
-        kernel = self.core.kernel
+        kernel = self.session.kernel
 
         def prepare(snapshot: Snapshot) -> Plan:
             dataset = kernel.writable(snapshot, NOTE)
@@ -79,4 +79,4 @@ class Notes:
             assert change is not None
             return Plan(kind, (Effect(NOTE, dataset, (change,)),))
 
-        kernel.commit("main", prepare, Work.CHANGE)
+        kernel.commit("main", prepare, CommitPolicy.CHANGE)

@@ -114,7 +114,7 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [100.0, 0.0, 0.0])[:3]]
     # A third of the vectors lies where the query is; nothing else can be near enough.
     assert 0 < len(read) <= 12
-    found = notes.core.view()
+    found = notes.session.view()
     assert "partitions of the index, bounded" in describe_nearest(found, "Note", "vec", 3)
     assert describe_nearest(found, "Note", "vec", None) == "in memory"
 

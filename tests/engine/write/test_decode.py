@@ -108,7 +108,7 @@ def _forgiving(**options: Any) -> Any:
     return PARSE_OPTIONS(**options | {"unexpected_field_behavior": "ignore"})
 
 
-def _narrow(type_: PropertyType, dates: coerce_column.Spelling = "string") -> pa.DataType:
+def _narrow(type_: PropertyType, dates: coerce_column.DateInput = "string") -> pa.DataType:
     return pa.float32() if type_.scalar in FLOATS and not type_.is_list else READER_TYPE(type_, dates)
 
 

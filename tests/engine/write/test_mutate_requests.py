@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.manifest.commit_attempt import prepare_first
+from omnigraph.manifest.commit_loop import prepare_first
 from tests.engine.upkeep import elsewhere
 from tests.kernel.fleetlog import requests_of, shape
 from tests.s3server import S3Server, s3_server
@@ -42,7 +42,7 @@ def probes(server: S3Server, graph: Graph, name: str, branch: str) -> list[int]:
     """
     params = {"name": f"new {name}"} if name == "insert" else {}
     work = lambda: graph.mutate(WRITES[name], params=params, branch=branch)  # noqa: E731
-    found = Counter(map(shape, requests_of(server, graph.core.kernel, work)))
+    found = Counter(map(shape, requests_of(server, graph.session.kernel, work)))
     heads = [found["HEAD __manifest/_versions"], found["HEAD __manifest/tree/_versions"]]
     if any(one.startswith("LIST __claims") for one in found):
         own = 0 if branch == "main" else 1
@@ -74,7 +74,7 @@ def test_mutation_sees_a_type_and_a_row_that_another_process_just_added(graph: G
 
 def test_refusal_on_an_old_state_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "omnigraph.manifest.kernel.prepare_first",
+        "omnigraph.manifest.commit_loop.prepare_first",
         lambda base, prepare, work, read_newest: prepare_first(base, prepare, work, lambda: base),
     )
     elsewhere(graph).mutate(INSERT, params={"name": "z"})

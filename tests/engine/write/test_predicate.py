@@ -66,7 +66,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_comparison_finds_the_rows_that_python_finds(graph: Graph, column: str) -> None:
-    committed = CommittedRows(graph.core.view())
+    committed = CommittedRows(graph.session.view())
     node = committed.view.catalog.nodes["N"]
     whole = pa.concat_tables(committed.rows(node, ColumnTest("id", pa.string(), None, True)))
     for op, compare in OPS.items():

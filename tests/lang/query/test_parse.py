@@ -93,7 +93,7 @@ def test_parse_string_escapes_are_read() -> None:
 def test_parse_source_over_the_size_limit_is_refused() -> None:
     error = refused("x" * (SOURCE_BYTES_MAX + 1))
     assert error.diagnostics[0].code == "Q000"
-    assert str(SOURCE_BYTES_MAX) in error.message
+    assert f"{SOURCE_BYTES_MAX:,}" in error.message
 
 
 @pytest.mark.parametrize("opening", ["(", "[", "{", "not {", "optional {", "($v.teu = 1 or "])

@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.algo.measures import LocalGraph, Numbers
-from omnigraph.engine.authorization import on
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Changes, Delta, Intent, one_array
@@ -71,7 +71,9 @@ def _resolve_edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[
     for name in names:
         edge = catalog.edge_by_word(name)
         if edge is None:
-            hint = suggestion(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
+            hint = (
+                did_you_mean(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
+            )
             raise UsageError(f"there is no edge type `{name}`; {hint}", type=name)
         resolved[edge.name] = edge
     if not resolved:
@@ -124,19 +126,19 @@ class NodeValues:
         return pa.table(columns | {name: self.nodes.of(node_type, column) for name, column in self.columns.items()})
 
 
-def write_values(core: Core, values: NodeValues, property_name: str, branch: str) -> Commit | None:
+def write_values(session: GraphSession, values: NodeValues, property_name: str, branch: str) -> Commit | None:
     """Write the first column to a property of all types that have it; None when every node has its value already.
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    core = admit(core, "change", on(branch), None)
+    session = authorize(session, "change", on_branch(branch), None)
     types = _types_with_property(values, property_name)
-    rights(core, values.view.snapshot).check(type_.name for type_ in types)
+    write_permissions(session, values.view.snapshot).check(type_.name for type_ in types)
     measured = values.view.snapshot.state.pins
-    schema = SchemaIs(core.whole(branch).catalog.ir_hash)
+    schema = SchemaIs(session.full_view(branch).catalog.ir_hash)
 
     def prepare(snapshot: Snapshot) -> Plan | None:
-        view = core.whole_of(snapshot)
+        view = session.full_view_of(snapshot)
         requirements: list[Requirement] = [schema]
         requirements += [PinIs(type_.table_key, measured[type_.table_key].ref.version) for type_ in types]
         for requirement in requirements:
@@ -149,9 +151,9 @@ def write_values(core: Core, values: NodeValues, property_name: str, branch: str
         validate(Changes(view.catalog, deltas), committed).raise_if_any()
         effects = Stager().stage(view, deltas, committed)
         reads = frozenset(committed.types_read | deltas.keys())
-        return Plan("mutation", effects, (), tuple(requirements), core.actor, reads=reads)
+        return Plan("mutation", effects, (), tuple(requirements), session.actor, reads=reads)
 
-    receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    receipt = session.kernel.commit(branch, prepare, CommitPolicy.LONG_CHANGE)
     return receipt.commit if receipt is not None else None
 
 
@@ -160,7 +162,7 @@ def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:
     types = [type_ for type_ in all_types if name in type_.properties]
     if not types:
         names = sorted({names for type_ in all_types for names in type_.properties})
-        hint = suggestion(name, names) or f"add it to {' or '.join(f'`{type_.name}`' for type_ in all_types[:4])}"
+        hint = did_you_mean(name, names) or f"add it to {' or '.join(f'`{type_.name}`' for type_ in all_types[:4])}"
         raise UsageError(f"no node type that was measured has a property `{name}`; {hint}", property=name)
     for type_ in types:
         property_type = type_.properties[name].type

@@ -47,7 +47,7 @@ def literal_values(payloads: Any) -> Any:
     >>> literal_values(pa.array([b"a", None], pa.large_binary())).to_pylist()
     [b'\\x00a', None]
     """
-    values = [None if one is None else _LITERAL + one for one in payloads.to_pylist()]
+    values = [None if payload is None else _LITERAL + payload for payload in payloads.to_pylist()]
     return pa.array(values, pa.large_binary())
 
 
@@ -67,13 +67,13 @@ class BlobValues:
         ids = row_ids.combine_chunks() if isinstance(row_ids, pa.ChunkedArray) else row_ids
         values = pa.nulls(len(ids), pa.large_binary())
         payloads = read_blobs(dataset, name, ids.filter(pa.array(is_small)))
-        literal = literal_values(pa.array([one or b"" for one in payloads], pa.large_binary()))
+        literal = literal_values(pa.array([payload or b"" for payload in payloads], pa.large_binary()))
         values = pc.replace_with_mask(values, pa.array(is_small), literal)
         if not is_large.any():
             return values
-        places = np.flatnonzero(is_large)
-        named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[places])
-        large = (named.to_pylist(), ids.take(places).to_pylist(), sizes.take(places).to_pylist())
+        large_rows = np.flatnonzero(is_large)
+        named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[large_rows])
+        large = (named.to_pylist(), ids.take(large_rows).to_pylist(), sizes.take(large_rows).to_pylist())
         for value, row_id, size in zip(*large, strict=True):
             self._places.setdefault(value, _Place(dataset, name, row_id, size))
         return pc.replace_with_mask(values, pa.array(is_large), named)
@@ -82,38 +82,41 @@ class BlobValues:
     def _named(dataset: Dataset, name: str, addresses: NDArray[np.uint64]) -> Any:
         files, offsets = blob_places(dataset, name, addresses)
         field = f"{dataset.field_ids[name]} in {dataset.ref.path}"
-        places = pc.binary_join_element_wise(files, pa.array(offsets).cast(pa.string()), field, " ")
-        texts = pc.binary_join_element_wise(_STORED.decode(), places, "")
+        locations = pc.binary_join_element_wise(files, pa.array(offsets).cast(pa.string()), field, " ")
+        texts = pc.binary_join_element_wise(_STORED.decode(), locations, "")
         return texts.cast(pa.large_binary())
 
     # -- equality ----------------------------------------------------------------------------------------------
 
     def unified(self, changes: Sequence[RowChanges]) -> list[RowChanges]:
         """Return the same changes, in which blobs of an entity that have the same bytes have the same value."""
-        tables = [getattr(one, part.name) for one in changes for part in fields(RowChanges)]
+        tables = [getattr(change, part.name) for change in changes for part in fields(RowChanges)]
         renamed: dict[bytes, bytes] = {}
         for name in [field.name for field in tables[0].schema if is_blob(field)]:
             for values in _several(tables, name):
                 first, *others = sorted(values)
-                for one in others:
-                    same = next((known for known in (first, *others) if known < one and self._same(known, one)), None)
+                for other in others:
+                    same = next(
+                        (known for known in (first, *others) if known < other and self._same(known, other)), None
+                    )
                     if same is not None:
-                        renamed[one] = renamed.get(same, same)
+                        renamed[other] = renamed.get(same, same)
         if not renamed:
             return list(changes)
         return [
-            RowChanges(*(_renamed(getattr(one, part.name), renamed) for part in fields(RowChanges))) for one in changes
+            RowChanges(*(_renamed(getattr(change, part.name), renamed) for part in fields(RowChanges)))
+            for change in changes
         ]
 
-    def _same(self, one: bytes, two: bytes) -> bool:
-        left, right = self._places[one], self._places[two]
+    def _same(self, a: bytes, b: bytes) -> bool:
+        left, right = self._places[a], self._places[b]
         if left.size != right.size:
             return False
-        if (one, two) not in self._compared:
-            self._compared[one, two] = have_same_bytes(
+        if (a, b) not in self._compared:
+            self._compared[a, b] = have_same_bytes(
                 left.dataset, left.column, left.row_id, right.dataset, right.column, right.row_id, left.size
             )
-        return self._compared[one, two]
+        return self._compared[a, b]
 
     # -- bytes -------------------------------------------------------------------------------------------------
 
@@ -121,17 +124,17 @@ class BlobValues:
         """Return rows with the bytes of their blobs, as people know them."""
         if rows is None:
             return None
-        for place, field in enumerate(rows.schema):
+        for index, field in enumerate(rows.schema):
             if is_blob(field):
-                payloads = [self._bytes(one) for one in rows.column(place).to_pylist()]
-                rows = rows.set_column(place, field, pa.array(payloads, pa.large_binary()))
+                payloads = [self._bytes(value) for value in rows.column(index).to_pylist()]
+                rows = rows.set_column(index, field, pa.array(payloads, pa.large_binary()))
         return rows
 
     def _bytes(self, value: bytes | None) -> bytes | None:
         if value is None or value.startswith(_LITERAL):
             return None if value is None else value[1:]
-        place = self._places[value]
-        return read_range(place.dataset, place.column, place.row_id, 0, place.size)
+        location = self._places[value]
+        return read_range(location.dataset, location.column, location.row_id, 0, location.size)
 
     def taken_over(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
         """Return rows as a write takes them: bytes of blobs, and those of stored blobs that rows take over.
@@ -148,27 +151,27 @@ class BlobValues:
                 _, row_ids, columns = cells.setdefault(source.dataset.ref, (source.dataset, {}, {}))
                 row_ids[row] = source.row_id
                 columns.setdefault(name, set()).add(row)
-            payloads = [None if one is None else _payload(one) for one in column.to_pylist()]
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, rows.schema.field(place), pa.array(payloads, pa.large_binary()))
-        return rows, [_stored_blobs(*one) for one in cells.values()]
+            payloads = [None if value is None else _payload(value) for value in column.to_pylist()]
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, rows.schema.field(index), pa.array(payloads, pa.large_binary()))
+        return rows, [_stored_blobs(*cell) for cell in cells.values()]
 
     def _sources(
-        self, rows: pa.Table, name: str, places: NDArray[np.int64], target: Dataset, current: pa.Table
+        self, rows: pa.Table, name: str, rows_with_blob: NDArray[np.int64], target: Dataset, current: pa.Table
     ) -> Iterator[tuple[int, _Place]]:
         """Yield where each of some blobs is taken from."""
-        if not len(places):
+        if not len(rows_with_blob):
             return
-        ids = rows.column("id").combine_chunks().take(places)
+        ids = rows.column("id").combine_chunks().take(rows_with_blob)
         known = pc.index_in(ids, value_set=current.column("id").combine_chunks())
         row_ids = current.take(known.drop_null()).column(ROW_ID)
         described = target.take(row_ids.to_numpy().tolist(), [name, ROW_ADDRESS])
-        own = iter(self.column(target, name, row_ids, described).to_pylist())
-        values: Any = rows.column(name).combine_chunks().take(places)
-        for place, value, row in zip(places.tolist(), values.to_pylist(), known.to_pylist(), strict=True):
-            mine: Any = next(own) if row is not None else None
+        current_values = iter(self.column(target, name, row_ids, described).to_pylist())
+        values: Any = rows.column(name).combine_chunks().take(rows_with_blob)
+        for index, value, row in zip(rows_with_blob.tolist(), values.to_pylist(), known.to_pylist(), strict=True):
+            mine: Any = next(current_values) if row is not None else None
             is_mine = mine is not None and mine.startswith(_STORED) and (mine == value or self._same(mine, value))
-            yield place, self._places[mine if is_mine else value]
+            yield index, self._places[mine if is_mine else value]
 
 
 def _payload(value: bytes) -> bytes:
@@ -177,9 +180,9 @@ def _payload(value: bytes) -> bytes:
 
 
 def _stored_blobs(dataset: Dataset, row_ids: dict[int, int], columns: dict[str, set[int]]) -> StoredBlobs:
-    places = np.array(sorted(row_ids), np.int64)
-    masks = {name: np.isin(places, sorted(own)) for name, own in columns.items()}
-    return StoredBlobs(dataset, places, np.array([row_ids[one] for one in places.tolist()], np.uint64), masks)
+    row_numbers = np.array(sorted(row_ids), np.int64)
+    masks = {name: np.isin(row_numbers, sorted(rows)) for name, rows in columns.items()}
+    return StoredBlobs(dataset, row_numbers, np.array([row_ids[row] for row in row_numbers.tolist()], np.uint64), masks)
 
 
 def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
@@ -197,11 +200,11 @@ def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
 def _renamed(rows: pa.Table, renamed: dict[bytes, bytes]) -> pa.Table:
     known = pa.array(list(renamed), pa.large_binary())
     names = pa.array(list(renamed.values()), pa.large_binary())
-    for place, field in enumerate(rows.schema):
+    for index, field in enumerate(rows.schema):
         if is_blob(field):
-            column = rows.column(place).combine_chunks()
+            column = rows.column(index).combine_chunks()
             other = names.take(pc.index_in(column, value_set=known))
-            rows = rows.set_column(place, field, pc.coalesce(other, column))
+            rows = rows.set_column(index, field, pc.coalesce(other, column))
     return rows
 
 

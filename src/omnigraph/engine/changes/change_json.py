@@ -51,8 +51,8 @@ def _texts(pair: Pair, op: str, rows: pa.Table, before: pa.Table | None, after: 
 def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
     """Return each row as `{properties, endpoints?}`, with every property of its type."""
     parts: list[Any] = ['{"properties":{']
-    for place, name in enumerate(sorted(type_.properties)):
-        comma = "," if place else ""
+    for index, name in enumerate(sorted(type_.properties)):
+        comma = "," if index else ""
         parts += [f"{comma}{orjson.dumps(name).decode()}:", _value_texts(_array(rows.column(name)))]
     parts.append("}")
     if isinstance(type_, EdgeType):
@@ -66,7 +66,7 @@ def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
 def _value_texts(values: Any) -> Any:
     if not pa.types.is_large_binary(values.type):
         return json_text(values)
-    encoded = [None if one is None else f"base64:{b64encode(one).decode()}" for one in values.to_pylist()]
+    encoded = [None if value is None else f"base64:{b64encode(value).decode()}" for value in values.to_pylist()]
     return json_text(pa.array(encoded, pa.string()))
 
 

@@ -21,7 +21,7 @@ from omnigraph.engine.changes.change_json import change_texts
 from omnigraph.engine.changes.cursor import Place, Scope, Selection, Token, decode, encode, place_of, rejected, select
 from omnigraph.engine.changes.state_diff import Pair, Side, of_ops, pairs
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Core, Lru, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
@@ -34,6 +34,7 @@ from omnigraph.limits import (
     CHANGE_WINDOW_BLOB_ROWS,
     CHANGE_WINDOW_ROWS,
 )
+from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 
@@ -41,7 +42,7 @@ from omnigraph.manifest.model import MAIN, Commit, Snapshot
 pc: Any = pyarrow.compute
 
 # Which entities of a large commit changed is found out once for all of its pages.
-_found: WeakKeyDictionary[Kernel, Lru[object, pa.Table]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -102,12 +103,12 @@ def _windows(
     for key, pair in zip(keys[start:], pairs[start:], strict=True):
         if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
             continue
-        found = of_ops(_candidates(kernel, pair), selection)
+        candidates = of_ops(_candidates(kernel, pair), selection)
         if after is not None and after.type_key == key:
-            found = found.slice(_start(found.column("id").combine_chunks(), after))
+            candidates = candidates.slice(_start(candidates.column("id").combine_chunks(), after))
         rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
-        for offset in range(0, found.num_rows, rows):
-            ids, texts = change_texts(pair, pair.compare(found.slice(offset, rows)))
+        for offset in range(0, candidates.num_rows, rows):
+            ids, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
             if len(ids):
                 yield key, ids, texts
 
@@ -118,7 +119,7 @@ def _type_key(pair: Pair) -> str:
 
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
     key = tuple(side.pin.ref if side else None for side in (pair.before, pair.after))
-    return _found.setdefault(kernel, Lru(CHANGE_CACHE_MAX)).get(key, pair.candidates)
+    return _found.setdefault(kernel, LruCache(CHANGE_CACHE_MAX)).get_or_create(key, pair.candidates)
 
 
 def _start(ids: Any, after: Place) -> int:
@@ -142,11 +143,11 @@ class Block:
 
     @property
     def count(self) -> int:
-        return sum(len(one) for one in self.texts)
+        return sum(len(batch) for batch in self.texts)
 
     def to_json(self) -> dict[str, object]:
         """Return the block as every surface shows it."""
-        changes = [orjson.loads(text) for one in self.texts for text in one.to_pylist()]
+        changes = [orjson.loads(text) for batch in self.texts for text in batch.to_pylist()]
         return {"cause": self.cause, "changes": changes}
 
 
@@ -164,7 +165,7 @@ class CommitPage:
 
 
 def commit_changes(
-    core: Core,
+    session: GraphSession,
     commit_id: str,
     *,
     kinds: Sequence[str] | None = None,
@@ -181,12 +182,12 @@ def commit_changes(
     Naming are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
-    core = core.acting_as(actor)
-    commit = history.commit(core, commit_id)
+    session = session.acting_as(actor)
+    commit = history.commit(session, commit_id)
     if commit.parent is None:
         raise parentless(commit)
-    states = States(core, core.kernel.snapshot(MAIN), check_names(names))
-    step = Step(states, commit, core.kernel.find_commit(commit.parent))
+    states = States(session, session.kernel.snapshot(MAIN), check_names(names))
+    step = Step(states, commit, session.kernel.find_commit(commit.parent))
     before, after = step.views()
     selection = select(kinds, types, ops, [before.catalog, after.catalog])
     scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
@@ -197,7 +198,7 @@ def commit_changes(
             raise rejected("it belongs to another commit")
         place = token.place
     part = step.part(selection, place, room)
-    block = Block(cause_of(core, commit), tuple(part.texts))
+    block = Block(cause_of(session, commit), tuple(part.texts))
     rest = None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
     return CommitPage(block, rest)
 
@@ -208,8 +209,8 @@ class States:
     They have the names of `today`, or those of their own time.
     """
 
-    def __init__(self, core: Core, today: Snapshot, names: Naming = NOW) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, today: Snapshot, names: Naming = NOW) -> None:
+        self.session = session
         self._today = today
         self._names = names
         self._snapshots: dict[CommitId, Snapshot] = {}
@@ -219,17 +220,17 @@ class States:
         """Return what the actor may see of a state, judged by a branch that had it: its own, or one that it began."""
         key = commit.commit_id, branch
         if key not in self._views:
-            self._views[key] = self.core.past(self._snapshot(commit, branch), self._today, self._names)
+            self._views[key] = self.session.past_view(self._snapshot(commit, branch), self._today, self._names)
         return self._views[key]
 
     def as_stored(self, commit: Commit, branch: BranchId | None) -> View:
         """Return a state with the schema that it was stored with, hard drops included, to compare schemas by."""
         snapshot = self._snapshot(commit, branch)
-        return self.core.without(snapshot, self.core.hidden_then(snapshot, self._today))
+        return self.session.view_without(snapshot, self.session.hidden_then(snapshot, self._today))
 
     def _snapshot(self, commit: Commit, branch: BranchId | None) -> Snapshot:
         if commit.commit_id not in self._snapshots:
-            self._snapshots[commit.commit_id] = self.core.kernel.snapshot_of(commit)
+            self._snapshots[commit.commit_id] = self.session.kernel.snapshot_of(commit)
         snapshot = self._snapshots[commit.commit_id]
         return replace(snapshot, state=replace(snapshot.state, branch_id=branch))
 
@@ -259,15 +260,15 @@ class Step:
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
         """Return changes after a place, as far as there is room."""
-        found = self.pairs()
+        type_pairs = self.pairs()
         try:
-            return fill(self.states.core.kernel, found, selection, after, room)
+            return fill(self.states.session.kernel, type_pairs, selection, after, room)
         except OmniGraphError as error:
-            raise self._gap(error, found) from error
+            raise self._gap(error, type_pairs) from error
 
     def pairs(self) -> list[Pair]:
         """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
-        found = pairs(*self.views())
+        type_pairs = pairs(*self.views())
         # The names of today would show no boundary, but readers may have got images from before it.
         for pair in pairs(*self._judged(self.states.as_stored)):
             if pair.is_boundary:
@@ -279,19 +280,20 @@ class Step:
                     graph_commit_id=self.commit.commit_id,
                     type_name=name,
                 )
-        return found
+        return type_pairs
 
-    def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
+    def _gap(self, error: OmniGraphError, type_pairs: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""
         # A handle that was opened earlier outlives its version, and then only a missing file tells.
         is_gap = error.code == "graph.version_reclaimed" or (
-            error.code == "storage.failed" and any(self._is_gone(side) for pair in found for side in pair.changed_sides)
+            error.code == "storage.failed"
+            and any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides)
         )
         return self._reclaimed() if is_gap else error
 
-    def refuse_gone(self, found: Sequence[Pair]) -> None:
+    def refuse_gone(self, type_pairs: Sequence[Pair]) -> None:
         """Refuse with `ChangeFeedGap` what others could not read: a version of some types is gone."""
-        if any(self._is_gone(side) for pair in found for side in pair.changed_sides):
+        if any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides):
             raise self._reclaimed()
 
     def _reclaimed(self) -> ChangeFeedGap:
@@ -302,7 +304,7 @@ class Step:
         )
 
     def _is_gone(self, side: Side) -> bool:
-        store = self.states.core.kernel.store
+        store = self.states.session.kernel.store
         # A version that was just published may still have its staged name only.
         staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref.stored]
         return not store.has_version(side.pin.ref) and not any(store.objects.exists(name) for name in staged)
@@ -341,13 +343,13 @@ def check_bound(name: str, asked: int, most: int, resource: str) -> None:
         )
 
 
-def cause_of(core: Core, commit: Commit) -> dict[str, object]:
+def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
     """Return what a block says about its commit; what the commit does not have is left out."""
     cause: dict[str, object | None] = {
         "graph_commit_id": commit.commit_id,
         "parent_commit_id": commit.parent,
         "merged_parent_commit_id": commit.merged_parent,
-        "authored_branch": core.kernel.name_of(commit.branch),
+        "authored_branch": session.kernel.name_of(commit.branch),
         "actor_id": commit.actor,
         "authored_at": commit.created_at_us,
     }

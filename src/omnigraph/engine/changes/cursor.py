@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeGuard
 
 import orjson
 
+from omnigraph.engine.arguments import check_name_list
 from omnigraph.errors import CursorRejected, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog
@@ -147,7 +148,7 @@ def _is_place(place: object) -> TypeGuard[list[str]]:
     """Return whether something is the place of an entity: type, id, and the digest of a long id."""
     if not isinstance(place, list) or len(place) != 3:
         return False
-    return all(isinstance(one, str) for one in place[:2]) and isinstance(place[2], str | None)
+    return all(isinstance(part, str) for part in place[:2]) and isinstance(place[2], str | None)
 
 
 def _from_json(body: dict[str, object]) -> Token:
@@ -187,7 +188,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        members = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]
+        members = [None if names is None else sorted(names) for names in (self.kinds, self.types, self.ops)]
         return sha256(orjson.dumps(members)).hexdigest()[:32]
 
 
@@ -197,23 +198,21 @@ ALL: Final = Selection()
 def select(
     kinds: Sequence[str] | None, types: Sequence[str] | None, ops: Sequence[str] | None, catalogs: Iterable[Catalog]
 ) -> Selection:
-    """Check what a caller asks for against the types that any of the catalogs has.
+    """Return a selection; `UsageError` for a kind, operation or type that none of the catalogs has.
 
     >>> select(["node"], None, ["insert"], []).has_type("edge:Knows")
     False
     >>> select([], [], [], []) == ALL
     True
     """
-    _known("kind", kinds, KINDS)
-    _known("op", ops, OPS)
-    names = sorted({name for one in catalogs for name in (*one.nodes, *one.edges)})
-    _known("type", types, names)
-    return Selection(*(frozenset(one) if one else None for one in (kinds, types, ops)))
+    _check_known("kind", kinds, KINDS)
+    _check_known("op", ops, OPS)
+    _check_known("type", types, sorted({name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}))
+    return Selection(*(frozenset(names) if names else None for names in (kinds, types, ops)))
 
 
-def _known(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:
-    if isinstance(asked, str):
-        raise UsageError(f"`{what}s` takes a list of names, not the single text `{asked}`", value=asked)
-    for one in asked or ():
-        if one not in known:
-            raise UsageError(f"there is no {what} `{one}`; there are: {', '.join(known)}", value=one)
+def _check_known(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+    check_name_list(f"{what}s", names)
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"unknown {what} `{name}`; expected one of {', '.join(known)}", value=name)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import orjson
 
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.changes.commit_diff import (
     Block,
     Room,
@@ -25,7 +26,7 @@ from omnigraph.engine.changes.commit_diff import (
 )
 from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
 from omnigraph.engine.export import export_records
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -53,7 +54,7 @@ class FeedPage:
 
 
 def changes(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     *,
     start: str | None = None,
@@ -73,11 +74,14 @@ def changes(
     """
     room = page_room(limit, bytes_max)
     check_bound("commits_max", commits_max, FEED_COMMITS_MAX, "change_feed_commits_per_poll")
-    if sum(one is not None for one in (start, cursor, page_token)) > 1:
+    positions = {"start": start, "cursor": cursor, "page_token": page_token}
+    for argument, value in positions.items():
+        check_type(argument, value, str | None)
+    if sum(value is not None for value in positions.values()) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
-    branch = branch.strip()
-    core = core.acting_as(actor)
-    view = core.view(branch)
+    branch = strip_name(branch)
+    session = session.acting_as(actor)
+    view = session.view(branch)
     snapshot = view.snapshot
     selection = select(kinds, types, ops, [view.catalog])
     scope = feed_scope(snapshot, selection)
@@ -86,9 +90,9 @@ def changes(
     elif cursor is not None:
         token = decode(cursor, "feed-cursor", scope)
     else:
-        token = Token("feed-cursor", scope, start_commit(core, snapshot, start or "now"))
-    steps = steps_after(core, snapshot, token, commits_max)
-    return _Poll(core, selection, token, room).run(*steps)
+        token = Token("feed-cursor", scope, start_commit(session, snapshot, start or "now"))
+    steps = steps_after(session, snapshot, token, commits_max)
+    return _Poll(session, selection, token, room).run(*steps)
 
 
 def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
@@ -97,33 +101,35 @@ def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
     return Scope(graph_digest(snapshot), branch, snapshot.state.branch_id or MAIN, selection.digest)
 
 
-def start_commit(core: Core, snapshot: Snapshot, start: str) -> CommitId:
+def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> CommitId:
     """Return the commit after which a feed begins."""
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
-    line = Line(core.kernel, snapshot)
+    line = Line(session.kernel, snapshot)
     if start == "beginning":
         # The first commit made the empty graph, so what there is to tell begins after it.
         return line.first().commit_id
     if not start.startswith(_AFTER):
         raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)
-    wanted = CommitId(start.removeprefix(_AFTER).strip())
-    if line.find(wanted) is None:
+    commit_id = CommitId(start.removeprefix(_AFTER).strip())
+    if line.find(commit_id) is None:
         raise GraphError(
-            f"commit {wanted} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
+            f"commit {commit_id} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
             " `omnigraph commit list`",
             code="commit.not_found",
-            commit_id=wanted,
+            commit_id=commit_id,
         )
-    return wanted
+    return commit_id
 
 
-def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tuple[list[Step], CommitId]:
+def steps_after(
+    session: GraphSession, snapshot: Snapshot, token: Token, commits_max: int
+) -> tuple[list[Step], CommitId]:
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
-    line = Line(core.kernel, snapshot)
+    line = Line(session.kernel, snapshot)
     reached, last = line.find(token.commit), line.find(cut)
     if reached is None or last is None or not line.is_ordered(reached, last):
         raise rejected("its commit is not in the history of the branch")
@@ -133,7 +139,7 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
         if reached.parent is None:
             raise rejected("its place is not in the commit")
         walk.insert(0, line.parent_of(reached))
-    states = States(core, core.kernel.snapshot(snapshot.branch))
+    states = States(session, session.kernel.snapshot(snapshot.branch))
     steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]
     return steps[:commits_max], cut
 
@@ -141,8 +147,8 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
 class _Poll:
     """One walk from a position towards the cut."""
 
-    def __init__(self, core: Core, selection: Selection, token: Token, room: Room) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession, selection: Selection, token: Token, room: Room) -> None:
+        self._session = session
         self._selection = selection
         self._token = token
         self._room = room
@@ -159,7 +165,7 @@ class _Poll:
                 raise self._located(error) from error
             is_begun = bool(part.texts) or part.is_complete
             if is_begun:
-                self._blocks.append(Block(cause_of(self._core, step.commit), tuple(part.texts)))
+                self._blocks.append(Block(cause_of(self._session, step.commit), tuple(part.texts)))
             if not part.is_complete and is_begun:
                 token = Token("feed-page", self._token.scope, step.commit.commit_id, cut, part.last)
                 return FeedPage(tuple(self._blocks), next_page_token=encode(token))
@@ -182,7 +188,7 @@ class _Poll:
 
 
 def baseline(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     *,
     kinds: Sequence[str] | None = None,
@@ -194,17 +200,17 @@ def baseline(
 
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
-    branch = branch.strip()
-    view = core.acting_as(actor).view(branch, action="export")
+    branch = strip_name(branch)
+    view = session.acting_as(actor).view(branch, action="export")
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
     known: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
-    wanted = [one for one in known if selection.has_type(one.table_key)]
+    selected = [type_ for type_ in known if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from export_records(view, sorted(wanted, key=lambda one: one.table_key))
+        yield from export_records(view, sorted(selected, key=lambda type_: type_.table_key))
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

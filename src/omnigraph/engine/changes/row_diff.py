@@ -30,19 +30,19 @@ pc: Any = pyarrow.compute
 Mask = NDArray[np.bool_]
 
 
-def equal_values(one: pa.Array[Any], two: pa.Array[Any]) -> Mask:
+def equal_values(left: pa.Array[Any], right: pa.Array[Any]) -> Mask:
     """Return for each position whether two arrays of one type hold the same there.
 
     >>> equal_values(pa.array([[1.0], [], None]), pa.array([[1.0], None, None])).tolist()
     [True, False, True]
     """
-    if not _may_hold_floats(one.type) and one.equals(two):
-        return np.ones(len(one), np.bool_)
-    valid_one, valid_two = _equal_bools(pc.is_valid(one)), _equal_bools(pc.is_valid(two))
+    if not _may_hold_floats(left.type) and left.equals(right):
+        return np.ones(len(left), np.bool_)
+    valid_one, valid_two = _equal_bools(pc.is_valid(left)), _equal_bools(pc.is_valid(right))
     equal = ~valid_one & ~valid_two
     both = np.flatnonzero(valid_one & valid_two)
     if len(both):
-        equal[both] = _equal_valid(one.take(both), two.take(both))
+        equal[both] = _equal_valid(left.take(both), right.take(both))
     return equal
 
 
@@ -54,25 +54,25 @@ def _may_hold_floats(type_: Any) -> bool:
     return is_opaque or bool(pa.types.is_floating(type_))
 
 
-def _equal_valid(one: Any, two: Any) -> Mask:
-    if pa.types.is_floating(one.type):
-        return _equal_floats(one.to_numpy(zero_copy_only=False), two.to_numpy(zero_copy_only=False))
-    if pa.types.is_fixed_size_list(one.type) or pa.types.is_list(one.type):
-        return _equal_lists(one, two)
-    return _equal_bools(pc.equal(one, two))
+def _equal_valid(left: Any, right: Any) -> Mask:
+    if pa.types.is_floating(left.type):
+        return _equal_floats(left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False))
+    if pa.types.is_fixed_size_list(left.type) or pa.types.is_list(left.type):
+        return _equal_lists(left, right)
+    return _equal_bools(pc.equal(left, right))
 
 
-def _equal_floats(one: NDArray[Any], two: NDArray[Any]) -> Mask:
-    same: Mask = ((one == two) & (np.signbit(one) == np.signbit(two))) | (np.isnan(one) & np.isnan(two))
+def _equal_floats(left: NDArray[Any], right: NDArray[Any]) -> Mask:
+    same: Mask = ((left == right) & (np.signbit(left) == np.signbit(right))) | (np.isnan(left) & np.isnan(right))
     return same
 
 
-def _equal_lists(one: Any, two: Any) -> Mask:
-    lengths = pc.list_value_length(one)
-    equal = _equal_bools(pc.equal(lengths, pc.list_value_length(two)))
+def _equal_lists(left: Any, right: Any) -> Mask:
+    lengths = pc.list_value_length(left)
+    equal = _equal_bools(pc.equal(lengths, pc.list_value_length(right)))
     comparable = np.flatnonzero(equal)
     counts = lengths.take(comparable).to_numpy(zero_copy_only=False)
-    items = equal_values(one.take(comparable).flatten(), two.take(comparable).flatten())
+    items = equal_values(left.take(comparable).flatten(), right.take(comparable).flatten())
     # A list is wrong as often as one of its items is; empty lists have none.
     wrong = np.repeat(np.arange(len(comparable)), counts)[~items]
     equal[comparable[wrong]] = False
@@ -122,8 +122,8 @@ class _Bytes:
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
         valid = pc.is_valid(rows.column(name).combine_chunks())
         payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
-        found = pa.array([one or b"" for one in payloads], pa.large_binary())
-        return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
+        values = pa.array([payload or b"" for payload in payloads], pa.large_binary())
+        return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, values)
 
 
 _AS_BYTES: Final = _Bytes()
@@ -209,18 +209,18 @@ class _Read:
 
     def only(self, places: Mask) -> _Read:
         """Return those of the rows that are at some of the places, without a copy if these are all."""
-        wanted = places[self.places]
-        if wanted.all():
+        kept = places[self.places]
+        if kept.all():
             return self
-        mask = pa.array(wanted)
+        mask = pa.array(kept)
         return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
 
 
-def _read_rows(dataset: Dataset | None, row_ids: Any, places: Mask) -> _Read | None:
-    if dataset is None or not places.any():
+def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | None:
+    if dataset is None or not mask.any():
         return None
-    wanted = row_ids.filter(pa.array(places))
-    return _Read(dataset, wanted, stored(dataset, wanted), places)
+    selected_ids = row_ids.filter(pa.array(mask))
+    return _Read(dataset, selected_ids, stored(dataset, selected_ids), mask)
 
 
 def _equal_rows(old: _Read, new: _Read) -> Mask:
@@ -232,8 +232,8 @@ def _equal_rows(old: _Read, new: _Read) -> Mask:
         if name is None:
             equal &= _bools(pc.is_null(values))
         elif is_blob(field):
-            one, two = old.rows, new.rows
-            equal &= _equal_blobs(old.dataset, name, old.row_ids, one, new.dataset, field.name, new.row_ids, two)
+            left, right = old.rows, new.rows
+            equal &= _equal_blobs(old.dataset, name, old.row_ids, left, new.dataset, field.name, new.row_ids, right)
         else:
             equal &= equal_values(old.rows.column(name).combine_chunks(), values)
     return equal
@@ -249,9 +249,9 @@ def _equal_blobs(
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
     alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
-    for place in large.tolist():
-        rows = old[place].as_py(), new[place].as_py()
-        equal[place] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[place]))
+    for row in large.tolist():
+        rows = old[row].as_py(), new[row].as_py()
+        equal[row] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[row]))
     alike = np.setdiff1d(alike, large)
     # Only so many bytes of either side are in memory at a time.
     chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
@@ -265,11 +265,11 @@ def _equal_blobs(
     return equal
 
 
-def _are_same_places(before: Dataset, name: str, one: pa.Table, after: Dataset, renamed: str, two: pa.Table) -> Mask:
+def _are_same_places(before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table) -> Mask:
     """Return which rows have their blobs at the same place: their bytes are the same, and need not be read."""
     (files, offsets), (other_files, other_offsets) = (
         blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
-        for dataset, column, rows in ((before, name, one), (after, renamed, two))
+        for dataset, column, rows in ((before, name, left), (after, renamed, right))
     )
     is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]
     same: Mask = equal_values(files, other_files) & (offsets == other_offsets) & is_one_dataset
@@ -277,19 +277,19 @@ def _are_same_places(before: Dataset, name: str, one: pa.Table, after: Dataset, 
 
 
 def _images(
-    dataset: Dataset | None, other: Dataset | None, read: _Read | None, places: Mask, blobs: BlobColumns
+    dataset: Dataset | None, other: Dataset | None, read: _Read | None, mask: Mask, blobs: BlobColumns
 ) -> pa.Table:
     """Return rows of a version."""
     source = dataset or other
     assert source is not None, "a type that never existed cannot change"
     schema = logical_schema(source)
-    if read is None or not places.any():
+    if read is None or not mask.any():
         return schema.empty_table()
-    found = read.only(places)
+    selected = read.only(mask)
     columns = [
-        blobs.column(read.dataset, field.name, found.row_ids, found.rows)
+        blobs.column(read.dataset, field.name, selected.row_ids, selected.rows)
         if is_blob(field)
-        else found.rows.column(field.name)
+        else selected.rows.column(field.name)
         for field in read.dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -314,9 +314,9 @@ def _all_rows(dataset: Dataset | None) -> pa.Table:
 
 
 def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
-    one = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
-    two = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
-    return one.join(two, keys="id", join_type="full outer").sort_by("id")
+    left = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
+    right = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
+    return left.join(right, keys="id", join_type="full outer").sort_by("id")
 
 
 def _property(field: pa.Field[Any]) -> bytes:

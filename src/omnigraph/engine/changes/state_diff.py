@@ -14,11 +14,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import Selection, select
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Core, Moment, View
+from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -95,8 +96,8 @@ def pairs(before: View, after: View) -> list[Pair]:
     """Return every type of both states: nodes before edges, then by identity."""
     old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
     new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
-    found = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
-    return sorted(found, key=lambda pair: pair.kind != "node")
+    type_pairs = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    return sorted(type_pairs, key=lambda pair: pair.kind != "node")
 
 
 def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
@@ -134,7 +135,7 @@ class ChangeSet:
     def stats(self) -> dict[str, int]:
         """Count the changes by operation, and the types that have any."""
         counted = pc.value_counts(self.changes.column("op")).to_pylist()
-        ops = Counter({one["values"]: one["counts"] for one in counted})
+        ops = Counter({entry["values"]: entry["counts"] for entry in counted})
         types = self.changes.select(["kind", "type_name"]).group_by(["kind", "type_name"]).aggregate([])
         return {
             "inserts": ops["insert"],
@@ -166,9 +167,9 @@ class ChangeSet:
 
 
 def diff(
-    core: Core,
-    a: Moment,
-    b: Moment,
+    session: GraphSession,
+    a: AsOf,
+    b: AsOf,
     *,
     kinds: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
@@ -183,17 +184,17 @@ def diff(
     with the schema of today, that of `b` if it is a branch and else that of `branch`; with `names="then"` each is read
     with its own.
     """
-    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch, names)
-    found: list[pa.Table] = []
+    before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
+    tables: list[pa.Table] = []
     for pair in selected(before, after, selection):
-        found.append(_changes(pair, selection))
-        _check_size(sum(one.nbytes for one in found))
+        tables.append(_changes(pair, selection))
+        _check_size(sum(table.nbytes for table in tables))
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
     return ChangeSet(
         before.snapshot.version,
         after.snapshot.version,
         after.snapshot.branch if is_one_branch else None,
-        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
+        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *tables]),
     )
 
 
@@ -209,9 +210,9 @@ def _check_size(size: int) -> None:
 
 
 def compared(
-    core: Core,
-    a: Moment,
-    b: Moment,
+    session: GraphSession,
+    a: AsOf,
+    b: AsOf,
     kinds: Sequence[str] | None,
     types: Sequence[str] | None,
     ops: Sequence[str] | None,
@@ -220,23 +221,24 @@ def compared(
 ) -> tuple[View, View, Selection]:
     """Return the two states of a diff, as the actor may see them, and what is asked of them."""
     check_names(names)
-    # Whoever compares with a branch stands on it.
-    today = core.kernel.snapshot(_branch(core, b) or branch)
-    before, after = (_state(core, one, branch.strip(), today, names) for one in (a, b))
+    branch = strip_name(branch)
+    # If `b` is a branch, its newest schema gives the names of both states.
+    today = session.kernel.snapshot(_branch(session, b) or branch)
+    before, after = (_state(session, state, branch, today, names) for state in (a, b))
     return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
 
 
 def selected(before: View, after: View, selection: Selection) -> list[Pair]:
     """Return the types that may differ, edges before nodes."""
-    found = sorted(pairs(before, after), key=lambda one: one.kind)
-    return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
+    type_pairs = sorted(pairs(before, after), key=lambda pair: pair.kind)
+    return [pair for pair in type_pairs if not pair.is_same_data and selection.has_type(pair.known.pin.table_key)]
 
 
-def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming) -> View:
-    named = _branch(core, name)
+def _state(session: GraphSession, name: AsOf, branch: str, today: Snapshot, names: Naming) -> View:
+    named = _branch(session, name)
     if named is None:
         try:
-            return core.view(branch, name, names=names, today=today)
+            return session.view(branch, name, names=names, today=today)
         except GraphError as error:
             if error.code != "commit.not_found" or not isinstance(name, str):
                 raise
@@ -246,37 +248,37 @@ def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming
                 code=error.code,
                 at=name,
             ) from error
-    return core.past(core.head(named), today, names, "read")
+    return session.past_view(session.head(named), today, names, "read")
 
 
-def _branch(core: Core, name: Moment) -> str | None:
+def _branch(session: GraphSession, name: AsOf) -> str | None:
     """Return the branch that a name is one of, or None."""
     if not isinstance(name, str):
         return None
     name = name.strip()
-    return name if name == MAIN or name in core.kernel.snapshot(MAIN).state.branches else None
+    return name if name == MAIN or name in session.kernel.snapshot(MAIN).state.branches else None
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:
-    found = of_ops(pair.candidates(), selection)
-    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), found)
+    candidates = of_ops(pair.candidates(), selection)
+    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), candidates)
 
 
 def changes_of(
     table_key: str, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
 ) -> pa.Table:
     """Return those of the candidates that do differ, as rows of a change set."""
-    found = differing(before, after, candidates)
-    if found.num_rows == 0:
+    differences = differing(before, after, candidates)
+    if differences.num_rows == 0:
         return CHANGE_SCHEMA.empty_table()
     kind, _, name = table_key.partition(":")
     columns: list[Any] = [
-        pa.repeat(kind, found.num_rows),
-        pa.repeat(name, found.num_rows),
-        found.column("id"),
-        ops_of(found),
-        pa.repeat(pa.scalar(version, pa.int64()), found.num_rows),
-        *_ends(kind, before, after, found),
+        pa.repeat(kind, differences.num_rows),
+        pa.repeat(name, differences.num_rows),
+        differences.column("id"),
+        ops_of(differences),
+        pa.repeat(pa.scalar(version, pa.int64()), differences.num_rows),
+        *_ends(kind, before, after, differences),
     ]
     return pa.table(columns, schema=CHANGE_SCHEMA)
 
@@ -285,8 +287,8 @@ def of_ops(candidates: pa.Table, selection: Selection) -> pa.Table:
     """Return the candidates that could be changes of the selected operations."""
     if selection.ops is None:
         return candidates
-    wanted = pc.is_in(ops_of(candidates), value_set=pa.array(sorted(selection.ops), pa.string()))
-    return candidates.filter(wanted)
+    is_selected = pc.is_in(ops_of(candidates), value_set=pa.array(sorted(selection.ops), pa.string()))
+    return candidates.filter(is_selected)
 
 
 def ops_of(candidates: pa.Table) -> Any:
@@ -295,11 +297,11 @@ def ops_of(candidates: pa.Table) -> Any:
     return pc.if_else(was, pc.if_else(is_, "update", "delete"), "insert")
 
 
-def _ends(kind: str, before: Dataset | None, after: Dataset | None, found: pa.Table) -> tuple[Any, Any]:
+def _ends(kind: str, before: Dataset | None, after: Dataset | None, rows: pa.Table) -> tuple[Any, Any]:
     """Return the ends of edges as they are, or for deleted ones as they were."""
     if kind == "node":
-        return pa.nulls(found.num_rows, pa.string()), pa.nulls(found.num_rows, pa.string())
-    old, new = (_ends_at(one, found.column(name)) for one, name in ((before, BEFORE), (after, AFTER)))
+        return pa.nulls(rows.num_rows, pa.string()), pa.nulls(rows.num_rows, pa.string())
+    old, new = (_ends_at(dataset, rows.column(name)) for dataset, name in ((before, BEFORE), (after, AFTER)))
     return pc.coalesce(new[0], old[0]), pc.coalesce(new[1], old[1])
 
 
@@ -308,9 +310,9 @@ def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
     none: Any = pa.nulls(len(row_ids), pa.string())
     if dataset is None or not pc.any(present).as_py():
         return none, none
-    found = stored(dataset, row_ids.filter(present), ["src", "dst"])
+    stored_ends = stored(dataset, row_ids.filter(present), ["src", "dst"])
     mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
-    src, dst = (pc.replace_with_mask(none, mask, found.column(name).combine_chunks()) for name in ("src", "dst"))
+    src, dst = (pc.replace_with_mask(none, mask, stored_ends.column(name).combine_chunks()) for name in ("src", "dst"))
     return src, dst
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omnigraph.engine.query.embedders import Embedder, Matrix
-from omnigraph.engine.session import Lru
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_CACHE_FILES_MAX, EMBED_WINDOW_TEXTS
+from omnigraph.lru import LruCache
 from omnigraph.store.store import Store
 
 Hashes = NDArray[np.uint64]
@@ -161,7 +161,7 @@ class VectorCache:
     space: VectorSpace
     _paths: list[str] = field(default_factory=list)
     _segments: list[_Segment] = field(default_factory=list)
-    _files: Lru[str, Matrix | None] = field(default_factory=lambda: Lru(_OPEN_FILES))
+    _files: LruCache[str, Matrix | None] = field(default_factory=lambda: LruCache(_OPEN_FILES))
     _lock: Lock = field(default_factory=Lock)
 
     def refresh(self) -> None:
@@ -224,7 +224,7 @@ class VectorCache:
     def vectors_of(self, keys_path: str) -> Matrix | None:
         """Return the vectors of a file, if they are the ones that its keys are for."""
         path = keys_path.removesuffix(_KEYS) + _VECTORS
-        return self._files.get(path, partial(self._read_vectors, keys_path, path))
+        return self._files.get_or_create(path, partial(self._read_vectors, keys_path, path))
 
     def _read_vectors(self, keys_path: str, path: str) -> Matrix | None:
         [keys] = _read_key_files(self.store, [keys_path])

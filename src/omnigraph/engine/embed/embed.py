@@ -10,22 +10,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import check_name_list, strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, add_retry_counts, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.tasks import LocalSite, Part, TaskSite, find_fragments_in_need, stage_part
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import default_embedder
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments
@@ -75,7 +76,7 @@ class EmbedRequest:
 
 
 def embed(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     types: Sequence[str] | None = None,
     mode: Mode = "fill_missing",
@@ -86,24 +87,26 @@ def embed(
     site: TaskSite | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), None)
+    branch = strip_name(branch)
+    check_name_list("types", types)
+    check_name_list("select", select)
+    session = authorize(session, "change", on_branch(branch), None)
     runner = runner or Threads()
     if embedder is None and mode != "clean":
-        embedder = default_embedder(core.whole(branch))
+        embedder = default_embedder(session.full_view(branch))
     request = EmbedRequest(types, mode, select)
     with ExitStack() as stack:
         transaction = _EmbedTransaction(
-            core, request, embedder, runner, site or LocalSite(core.kernel.store, embedder), stack
+            session, request, embedder, runner, site or LocalSite(session.kernel.store, embedder), stack
         )
         commit = transaction.publish(branch)
-    compact_caches(core.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
+    compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
         PropertyEmbedded(plan.type.name, target.name, transaction.tally(plan.type.table_key, target.name))
         for plan in transaction.plans
         for target in plan.targets
     )
-    return EmbedReceipt(branch, mode, runner.engine, rows, commit, core.actor)
+    return EmbedReceipt(branch, mode, runner.engine, rows, commit, session.actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +123,15 @@ class _EmbedTransaction:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         request: EmbedRequest,
         embedder: Embedder | None,
         runner: Runner,
         site: TaskSite,
         stack: ExitStack,
     ) -> None:
-        self.core = core
-        self.wish = request
+        self.session = session
+        self.request = request
         self.embedder = embedder
         self.runner = runner
         self.site = site
@@ -146,7 +149,7 @@ class _EmbedTransaction:
         """Stage and publish; remove staged files that were not published."""
         keep: set[str] = set()
         try:
-            receipt = self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+            receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             keep = self._files()
             return receipt.commit if receipt else None
         except OmniGraphError as error:
@@ -158,16 +161,16 @@ class _EmbedTransaction:
             raise
         finally:
             if self._held is not None:
-                fragments.remove_staged(self.core.kernel.store, self._targets, self._held.operation_id, keep)
+                fragments.remove_staged(self.session.kernel.store, self._targets, self._held.operation_id, keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        permissions = rights(self.core, snapshot)
+        permissions = write_permissions(self.session, snapshot)
         self.plans = plan_types(
-            permissions.seen.catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder
+            permissions.visible.catalog, self.request.types, self.request.mode, self.request.select, self.embedder
         )
         permissions.check(plan.type.name for plan in self.plans)
         # Tasks open versions by path alone, so what was just published must be in its place.
-        self.core.kernel.finish_links(snapshot)
+        self.session.kernel.finish_links(snapshot)
         keys = {plan.type.table_key for plan in self.plans}
         self._known = {key: staged_type for key, staged_type in self._known.items() if key in keys}
         for plan in self.plans:
@@ -184,25 +187,25 @@ class _EmbedTransaction:
         pins = (
             PinIs(staged_type.table_key, snapshot.state.pins[staged_type.table_key].version) for staged_type in effects
         )
-        properties = {"mode": self.wish.mode} | ({"model": self.embedder.model} if self.embedder else {})
+        properties = {"mode": self.request.mode} | ({"model": self.embedder.model} if self.embedder else {})
         return Plan(
             "embed",
             tuple(effects),
-            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
-            actor=self.core.actor,
+            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
+            actor=self.session.actor,
             properties=properties,
             operation_id=self._declared(snapshot).operation_id,
         )
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            self.core.kernel.refuse_read_only()
-            held = declared(self.core.kernel.store, "embed", snapshot, self.core.actor)
+            self.session.kernel.refuse_read_only()
+            held = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
     def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _StagedType:
-        kernel, name = self.core.kernel, plan.type.name
+        kernel, name = self.session.kernel, plan.type.name
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, plan.type.table_key)
         runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)

@@ -28,7 +28,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.query.ir import CompareOp, Parameter
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.delta import one_array
 
@@ -60,7 +60,7 @@ def _parse_test(type_: NodeType, field: str, value: str, selector: str) -> Colum
     }
     type_of_column = columns.get(field)
     if type_of_column is None or type_of_column.is_list or type_of_column.scalar in (Scalar.VECTOR, Scalar.BLOB):
-        hint = suggestion(field, columns) or f"it has {', '.join(sorted(columns))}"
+        hint = did_you_mean(field, columns) or f"it has {', '.join(sorted(columns))}"
         raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=selector)
     [decoded] = decode_params(
         [Parameter(field, type_of_column, "")], {field: _parse_json_value(value, type_of_column)}
@@ -129,7 +129,9 @@ def plan_types(
     names = sorted(set(types or embedding_types))
     for name in names:
         if name not in embedding_types:
-            hint = suggestion(name, embedding_types) or f"those that have one are {', '.join(sorted(embedding_types))}"
+            hint = (
+                did_you_mean(name, embedding_types) or f"those that have one are {', '.join(sorted(embedding_types))}"
+            )
             raise UsageError(f"`{name}` is no type with an `@embed` property; {hint}", type=name)
     selects = parse_selects([embedding_types[name] for name in names], select)
     plans: list[TypePlan] = []

@@ -12,19 +12,20 @@ from functools import partial
 from itertools import count
 
 from omnigraph import failpoints
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once
 from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest.file_removal import Planner, RemovalPlan, delete_in_bulk, remove
-from omnigraph.manifest.intents import CLEANUP, Declared, alone
+from omnigraph.manifest.intents import CLEANUP, Declared, exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
 from omnigraph.manifest.recovery import (
@@ -79,45 +80,46 @@ class CleanupReport:
 
     @property
     def bytes_removed(self) -> int:
-        return sum(one.bytes_removed for one in self.datasets) + self.swept.bytes_removed
+        return sum(dataset.bytes_removed for dataset in self.datasets) + self.swept.bytes_removed
 
     def to_json(self) -> dict[str, object]:
         return {
             "keep_versions": self.keep,
             "older_than_secs": self.older_than_seconds,
             "dry_run": self.dry_run,
-            "datasets": [one.to_json() for one in self.datasets],
+            "datasets": [dataset.to_json() for dataset in self.datasets],
             "intents_rolled_forward": self.swept.rolled_forward,
             "intents_rolled_back": self.swept.rolled_back,
             "residue_files_removed": self.swept.files_removed,
             "residue_bytes_removed": self.swept.bytes_removed,
-            "purged": [one.to_json() for one in self.purged],
+            "purged": [purged.to_json() for purged in self.purged],
         }
 
 
 def cleanup(
-    core: Core, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
+    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
+    check_type("keep", keep, int | None)
     if keep is None and older_than_seconds is None:
         raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
     if keep == 0:
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
-    core = admit(core, "admin", GRAPH, actor)
-    kernel = core.kernel
+    session = authorize(session, "admin", GRAPH, actor)
+    kernel = session.kernel
     if dry_run:
         _, swept, staged = preview_intents(kernel)
         planned = _plan(kernel, Policy(keep, older_than_seconds, read_time(kernel)))
-        swept.add({one.path: one for one in (*staged, *planned.residue)}.values())
+        swept.add({info.path: info for info in (*staged, *planned.residue)}.values())
         rows = tuple(map(planned.row, planned.plans))
         return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, preview_purges(kernel))
     kernel.refuse_read_only()
     swept = SweepReport()
     settle(kernel, swept)
     # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
-    with alone(kernel.store, CLEANUP, kernel.snapshot(MAIN), core.actor) as held:
+    with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)

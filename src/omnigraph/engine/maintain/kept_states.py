@@ -54,8 +54,8 @@ def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
                 raise
             return None
 
-    found = kernel.store.in_parallel([partial(read, name) for name in sorted(main.state.branches)])
-    return [main, *(one for one in found if one is not None)]
+    branches = kernel.store.in_parallel([partial(read, name) for name in sorted(main.state.branches)])
+    return [main, *(snapshot for snapshot in branches if snapshot is not None)]
 
 
 @dataclass
@@ -73,9 +73,9 @@ class KeptStates:
 
     def find(self) -> None:
         """Find out what stays, and that every kept catalog can be read."""
-        self.alive = [one for one in self.intents if not one.is_dead and one.kind != CLEANUP]
+        self.alive = [intent for intent in self.intents if not intent.is_dead and intent.kind != CLEANUP]
         self.claims = Claims.of(self.alive)
-        self.since_us = min([self.policy.now_us, *(one.began_us for one in self.alive)])
+        self.since_us = min([self.policy.now_us, *(intent.began_us for intent in self.alive)])
         self.catalog_files = NeededFiles()
         pins = self._keep_catalogs(self._read_commits())
         for path in (LOG_PATH, AUDIT_PATH):
@@ -90,7 +90,7 @@ class KeptStates:
 
     def _read_commits(self) -> dict[CommitId, Commit]:
         # Commits go from branches to the log, and the branches were read before.
-        commits = {CommitId(one): commit for one, commit in history.read(self.kernel.store).items()}
+        commits = {CommitId(commit_id): commit for commit_id, commit in history.read(self.kernel.store).items()}
         for snapshot in self.snapshots:
             commits.update((commit.commit_id, commit) for commit in snapshot.state.commits)
         return commits
@@ -116,14 +116,14 @@ class KeptStates:
         """Return what the kept catalogs pin; a state is found by its commit, so the version that made it also stays."""
         pins, unread = CatalogPins(), _refs(catalogs)
         while unread:
-            found = read_pins(self.kernel.store, unread)
-            for commit_id in set(found.heads.values()):
+            unread_pins = read_pins(self.kernel.store, unread)
+            for commit_id in set(unread_pins.heads.values()):
                 commit = commits.get(commit_id) if commit_id else None
                 # Of a branch that is gone, nothing stays.
                 if commit is not None and commit.branch in catalogs:
                     listed = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
                     catalogs[commit.branch] |= listed.keys() & {commit.manifest_version}
-            pins.update(found)
+            pins.update(unread_pins)
             unread = [ref for ref in _refs(catalogs) if ref not in pins.heads]
         if pins.needed is not None:
             self.catalog_files = pins.needed
@@ -145,8 +145,8 @@ class KeptStates:
                 pinned.setdefault((pin.path, pin.fork), set()).add(pin.version)
                 names.setdefault(pin.path, pin.table_key)
         for snapshot in self.snapshots:
-            for one in snapshot.state.tombstones:
-                names.setdefault(one.path, one.table_key)
+            for tombstone in snapshot.state.tombstones:
+                names.setdefault(tombstone.path, tombstone.table_key)
         live = {snapshot.state.branch_id for snapshot in self.snapshots}
         for path in sorted(names):
             self.names[path] = names[path]
@@ -155,27 +155,27 @@ class KeptStates:
                 for fork in self.listing.forks(path)
             }
 
-    def _keep_type(self, place: Place, wanted: set[int], live: Collection[BranchId | None]) -> set[int]:
-        listed = self.listing.versions.get(place, {})
-        if not wanted:
+    def _keep_type(self, location: Place, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
+        listed = self.listing.versions.get(location, {})
+        if not pinned:
             # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
             # taking it away right now.
-            is_live = place[1] is None or fork_owner(place[1]) in live
+            is_live = location[1] is None or fork_owner(location[1]) in live
             return self._younger(listed, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
-        lost = sorted(wanted - listed.keys())
+        lost = sorted(pinned - listed.keys())
         # Another process may have published and not linked yet; then it is newer than anything that is there.
-        if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(place, lost[0]):
-            key = self.names[place[0]]
+        if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(location, lost[0]):
+            key = self.names[location[0]]
             raise GraphError(
                 f"version {lost[0]} of `{key}` must stay, but is not there; no version was removed",
                 code="graph.corrupt",
                 type_key=key,
             )
-        newer = {number for number in listed if number >= max(wanted)}
-        return (wanted & listed.keys()) | newer | self._young(listed)
+        newer = {number for number in listed if number >= max(pinned)}
+        return (pinned & listed.keys()) | newer | self._young(listed)
 
-    def _is_stored(self, place: Place, version: int) -> bool:
-        return self.kernel.store.has_version(DatasetRef(*place, version))
+    def _is_stored(self, location: Place, version: int) -> bool:
+        return self.kernel.store.has_version(DatasetRef(*location, version))
 
     def _young(self, listed: Mapping[int, int]) -> set[int]:
         return self._younger(listed, DEADLINE_US)

@@ -13,18 +13,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
@@ -41,7 +42,7 @@ class Workers(Protocol):
         """Execute the tasks of a compaction of a published version."""
         ...
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
         """Build segments of a version, published or aside."""
         ...
 
@@ -52,8 +53,8 @@ class ThisProcess:
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return [compaction.execute(dataset, task) for task in tasks]
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
-        return [index_build.build_segment(dataset, one) for one in wanted]
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
+        return [index_build.build_segment(dataset, segment) for segment in segments]
 
 
 class Skip(StrEnum):
@@ -94,7 +95,7 @@ class TypeOptimized:
             "skipped": self.skipped.value if self.skipped else None,
             "published_dataset_version": self.published_version,
             "lance_head_version": self.head_version,
-            "pending_indexes": [{"property": one.spec.column, "reason": one.reason} for one in self.pending],
+            "pending_indexes": [{"property": index.spec.column, "reason": index.reason} for index in self.pending],
         }
 
 
@@ -110,12 +111,12 @@ class OptimizeReport:
         return {
             "branch": self.branch,
             "commit": self.commit.to_json(self.branch) if self.commit else None,
-            "datasets": [one.to_json() for one in self.types],
+            "datasets": [type_.to_json() for type_ in self.types],
         }
 
 
 def optimize(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     actor: str | None = None,
     workers: Workers | None = None,
@@ -125,14 +126,14 @@ def optimize(
 
     `workers` execute the tasks; by default it is this process. `only` names the types that are looked after, and how.
     """
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
-    core.kernel.refuse_read_only()
+    branch = strip_name(branch)
+    session = authorize(session, "change", on_branch(branch), actor)
+    session.kernel.refuse_read_only()
     with ExitStack() as stack:
-        work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
+        work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
+    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
     return OptimizeReport(branch, rows, receipt.commit if receipt else None)
 
@@ -172,13 +173,13 @@ class _Optimize:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         actor: str | None,
         stack: ExitStack,
         workers: Workers,
         only: Mapping[str, Effort] | None,
     ) -> None:
-        self.core = core
+        self.session = session
         self.only = only
         self.actor = actor
         self.workers = workers
@@ -198,11 +199,11 @@ class _Optimize:
     def run(self, branch: str) -> Receipt | None:
         for attempt in range(1, OPTIMIZE_ATTEMPTS_MAX + 1):
             self._is_last = attempt == OPTIMIZE_ATTEMPTS_MAX
-            self._stage_missing(self.core.kernel.snapshot(branch))
+            self._stage_missing(self.session.kernel.snapshot(branch))
             if not self._staged:
                 return None
             try:
-                return self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+                return self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             except _Outpaced:
                 continue
         raise AssertionError("the last attempt leaves out what is outpaced")
@@ -219,11 +220,11 @@ class _Optimize:
         effects = tuple(effect for _, (_, effect) in sorted(self._effects.items()))
         if not effects:
             return None
-        pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
             "optimize",
             effects,
-            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
+            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
             actor=system_actor(self.actor, "optimize"),
             operation_id=self._declare(snapshot).operation_id,
         )
@@ -234,7 +235,7 @@ class _Optimize:
         # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
         if pin is None or (known is not None and known[0] == pin):
             return pin is not None
-        effect = self._staged[key].moved(key, self.core.kernel.writable(snapshot, key))
+        effect = self._staged[key].moved(key, self.session.kernel.writable(snapshot, key))
         if effect is None:
             return False
         self._claim(*effect.files)
@@ -243,7 +244,7 @@ class _Optimize:
 
     def _declare(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            held = declared(self.core.kernel.store, "optimize", snapshot, self.actor)
+            held = declared(self.session.kernel.store, "optimize", snapshot, self.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
@@ -255,31 +256,31 @@ class _Optimize:
             self._claimed.update(new)
 
     def _stage_missing(self, snapshot: Snapshot) -> None:
-        catalog = self.core.catalog(snapshot)
+        catalog = self.session.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        types = [one for one in types if self.only is None or one.table_key in self.only]
-        types = [one for one in types if one.table_key not in self._staged]
+        types = [type_ for type_ in types if self.only is None or type_.table_key in self.only]
+        types = [type_ for type_ in types if type_.table_key not in self._staged]
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         self._declare(snapshot)
         self._done, self._total = 0, len(types)
-        self.core.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types], at_once())
+        self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
 
-    def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
-        key = one.table_key
+    def _optimized(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+        key = type_.table_key
         pin = snapshot.state.pins[key]
-        head = drifted_head(self.core.kernel, snapshot, pin)
+        head = drifted_head(self.session.kernel, snapshot, pin)
         if head is not None:
             row = TypeOptimized(key, skipped=Skip.DRIFT, published_version=pin.version, head_version=head)
             self._rows[key] = row
         else:
-            self._stage(snapshot, one)
+            self._stage(snapshot, type_)
         # Several threads count; a bar that is one behind for a moment harms nobody.
         self._done += 1
         common.tell("types optimized", self._done, self._total)
 
-    def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
-        kernel, key = self.core.kernel, one.table_key
-        specs = wanted_indexes(one)
+    def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+        kernel, key = self.session.kernel, type_.table_key
+        specs = wanted_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index_build.missing(inherited, specs)
@@ -300,9 +301,14 @@ class _Optimize:
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
             renewal = index_build.renewal(rewritten, specs, shrunk)
-            built = self.workers.index(rewritten, renewal.wanted)
+            built = self.workers.index(rewritten, renewal.segments)
             indexes = index_build.renewed(rewritten, renewal, built)
-        files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
+        files = [
+            f"{base.ref.directory}/{file}"
+            for change in (rewrite, indexes)
+            if change is not None
+            for file in change.files
+        ]
         self._claim(*files)
         # Whoever publishes holds the turn of the branch, and must not wait for the disk to take in all of this.
         base.store.sync_files(files)

@@ -16,7 +16,7 @@ from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intents import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
 from omnigraph.store.files.shredding import Span, Unread, fields_in, shred_columns, stored_versions
 from omnigraph.store.read.dataset import Dataset
@@ -50,7 +50,7 @@ class Purged:
 
 def preview_purges(kernel: Kernel) -> tuple[Purged, ...]:
     """Return the hard drops whose bytes the next cleanup overwrites."""
-    return tuple(Purged(one.name) for one in _unfinished(kernel))
+    return tuple(Purged(purge.name) for purge in _unfinished(kernel))
 
 
 def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
@@ -59,23 +59,23 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
     `now_us` is storage's time, as in every decision about deletion.
     """
     waiting = _unfinished(kernel)
-    found: list[Purged] = []
+    purged: list[Purged] = []
     done: list[Purge] = []
     for path, group in groupby(sorted(waiting, key=lambda one: (one.path, one)), key=lambda one: one.path):
         for one in group:
             files, size, error = _overwrite(kernel.store, path, one)
             is_done = error is None and _is_settled(kernel, one, now_us)
-            found.append(Purged(one.name, files, size, is_done, error))
+            purged.append(Purged(one.name, files, size, is_done, error))
             done += [replace(one, is_done=True)] if is_done else []
     if done:
         try:
-            kernel.commit(MAIN, lambda main: _finish(main, done), Work.CONTROL)
+            kernel.commit(MAIN, lambda main: _finish(main, done), CommitPolicy.CONTROL)
         except StorageError as error:
             # The bytes are gone all the same; the next cleanup finds that out, and says so when there is room.
             if error.storage_kind is not StorageKind.FULL:
                 raise
-            found = [replace(one, is_done=False, error=one.error or error.message) for one in found]
-    return tuple(found)
+            purged = [replace(one, is_done=False, error=one.error or error.message) for one in purged]
+    return tuple(purged)
 
 
 def _finish(main: Snapshot, done: Sequence[Purge]) -> Plan:
@@ -83,29 +83,29 @@ def _finish(main: Snapshot, done: Sequence[Purge]) -> Plan:
 
 
 def _unfinished(kernel: Kernel) -> list[Purge]:
-    return sorted(one for one in kernel.snapshot(MAIN).state.purges if not one.is_done)
+    return sorted(purge for purge in kernel.snapshot(MAIN).state.purges if not purge.is_done)
 
 
-def _is_settled(kernel: Kernel, one: Purge, now_us: int) -> bool:
+def _is_settled(kernel: Kernel, purge: Purge, now_us: int) -> bool:
     """Tell whether no writer from before the drop can still be putting files there, which it may not publish."""
     intents, unreadable = pending(kernel.store)
     alive = [intent for intent in intents if not intent.is_dead and intent.kind != CLEANUP]
-    is_old = now_us - one.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
-    return is_old and not unreadable and all(intent.began_us > one.dropped_at_us for intent in alive)
+    is_old = now_us - purge.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
+    return is_old and not unreadable and all(intent.began_us > purge.dropped_at_us for intent in alive)
 
 
-def _overwrite(store: Store, path: str, one: Purge) -> tuple[int, int, str | None]:
+def _overwrite(store: Store, path: str, purge: Purge) -> tuple[int, int, str | None]:
     """Overwrite one type or property in the files of a dataset and its forks; return files, bytes and what failed."""
     files = size = 0
     try:
-        changes = _property_files(store, path, one) if one.property_id is not None else _type_files(store, path)
+        changes = _property_files(store, path, purge) if purge.property_id is not None else _type_files(store, path)
         for batch in _batches(changes):
             # Recorded first: a file in the record may have the checksum that it came with, or this one.
             record_overwritten(store, batch)
             for file, data in batch.items():
                 store.objects.write(file, data)
                 files, size = files + 1, size + len(data)
-        if one.is_embedded:
+        if purge.is_embedded:
             # The cache knows vectors by hashes of texts, and not whose texts they were.
             files += store.objects.delete_prefix(FOLDER)
     except OmniGraphError as error:
@@ -130,25 +130,25 @@ def _type_files(store: Store, path: str) -> Iterator[tuple[str, bytes]]:
             yield from _zeroed(store, info.path)
 
 
-def _property_files(store: Store, path: str, one: Purge) -> Iterator[tuple[str, bytes]]:
+def _property_files(store: Store, path: str, purge: Purge) -> Iterator[tuple[str, bytes]]:
     listed = [info.path for info in store.objects.list(path)]
     versions = list(stored_versions(store, path, listed))
-    unread = Unread(versions, frozenset(one.field_ids)) if one.is_blob else None
+    unread = Unread(versions, frozenset(purge.field_ids)) if purge.is_blob else None
     for file in listed:
         if "/data/" in file and file.endswith(".lance"):
-            yield from _shredded(store, file, one, None if unread is None else unread.spans(file))
+            yield from _shredded(store, file, purge, None if unread is None else unread.spans(file))
         elif unread is not None and file.endswith(".blob"):
             yield from _zeroed(store, file, unread.blob_spans(file))
-    for index in sorted({uuid for version in versions for uuid in _indexes(version, one)}):
+    for index in sorted({uuid for version in versions for uuid in _indexes(version, purge)}):
         for file in listed:
             if f"/_indices/{index}/" in file:
                 yield from _zeroed(store, file)
 
 
-def _shredded(store: Store, file: str, one: Purge, readable: list[Span] | None) -> Iterator[tuple[str, bytes]]:
+def _shredded(store: Store, file: str, purge: Purge, readable: list[Span] | None) -> Iterator[tuple[str, bytes]]:
     raw = store.objects.read(file)
-    if readable is not None or not fields_in(raw).isdisjoint(one.field_ids):
-        shredded = shred_columns(raw, one.field_ids, readable)
+    if readable is not None or not fields_in(raw).isdisjoint(purge.field_ids):
+        shredded = shred_columns(raw, purge.field_ids, readable)
         if shredded != raw:
             yield file, shredded
 
@@ -163,8 +163,8 @@ def _zeroed(store: Store, file: str, readable: Sequence[Span] = ()) -> Iterator[
         yield file, bytes(data)
 
 
-def _indexes(version: Dataset, one: Purge) -> Iterator[str]:
+def _indexes(version: Dataset, purge: Purge) -> Iterator[str]:
     # Indexes are named after the property that they are of.
     for index in version.lance.describe_indices():
-        if str(index.name).startswith(f"p{one.property_id}_"):
+        if str(index.name).startswith(f"p{purge.property_id}_"):
             yield from (str(segment.uuid) for segment in index.segments)

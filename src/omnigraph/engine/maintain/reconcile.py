@@ -17,8 +17,8 @@ from typing import Self
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import (
@@ -27,7 +27,7 @@ from omnigraph.limits import (
     RECONCILE_TYPES_MAX,
     RECONCILE_UNCOVERED_ROWS_MAX,
 )
-from omnigraph.manifest.intents import Busy, alone
+from omnigraph.manifest.intents import Busy, exclusive_intent
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.recovery import SweepReport, finish_links, resolve_intents
 from omnigraph.store.index import index_build
@@ -80,28 +80,28 @@ class _Due:
 class Reconciliation:
     """Rounds over one graph; what was found in order is not looked at again until it changes."""
 
-    def __init__(self, core: Core, actor: str | None = None) -> None:
-        self._core = admit(core, "admin", GRAPH, actor)
+    def __init__(self, session: GraphSession, actor: str | None = None) -> None:
+        self._session = authorize(session, "admin", GRAPH, actor)
         self._in_order: set[DatasetRef] = set()
 
     def run(self) -> ReconcileReport:
         """Do one round, or nothing while another process does one."""
-        core, kernel = self._core, self._core.kernel
+        session, kernel = self._session, self._session.kernel
         # A policy may have changed since the last round.
-        core.require("admin", GRAPH)
+        session.require("admin", GRAPH)
         kernel.refuse_read_only()
         with ExitStack() as stack:
             try:
-                stack.enter_context(alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), core.actor))
+                stack.enter_context(exclusive_intent(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))
             except Busy as busy:
                 return ReconcileReport(is_claimed=True, unreadable=busy.unreadable)
             swept = SweepReport()
             finish_links(kernel, swept)
             resolve_intents(kernel, swept)
-            found = list(self._due(core))
-            due = [one for one in found if one.effort is not None]
+            checked = list(self._due(session))
+            due = [type_due for type_due in checked if type_due.effort is not None]
             done = list(islice(due, RECONCILE_TYPES_MAX))
-            compacted, folded = _optimize(core, done)
+            compacted, folded = _optimize(session, done)
         return ReconcileReport(
             False,
             swept.links_finished,
@@ -110,18 +110,18 @@ class Reconciliation:
             compacted,
             folded,
             len(due) - len(done),
-            tuple(str(one) for one in found if one.effort is None),
+            tuple(str(type_due) for type_due in checked if type_due.effort is None),
             tuple(swept.drifted),
             tuple(swept.unreadable),
         )
 
-    def _due(self, core: Core) -> Iterator[_Due]:
+    def _due(self, session: GraphSession) -> Iterator[_Due]:
         held: set[DatasetRef] = set()
-        for snapshot in core.kernel.live_snapshots():
-            catalog = core.catalog(snapshot)
+        for snapshot in session.kernel.live_snapshots():
+            catalog = session.catalog(snapshot)
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-            for one in types:
-                pin = snapshot.state.pins[one.table_key]
+            for type_ in types:
+                pin = snapshot.state.pins[type_.table_key]
                 # What a branch only inherits is in the hands of whoever it comes from.
                 if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
                     continue
@@ -129,45 +129,49 @@ class Reconciliation:
                 if pin.ref in self._in_order:
                     continue
                 try:
-                    found = _judge(core, snapshot, one)
+                    due = _judge(session, snapshot, type_)
                 except DriftDetected:
                     # Reported with the links. Repair may settle it without another version, so it is not in order yet.
                     continue
-                if found is None:
+                if due is None:
                     self._in_order.add(pin.ref)
                 else:
-                    yield found
+                    yield due
         self._in_order &= held
 
 
-def _judge(core: Core, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | None:
-    dataset = core.kernel.dataset(snapshot, one.table_key)
+def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> _Due | None:
+    dataset = session.kernel.dataset(snapshot, type_.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
-    uncovered = _uncovered_rows(dataset, one)
+    uncovered = _uncovered_rows(dataset, type_)
     if len(small) > RECONCILE_FRAGMENTS_MAX:
         effort, rows = Effort.WHOLE, max(sum(small), uncovered)
     elif uncovered > RECONCILE_UNCOVERED_ROWS_MAX:
         effort, rows = Effort.INDEXES, uncovered
     else:
         return None
-    return _Due(snapshot.branch, one.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
+    return _Due(snapshot.branch, type_.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
 
 
-def _uncovered_rows(dataset: Dataset, one: NodeType | EdgeType) -> int:
+def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
     """Return how many rows the most incomplete index misses; one that cannot be built yet misses none."""
-    specs = wanted_indexes(one)
+    specs = wanted_indexes(type_)
     _, pending = index_build.missing(dataset, specs)
     waiting = {late.spec for late in pending}
     rows = (index_build.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)
     return max(rows, default=0)
 
 
-def _optimize(core: Core, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     done: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
-    for branch in dict.fromkeys(one.branch for one in due):
-        efforts = {one.type_key: one.effort for one in due if one.branch == branch and one.effort is not None}
+    for branch in dict.fromkeys(type_due.branch for type_due in due):
+        efforts = {
+            type_due.type_key: type_due.effort
+            for type_due in due
+            if type_due.branch == branch and type_due.effort is not None
+        }
         try:
-            report = optimize(core, branch, only=efforts)
+            report = optimize(session, branch, only=efforts)
         except GraphError as error:
             # A branch that was deleted meanwhile needs nothing any more.
             if error.code != "branch.not_found":

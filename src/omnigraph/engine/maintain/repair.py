@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import system_actor
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
@@ -36,7 +37,7 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """
     if pin.owner != snapshot.state.branch_id:
         return None
-    if kernel.displaced(snapshot, pin):
+    if kernel.links.is_displaced(snapshot, pin):
         return kernel.store.open_latest(pin.path, pin.fork).version
     if not is_drifted(kernel.store, snapshot.ref, pin.ref):
         return None
@@ -102,39 +103,39 @@ class RepairReport:
 
     @property
     def is_refused(self) -> bool:
-        return any(one.action is Action.REFUSED for one in self.types)
+        return any(type_.action is Action.REFUSED for type_ in self.types)
 
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
             "commit": self.commit.to_json(self.branch) if self.commit else None,
             "graph_manifest_version": self.commit.manifest_version if self.commit else None,
-            "datasets": [one.to_json() for one in self.types],
+            "datasets": [type_.to_json() for type_ in self.types],
         }
 
 
 def repair(
-    core: Core, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
+    session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
 ) -> RepairReport:
     """Show drift; with `confirm` take verified maintenance over, with `force` all of it, with `discard` none of it."""
-    core = admit(core, "admin", GRAPH, actor)
+    session = authorize(session, "admin", GRAPH, actor)
     if (force or discard) and not confirm:
         raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
     if force and discard:
         raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
-    branch = branch.strip()
-    kernel, snapshot = core.kernel, core.kernel.snapshot(branch)
+    branch = strip_name(branch)
+    kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
         return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
     # Two repairs could take over and throw away the same version, so one stands back.
-    with alone(kernel.store, "repair", snapshot, core.actor) as held:
+    with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
-        by = system_actor(core.actor, "repair:force" if force else "repair")
+        by = system_actor(session.actor, "repair:force" if force else "repair")
         commit = _adopt(kernel, snapshot, rows, by, held.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None
@@ -151,15 +152,15 @@ def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
     newest = kernel.store.open_latest(pin.path, pin.fork)
-    is_displaced = kernel.displaced(snapshot, pin)
-    found = operations(newest, pin.version - 1 if is_displaced else pin.version)
-    if None in found:
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
+    foreign = operations(newest, pin.version - 1 if is_displaced else pin.version)
+    if None in foreign:
         classification = Classification.UNVERIFIABLE
-    elif set(found) <= MAINTENANCE and not is_displaced:
+    elif set(foreign) <= MAINTENANCE and not is_displaced:
         classification = Classification.VERIFIED
     else:
         classification = Classification.SUSPICIOUS
-    named = tuple(one or "unknown" for one in found)
+    named = tuple(operation or "unknown" for operation in foreign)
     error = _DISPLACED if is_displaced else _misfit(kernel.dataset(snapshot, pin.table_key), newest)
     return TypeRepaired(pin.table_key, pin.version, newest.version, classification, Action.PREVIEW, named, error)
 
@@ -194,7 +195,7 @@ def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
             type_key=row.type_key,
             expected=pin.version,
         )
-    is_displaced = kernel.displaced(snapshot, pin)
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
     last = pin.version if is_displaced else pin.version + 1
     refs = [pin.ref.at(version) for version in range(row.head_version, last - 1, -1)]
     for ref in refs:
@@ -221,5 +222,5 @@ def _adopt(
         requirements: tuple[Requirement, ...] = (HeadIs(snapshot.head), *pins)
         return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
-    receipt = kernel.commit(snapshot.branch, prepare, Work.CHANGE)
+    receipt = kernel.commit(snapshot.branch, prepare, CommitPolicy.CHANGE)
     return receipt.commit if receipt else None

@@ -26,7 +26,7 @@ def merge_points(commits: Mapping[CommitId, Commit], heads: Iterable[CommitId]) 
     further on), but never more than heads and commits with several children.
     """
     parents, waiting = _ancestry(commits, heads)
-    bits = {head: 1 << number for number, head in enumerate(dict.fromkeys(one for one in heads if one in parents))}
+    bits = {head: 1 << number for number, head in enumerate(dict.fromkeys(head for head in heads if head in parents))}
     above: dict[CommitId, list[int]] = {commit_id: [] for commit_id in parents}
     ready = [commit_id for commit_id, children in waiting.items() if children == 0]
     points: set[CommitId] = set()
@@ -34,10 +34,10 @@ def merge_points(commits: Mapping[CommitId, Commit], heads: Iterable[CommitId]) 
         commit_id = ready.pop()
         children = above.pop(commit_id)
         reached = bits.get(commit_id, 0)
-        for one in children:
-            reached |= one
+        for child in children:
+            reached |= child
         # Only a set that no child has needs to be kept; along a line all commits share one.
-        same = next((one for one in children if one == reached), None)
+        same = next((child for child in children if child == reached), None)
         if same is None and reached.bit_count() > 1:
             points.add(commit_id)
             if commit_id not in bits:
@@ -63,7 +63,9 @@ def _ancestry(
         if commit_id in parents:
             continue
         commit = commits[commit_id]
-        parents[commit_id] = {one for one in (commit.parent, commit.merged_parent) if one and one in commits}
+        parents[commit_id] = {
+            parent_id for parent_id in (commit.parent, commit.merged_parent) if parent_id and parent_id in commits
+        }
         children.setdefault(commit_id, 0)
         for parent in parents[commit_id]:
             children[parent] = children.get(parent, 0) + 1
@@ -88,14 +90,14 @@ def fixed_versions(
 ) -> set[tuple[BranchId | None, int]]:
     """Return the catalog versions that must stay: tags, where branches begin and meet, and the bases of live work."""
     heads = list(snapshots)
-    main = next(one for one in heads if one.state.branch_id is None)
-    fixed = {(one.branch, one.manifest_version) for one in main.state.tags.values()}
-    fixed |= {(one.parent, one.parent_version) for one in main.state.branches.values()}
-    fixed |= {(one.branch_id, one.base_version) for one in intents}
+    main = next(head for head in heads if head.state.branch_id is None)
+    fixed = {(tag.branch, tag.manifest_version) for tag in main.state.tags.values()}
+    fixed |= {(branch.parent, branch.parent_version) for branch in main.state.branches.values()}
+    fixed |= {(intent.branch_id, intent.base_version) for intent in intents}
     # A merge reads the states that both sides have in common; a branch may still be made of a tag.
     tips = [head.head for head in heads if head.head] + [tag.commit_id for tag in main.state.tags.values()]
     points = merge_points(commits, tips)
-    return fixed | {(commits[one].branch, commits[one].manifest_version) for one in points}
+    return fixed | {(commits[commit_id].branch, commits[commit_id].manifest_version) for commit_id in points}
 
 
 def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy: Policy, since_us: int) -> set[int]:

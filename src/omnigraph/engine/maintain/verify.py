@@ -23,7 +23,7 @@ from omnigraph.engine.indexes import describe_coverage
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -62,12 +62,12 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        return all(one.severity != "error" for one in self.findings)
+        return all(finding.severity != "error" for finding in self.findings)
 
     def to_json(self) -> dict[str, object]:
         return {
             "sound": self.is_sound,
-            "findings": [one.to_json() for one in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
             "unreferenced_files": self.unreferenced_files,
             "unreferenced_bytes": self.unreferenced_bytes,
             **({} if self.checked_files is None else {"checked_files": self.checked_files}),
@@ -88,17 +88,19 @@ class Looked:
 Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, Looked | OmniGraphError]]
 
 
-def verify(core: Core, actor: str | None = None, look: Look | None = None, *, data: bool = False) -> VerifyReport:
+def verify(
+    session: GraphSession, actor: str | None = None, look: Look | None = None, *, data: bool = False
+) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
     With `data`, also compare all files with the checksums that were recorded when they were written.
     """
-    core = core.acting_as(actor)
-    core.require("read", GRAPH)
+    session = session.acting_as(actor)
+    session.require("read", GRAPH)
     # Handles that are in use answer from memory; what lies in storage shows itself to new ones.
-    kernel = Kernel(core.kernel.store.opened_once(), read_only=core.kernel.read_only)
+    kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
-        return _Verification(replace(core, kernel=kernel), look or look_here).run(data)
+        return _Verification(replace(session, kernel=kernel), look or look_here).run(data)
     finally:
         kernel.close()
 
@@ -106,15 +108,15 @@ def verify(core: Core, actor: str | None = None, look: Look | None = None, *, da
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, core: Core, look: Look) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession, look: Look) -> None:
+        self._session = session
         self._look = look
         self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
-        self._deletions = DeletionChecksums(core.kernel)
+        self._deletions = DeletionChecksums(session.kernel)
 
     def run(self, data: bool) -> VerifyReport:
-        kernel = self._core.kernel
+        kernel = self._session.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
         pins: dict[DatasetRef, Pin] = {}
@@ -123,14 +125,14 @@ class _Verification:
         for begin in range(0, len(branches), VERIFY_BATCH_BRANCHES):
             batch = branches[begin : begin + VERIFY_BATCH_BRANCHES]
             opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
-            views = [one for one in opened if isinstance(one, View)]
+            views = [view_or_error for view_or_error in opened if isinstance(view_or_error, View)]
             pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
             self._look_at(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
             of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
-            for branch, one in zip(batch, opened, strict=True):
-                if isinstance(one, OmniGraphError):
-                    findings.append(Finding("error", branch, "", one.message))
+            for branch, view_or_error in zip(batch, opened, strict=True):
+                if isinstance(view_or_error, OmniGraphError):
+                    findings.append(Finding("error", branch, "", view_or_error.message))
                 findings += of_branch.get(branch, ())
                 common.tell("branches verified", next(done), len(branches))
         findings += self._names(main, pins)
@@ -148,7 +150,7 @@ class _Verification:
 
     def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
-            return self._core.view(branch)
+            return self._session.view(branch)
         except OmniGraphError as error:
             # Of a branch that was deleted since they were listed, there is nothing to find.
             return None if error.code == "branch.not_found" else error
@@ -161,55 +163,59 @@ class _Verification:
         for view in views:
             self._deletions.add(view.snapshot.state.commits)
             types = _types(view)
-            wanted = [one for one in types if _identity(view, one) not in claimed]
-            claimed |= {_identity(view, one) for one in wanted}
+            unclaimed = [type_ for type_ in types if _identity(view, type_) not in claimed]
+            claimed |= {_identity(view, type_) for type_ in unclaimed}
             # Edges are held against the ids of their ends, which a branch that shares those has to read for them.
-            ends = {end for one in wanted if isinstance(one, EdgeType) for end in (one.source, one.target)}
-            read = [one for one in types if one in wanted or (isinstance(one, NodeType) and one.name in ends)]
+            ends = {end for type_ in unclaimed if isinstance(type_, EdgeType) for end in (type_.source, type_.target)}
+            read = [
+                type_ for type_ in types if type_ in unclaimed or (isinstance(type_, NodeType) and type_.name in ends)
+            ]
             if read:
                 waiting.append((view, read))
-            for one in types:
-                ref = view.snapshot.state.pins[one.table_key].ref
+            for type_ in types:
+                ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
-                    parts.setdefault(ref, partial(self._part_findings, view, one.table_key))
+                    parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
         # A cluster is asked from one thread.
-        for group in _by_rows(waiting) if self._look is look_here else ([one] for one in waiting):
+        for group in _by_rows(waiting) if self._look is look_here else ([type_] for type_ in waiting):
             self._look_side_by_side(group)
-        self._parts |= zip(parts, self._core.kernel.store.in_parallel([*parts.values()]), strict=True)
+        self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
     def _look_side_by_side(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
         if len(group) == 1:
-            looked = [self._look(*group[0])]
+            results = [self._look(*group[0])]
         else:
             # Threads of their own: each look waits for the store's.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
                 looking = [pool.submit(copy_context().run, self._look, view, types) for view, types in group]
-            looked = [one.result() for one in looking]
-        for (view, types), found in zip(group, looked, strict=True):
-            keys = {one.table_key: _identity(view, one) for one in types}
-            self._looked |= {keys[key]: one for key, one in found.items()}
+            results = [future.result() for future in looking]
+        for (view, types), by_key in zip(group, results, strict=True):
+            keys = {type_.table_key: _identity(view, type_) for type_ in types}
+            self._looked |= {keys[key]: result for key, result in by_key.items()}
 
     def _verified(self, view: View) -> list[Finding]:
         findings: list[Finding] = []
-        for one in _types(view):
-            parts = self._parts[view.snapshot.state.pins[one.table_key].ref]
+        for type_ in _types(view):
+            parts = self._parts[view.snapshot.state.pins[type_.table_key].ref]
             try:
                 if isinstance(parts, OmniGraphError):
                     raise parts
-                found = [*_findings(view, one, self._looked[_identity(view, one)]), *parts]
+                type_findings = [*_findings(view, type_, self._looked[_identity(view, type_)]), *parts]
             except OmniGraphError as error:
-                found = [("error", error.message)]
-            findings += [Finding(severity, view.snapshot.branch, one.table_key, text) for severity, text in found]
+                type_findings = [("error", error.message)]
+            findings += [
+                Finding(severity, view.snapshot.branch, type_.table_key, text) for severity, text in type_findings
+            ]
         return findings
 
     def _part_findings(self, view: View, table_key: str) -> list[tuple[str, str]] | OmniGraphError:
         """Return what is wrong with what a version has beside its rows, and how far its indexes know these."""
         try:
             dataset = view.dataset(table_key)
-            found = [("note", message) for message in describe_coverage(dataset)]
-            found += [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
+            findings = [("note", message) for message in describe_coverage(dataset)]
+            findings += [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
             faults = [*blob_faults(dataset), *self._deletions.find_faults(dataset)]
-            return [*found, *(("error", fault) for fault in faults)]
+            return [*findings, *(("error", fault) for fault in faults)]
         except OmniGraphError as error:
             return error
 
@@ -220,27 +226,27 @@ class _Verification:
             points.append(
                 (f"tag `{tag.name}`", DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version), tag.commit_id)
             )
-        for one in main.state.branches.values():
-            begun = DatasetRef(MANIFEST_PATH, one.parent, one.parent_version)
-            points.append((f"the beginning of branch `{one.name}`", begun, None))
+        for branch in main.state.branches.values():
+            begun = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
+            points.append((f"the beginning of branch `{branch.name}`", begun, None))
         distinct = sorted({(ref, commit) for _, ref, commit in points}, key=str)
         tasks = [partial(self._point, ref, commit) for ref, commit in distinct]
-        read = dict(zip(distinct, self._core.kernel.store.in_parallel(tasks), strict=True))
+        read = dict(zip(distinct, self._session.kernel.store.in_parallel(tasks), strict=True))
         for label, ref, commit in points:
-            found = read[ref, commit]
-            if isinstance(found, OmniGraphError):
-                yield Finding("error", MAIN, "", f"{label} cannot be read: {found.message}")
+            recorded = read[ref, commit]
+            if isinstance(recorded, OmniGraphError):
+                yield Finding("error", MAIN, "", f"{label} cannot be read: {recorded.message}")
             else:
-                pins |= {pin.ref: pin for pin in found}
+                pins |= {pin.ref: pin for pin in recorded}
 
     def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
-        kernel = self._core.kernel
+        kernel = self._session.kernel
         try:
             snapshot = kernel.at_ref(ref)
             if commit is not None and snapshot.head != commit:
                 return GraphError(f"{ref} holds another commit than {commit}", code="graph.version_reclaimed")
             # Types that are hidden from the actor are left out, errors about them too.
-            for key in self._core.seen(snapshot).snapshot.state.pins:
+            for key in self._session.visible_view(snapshot).snapshot.state.pins:
                 kernel.dataset(snapshot, key)
         except OmniGraphError as error:
             return error
@@ -259,22 +265,22 @@ def _by_rows(
     group: list[tuple[View, list[NodeType | EdgeType]]] = []
     rows = 0
     for view, types in waiting:
-        own = sum(view.snapshot.state.pins[one.table_key].row_count for one in types)
-        if group and rows + own > VERIFY_BATCH_ROWS:
+        row_count = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
+        if group and rows + row_count > VERIFY_BATCH_ROWS:
             yield group
             group, rows = [], 0
         group.append((view, types))
-        rows += own
+        rows += row_count
     if group:
         yield group
 
 
-def _identity(view: View, one: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
+def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
     """Return what a look at a type depends on: its own version, and those of the types that its edges end at."""
     pins = view.snapshot.state.pins
     nodes = view.catalog.nodes
-    ends = (nodes[one.source], nodes[one.target]) if isinstance(one, EdgeType) else ()
-    return tuple(pins[key].ref for key in (one.table_key, *(end.table_key for end in ends)))
+    ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
+    return tuple(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends)))
 
 
 def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
@@ -283,34 +289,34 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
     done = count(1)
     turn = Lock()
 
-    def looked(one: NodeType | EdgeType) -> Looked | OmniGraphError:
+    def looked(type_: NodeType | EdgeType) -> Looked | OmniGraphError:
         try:
-            found: Looked | OmniGraphError = _looked(view, one, ids)
+            result: Looked | OmniGraphError = _looked(view, type_, ids)
         except OmniGraphError as error:
-            found = error
+            result = error
         with turn:
             common.tell("types read", next(done), len(types))
-        return found
+        return result
 
-    nodes = [one for one in types if isinstance(one, NodeType)]
-    edges = [one for one in types if isinstance(one, EdgeType)]
+    nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
+    edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
     # Ends of edges are looked for among ids, so nodes come first.
     results: dict[str, Looked | OmniGraphError] = {}
     for group in (nodes, edges):
-        tasks = [partial(looked, one) for one in group]
-        results |= dict(zip((one.table_key for one in group), view.kernel.store.in_parallel(tasks), strict=True))
+        tasks = [partial(looked, type_) for type_ in group]
+        results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
     return results
 
 
-def _looked(view: View, one: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> Looked:
-    ends = {"src": one.source, "dst": one.target} if isinstance(one, EdgeType) else {}
-    rows = view.dataset(one.table_key).read(["id", *ends])
-    own = rows.column("id")
+def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> Looked:
+    ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
+    rows = view.dataset(type_.table_key).read(["id", *ends])
+    row_ids = rows.column("id")
     if not ends:
-        ids[one.name] = own
+        ids[type_.name] = row_ids
     none = pa.chunked_array([], pa.string())
     lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
-    return Looked(len(own), count_repeated(own) == 0, lost)
+    return Looked(len(row_ids), count_repeated(row_ids) == 0, lost)
 
 
 def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
@@ -323,16 +329,16 @@ def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.S
     return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
-def _findings(view: View, one: NodeType | EdgeType, looked: Looked | OmniGraphError) -> Iterator[tuple[str, str]]:
+def _findings(view: View, type_: NodeType | EdgeType, looked: Looked | OmniGraphError) -> Iterator[tuple[str, str]]:
     if isinstance(looked, OmniGraphError):
         raise looked
-    pin = view.snapshot.state.pins[one.table_key]
+    pin = view.snapshot.state.pins[type_.table_key]
     if looked.rows != pin.row_count:
         yield "error", f"{looked.rows} entities are stored, {pin.row_count} are recorded"
     if not looked.has_unique_ids:
         yield "error", "ids are missing or come twice"
-    if isinstance(one, EdgeType):
-        for column, end in (("src", one.source), ("dst", one.target)):
+    if isinstance(type_, EdgeType):
+        for column, end in (("src", type_.source), ("dst", type_.target)):
             if looked.lost[column]:
                 yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
     if drifted_head(view.kernel, view.snapshot, pin) is not None:

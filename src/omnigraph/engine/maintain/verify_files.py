@@ -73,12 +73,12 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
             add_packed(recorded, recorded_checksums(kernel.store, log))
         except OmniGraphError as error:
             faults[log] = error.message
-    for path, found in zip(catalogs, _batched(kernel, catalogs, _catalog_checksums), strict=True):
-        if isinstance(found, OmniGraphError):
-            faults[path] = found.message
+    for path, checksums in zip(catalogs, _batched(kernel, catalogs, _catalog_checksums), strict=True):
+        if isinstance(checksums, OmniGraphError):
+            faults[path] = checksums.message
             continue
-        add_packed(recorded, found.rows)
-        for version, checksum in found.versions.items():
+        add_packed(recorded, checksums.rows)
+        for version, checksum in checksums.versions.items():
             _add_text(recorded, version, checksum)
     names = [path for path in infos if path_key(path) in recorded]
     overwritten = read_overwritten_checksums(kernel.store)
@@ -160,8 +160,8 @@ _DAMAGED: Final = "its bytes are not those that were written; restore it from a 
 def _content_checksum(kernel: Kernel, info: ObjectInfo) -> int | None:
     if info.e_tag is not None:
         return crc32(kernel.store.objects.read(info.path))
-    looked = kernel.store.objects.inspect(info.path)
-    return None if looked is None else looked.checksum
+    content = kernel.store.objects.inspect(info.path)
+    return None if content is None else content.checksum
 
 
 def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iterator[tuple[str, str]]:
@@ -177,7 +177,7 @@ def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iter
         directory = path.partition("/_versions/")[0]
         candidates = logged.get(f"{directory}/_transactions/{version_of(path) - 1}", [])
         manifest = kernel.store.objects.read_if_exists(path)
-        copies = [kernel.store.objects.read_if_exists(one) for one in candidates]
+        copies = [kernel.store.objects.read_if_exists(candidate) for candidate in candidates]
         if manifest and copies and not any(copy and is_inlined(copy, manifest) for copy in copies):
             yield candidates[0], "it is not the transaction that its version was made by"
 
@@ -189,7 +189,7 @@ def _batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T])
         return [work(kernel, path) for path in batch]
 
     batches = [paths[start : start + VERIFY_BATCH_FILES] for start in range(0, len(paths), VERIFY_BATCH_FILES)]
-    return [one for done in kernel.store.in_parallel([partial(each, batch) for batch in batches]) for one in done]
+    return [result for done in kernel.store.in_parallel([partial(each, batch) for batch in batches]) for result in done]
 
 
 def add_packed(recorded: Recorded, text: str) -> None:

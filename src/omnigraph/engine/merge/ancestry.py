@@ -51,45 +51,46 @@ class MergeBase(Generic[T]):
     @property
     def best(self) -> tuple[T, ...]:
         """The best common ancestors, without what lies below them."""
-        return (self.first, *(one.state for one in self.joined))
+        return (self.first, *(joined.state for joined in self.joined))
 
     def states(self) -> Iterator[T]:
         """Yield all states, those below the best ones too, each as often as it occurs."""
         yield self.first
-        for one in self.joined:
-            yield one.state
-            if one.base is not None:
-                yield from one.base.states()
+        for joined in self.joined:
+            yield joined.state
+            if joined.base is not None:
+                yield from joined.base.states()
 
     def map(self, function: Callable[[T], V]) -> MergeBase[V]:
         """Return the same base made of other states."""
         joined = (
-            Joined(function(one.state), None if one.base is None else one.base.map(function)) for one in self.joined
+            Joined(function(ancestor.state), None if ancestor.base is None else ancestor.base.map(function))
+            for ancestor in self.joined
         )
         return MergeBase(function(self.first), tuple(joined))
 
     def reduced(self, key: Callable[[T], Hashable]) -> MergeBase[T]:
         """Return the same base without joins that need no look at content: states of one key have the same."""
         base = MergeBase(self.first)
-        for one in self.joined:
-            below = None if one.base is None else one.base.reduced(key)
+        for joined in self.joined:
+            below = None if joined.base is None else joined.base.reduced(key)
             known = None if below is None or below.is_virtual else key(below.first)
-            if key(one.state) == known or (not base.is_virtual and key(one.state) == key(base.first)):
+            if key(joined.state) == known or (not base.is_virtual and key(joined.state) == key(base.first)):
                 continue
             if not base.is_virtual and key(base.first) == known:
-                base = MergeBase(one.state)
+                base = MergeBase(joined.state)
             else:
-                base = MergeBase(base.first, (*base.joined, Joined(one.state, below)))
+                base = MergeBase(base.first, (*base.joined, Joined(joined.state, below)))
         return base
 
 
-def best_common_ancestors(commits: Commits, one: CommitId, two: CommitId) -> tuple[CommitId, ...]:
+def best_common_ancestors(commits: Commits, ours: CommitId, theirs: CommitId) -> tuple[CommitId, ...]:
     """Return the common ancestors that are no ancestors of another one, newest first, as `git merge-base --all` does.
 
     A commit counts as its own ancestor. Several come out where histories were merged crosswise; none where they have
     nothing in common. The cost is near linear in the number of commits that are newer than the result.
     """
-    return _best(commits, (one,), (two,))
+    return _best(commits, (ours,), (theirs,))
 
 
 def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
@@ -97,13 +98,13 @@ def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
     return older in _paint_down(commits, (older,), (newer,))
 
 
-def merge_base(commits: Commits, one: CommitId, two: CommitId) -> MergeBase[CommitId] | None:
+def merge_base(commits: Commits, ours: CommitId, theirs: CommitId) -> MergeBase[CommitId] | None:
     """Return what a merge of two commits starts from; None: they have nothing in common.
 
     Several best common ancestors are merged one by one, each time with the merge base of what was joined so far and the
     next, as in git's recursive strategy. Past `MERGE_BASE_COMMITS_MAX` commits, what is older is not looked at.
     """
-    return _Joining(commits).base((one,), two)
+    return _Joining(commits).base((ours,), theirs)
 
 
 class _Joining:
@@ -113,8 +114,8 @@ class _Joining:
         self._commits = commits
         self._left = MERGE_BASE_COMMITS_MAX
 
-    def base(self, ones: tuple[CommitId, ...], two: CommitId) -> MergeBase[CommitId] | None:
-        best = _best(self._commits, ones, (two,))
+    def base(self, ours: tuple[CommitId, ...], theirs: CommitId) -> MergeBase[CommitId] | None:
+        best = _best(self._commits, ours, (theirs,))
         self._left -= len(best)
         if not best:
             return None
@@ -126,15 +127,19 @@ class _Joining:
         return MergeBase(best[0], tuple(joined))
 
 
-def _best(commits: Commits, ones: Collection[CommitId], twos: Collection[CommitId]) -> tuple[CommitId, ...]:
-    found = _paint_down(commits, ones, twos)
-    if len(found) > 1:
+def _best(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> tuple[CommitId, ...]:
+    common = _paint_down(commits, ours, theirs)
+    if len(common) > 1:
         # Clocks that were wrong can leave an ancestor of another among them.
-        found = {one for one in found if one not in _paint_down(commits, (one,), found - {one})}
-    return tuple(sorted(found, key=lambda one: (commits[one].created_at_us, one), reverse=True))
+        common = {
+            commit_id
+            for commit_id in common
+            if commit_id not in _paint_down(commits, (commit_id,), common - {commit_id})
+        }
+    return tuple(sorted(common, key=lambda commit_id: (commits[commit_id].created_at_us, commit_id), reverse=True))
 
 
-def _paint_down(commits: Commits, ones: Collection[CommitId], twos: Collection[CommitId]) -> set[CommitId]:
+def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> set[CommitId]:
     """Return common ancestors of two sets of commits, with all of the best ones among them.
 
     Paint-down to common, as in git: each side colours its ancestors, newest first; where both colours meet, the rest of
@@ -142,7 +147,7 @@ def _paint_down(commits: Commits, ones: Collection[CommitId], twos: Collection[C
     stale commit, so all of them are met, in whatever order commits are visited.
     """
     queue, colours = _Queue(commits), dict[CommitId, int]()
-    for starts, colour in ((ones, _LEFT), (twos, _RIGHT)):
+    for starts, colour in ((ours, _LEFT), (theirs, _RIGHT)):
         for commit_id in starts:
             colours[commit_id] = colours.get(commit_id, 0) | colour
             queue.push(commit_id, colours)

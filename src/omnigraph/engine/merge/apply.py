@@ -16,14 +16,19 @@ from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, refu
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers, forks_of
 from omnigraph.engine.merge.three_way import Counted, Three, merge_all
-from omnigraph.engine.session import Core, View
-from omnigraph.engine.write.write_authorization import Rights, rights, tells_of, unseen
+from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.write_authorization import (
+    WritePermissions,
+    hidden_data_error,
+    mentions_any,
+    write_permissions,
+)
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
 
@@ -59,7 +64,7 @@ class _Prepared:
 
     def moved_to(self, snapshot: Snapshot) -> tuple[Plan, MergeReceipt]:
         """Return the plan for a later state of the target; its requirements are checked there."""
-        kept = tuple(one for one in self.plan.requirements if not isinstance(one, HeadIs))
+        kept = tuple(requirement for requirement in self.plan.requirements if not isinstance(requirement, HeadIs))
         return replace(self.plan, requirements=(HeadIs(snapshot.head), *kept)), self.receipt
 
 
@@ -82,7 +87,7 @@ def related_types(catalog: Catalog, changed: Collection[str]) -> frozenset[str]:
 class Application:
     """One merge, revert or cherry-pick in the making; `choose` says for a state of the target what is applied to it."""
 
-    core: Core
+    session: GraphSession
     kind: str
     source: str
     target: str
@@ -99,7 +104,7 @@ class Application:
 
     def preview(self) -> MergeReceipt:
         """Return what would come out; writes nothing at all."""
-        ours = self.core.whole(self.target)
+        ours = self.session.full_view(self.target)
         BranchIs(self.expected).check(ours.snapshot)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
@@ -109,24 +114,24 @@ class Application:
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
         if not merged.conflicts:
             return receipt
-        told = self._told(merged.conflicts)
-        if not told:
+        visible = self._told(merged.conflicts)
+        if not visible:
             # The merge would be refused so, and a preview says what the merge would.
-            raise unseen(self.core.actor)
+            raise hidden_data_error(self.session.actor)
         return MergeReceipt(
             self.source,
             self.target,
             Outcome.CONFLICTED,
             sides.base_ids,
             types=receipt.types,
-            conflicts=tuple(told),
+            conflicts=tuple(visible),
             dry_run=True,
-            actor=self.core.actor,
+            actor=self.session.actor,
         )
 
     def run(self) -> MergeReceipt:
         """Apply and publish; a conflict is an error that lists them all."""
-        self.core.kernel.resolve(self.target)
+        self.session.kernel.resolve(self.target)
         made: list[MergeReceipt] = []
         with ExitStack() as stack:
 
@@ -136,15 +141,15 @@ class Application:
                 made[:] = [receipt]
                 return plan
 
-            published = self.core.kernel.commit(self.target, prepare, Work.MERGE)
+            published = self.session.kernel.commit(self.target, prepare, CommitPolicy.MERGE)
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        return receipt.published(*self.core.told([published.commit]))
+        return receipt.published(*self.session.redact_commits([published.commit]))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
-        kernel = self.core.kernel
-        ours = self.core.whole_of(snapshot)
+        kernel = self.session.kernel
+        ours = self.session.full_view_of(snapshot)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
@@ -155,7 +160,7 @@ class Application:
         def hold() -> Declared:
             # One intent serves all attempts: what an earlier one staged is removed with it if this process dies.
             if self._held is None:
-                self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor))
+                self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
             return self._held
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
@@ -175,7 +180,7 @@ class Application:
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
             kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
-        changed = [*settled.counts, *adopted, *(one.table_key for one in three.types())]
+        changed = [*settled.counts, *adopted, *(type_.table_key for type_ in three.types())]
         plan = Plan(
             self.kind,
             settled.effects,
@@ -184,7 +189,7 @@ class Application:
                 for pin in adopted.values()
             ),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
-            self.core.actor,
+            self.session.actor,
             None if sides.merged_parent is None else sides.theirs.snapshot.head_commit,
             properties,
             hold().operation_id,
@@ -197,36 +202,46 @@ class Application:
     def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
         three = Three(base, ours, theirs)
-        self._hidden = self.core.hidden(ours.snapshot) | self.core.hidden(theirs.snapshot)
-        may = rights(self.core, ours.snapshot)
+        self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
+        may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
-            may.check(one.name for one in three.types())
+            may.check(type_.name for type_ in three.types())
         self._check_resolutions(three, may)
         return three
 
-    def _check_resolutions(self, three: Three, may: Rights) -> None:
+    def _check_resolutions(self, three: Three, may: WritePermissions) -> None:
         """Refuse what resolutions may not decide: hidden types, exactly like types that do not exist; and others.
 
         One that gives values writes them, which takes `change` of the type. In a revert or cherry-pick, which takes
         that of all it touches, so does one that picks a side: it may name an entity that the commit did not touch.
         """
         seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
-        refuse_unsettled([(one.type_key, one.entity_id) for one in self.resolutions if one.type_key not in seen])
-        writing = [one for one in self.resolutions if one.take is None or self.kind != "merge"]
-        may.check(seen[one.type_key].name for one in writing)
+        refuse_unsettled(
+            [
+                (resolution.type_key, resolution.entity_id)
+                for resolution in self.resolutions
+                if resolution.type_key not in seen
+            ]
+        )
+        writing = [resolution for resolution in self.resolutions if resolution.take is None or self.kind != "merge"]
+        may.check(seen[resolution.type_key].name for resolution in writing)
 
     def _told(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that do not speak of types which the actor may not read."""
-        return [one for one in conflicts if not tells_of(self._hidden, f"{one.type_key} {one.message}")]
+        return [
+            conflict
+            for conflict in conflicts
+            if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
+        ]
 
     def _refuse_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
             return
-        told = self._told(settled.conflicts)
-        if not told:
-            raise unseen(self.core.actor)
+        visible = self._told(settled.conflicts)
+        if not visible:
+            raise hidden_data_error(self.session.actor)
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
-        raise refusal(told, what, is_cut=settled.is_cut)
+        raise refusal(visible, what, is_cut=settled.is_cut)
 
     def _adoptable(self, three: Three) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
@@ -234,21 +249,21 @@ class Application:
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
         """
         owner = three.ours.snapshot.state.branch_id
-        found = {}
-        for one in three.types() if self.may_adopt else ():
-            pin = three.pin(one)
-            grown = abs(pin.row_count - three.ours.snapshot.state.pins[one.table_key].row_count)
+        pins = {}
+        for type_ in three.types() if self.may_adopt else ():
+            pin = three.pin(type_)
+            grown = abs(pin.row_count - three.ours.snapshot.state.pins[type_.table_key].row_count)
             is_wanted = owner is not None or grown >= MERGE_ADOPT_ENTITIES_MIN
-            if three.is_ours_unchanged(one) and pin.owner != owner and is_wanted:
-                found[one.table_key] = pin
-        return found
+            if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted:
+                pins[type_.table_key] = pin
+        return pins
 
     def _receipt(
-        self, sides: Sides, found: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
+        self, sides: Sides, counts_by_key: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
     ) -> MergeReceipt:
         counts = [
-            TypeCount(key, one.inserted, one.updated, one.deleted, key in adopted)
-            for key, one in sorted(found.items())
+            TypeCount(key, counted.inserted, counted.updated, counted.deleted, key in adopted)
+            for key, counted in sorted(counts_by_key.items())
             if key.partition(":")[2] not in self._hidden
         ]
         return MergeReceipt(
@@ -258,5 +273,5 @@ class Application:
             sides.base_ids,
             types=tuple(counts),
             dry_run=dry_run,
-            actor=self.core.actor,
+            actor=self.session.actor,
         )

@@ -34,13 +34,15 @@ State = tuple[pa.Table | None, pa.Table | None]
 class Resolutions:
     """All resolutions of one merge. Those that have not settled anything yet are open."""
 
-    def __init__(self, given: Sequence[Resolution] = ()) -> None:
+    def __init__(self, resolutions: Sequence[Resolution] = ()) -> None:
         self._open: dict[Place, dict[str | None, Resolution]] = {}
-        for one in given:
-            entity = self._open.setdefault((one.type_key, one.entity_id), {})
-            if one.property in entity or (entity and None in (one.property, *entity)):
-                raise refuse(f"`{one.entity_id}` of `{one.type_key}` is settled twice; keep one resolution of it")
-            entity[one.property] = one
+        for resolution in resolutions:
+            entity = self._open.setdefault((resolution.type_key, resolution.entity_id), {})
+            if resolution.property in entity or (entity and None in (resolution.property, *entity)):
+                raise refuse(
+                    f"`{resolution.entity_id}` of `{resolution.type_key}` is settled twice; keep one resolution of it"
+                )
+            entity[resolution.property] = resolution
 
     @property
     def has_open(self) -> bool:
@@ -49,7 +51,7 @@ class Resolutions:
     @property
     def open(self) -> tuple[Resolution, ...]:
         """Those that have not settled anything yet."""
-        return tuple(one for entity in self._open.values() for one in entity.values())
+        return tuple(resolution for entity in self._open.values() for resolution in entity.values())
 
     def refuse_open(self) -> None:
         """Raise if a resolution has settled nothing, and name all that have not."""
@@ -74,7 +76,7 @@ class Resolutions:
         `is_touched` says whether a merge changes an entity, by type key and id.
         """
         self.refuse_unknown(three)
-        named = {(one.type_key, one.entity_id) for one in violations}
+        named = {(violation.type_key, violation.entity_id) for violation in violations}
         refuse_unsettled(
             [
                 (key, entity_id)
@@ -112,7 +114,7 @@ class Resolutions:
 
         They may name what a violation names, or any entity that the merge changes: the other end of the trouble.
         """
-        named = {(one.type_key, one.entity_id) for one in violations}
+        named = {(violation.type_key, violation.entity_id) for violation in violations}
         changed = dict(merges)
         types = three.by_key
         for (key, entity_id), decided in list(self._open.items()):
@@ -176,9 +178,9 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
 
 def touches(merge: RowMerge, entity_id: str) -> bool:
     """Tell whether a merge changes an entity of its type."""
-    wanted = pa.array([entity_id])
+    entity = pa.array([entity_id])
     ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
-    return any(is_among(wanted, one).any() for one in ids)
+    return any(is_among(entity, changed).any() for changed in ids)
 
 
 def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
@@ -217,7 +219,7 @@ def _by_property(
         if side is None:
             raise refuse(f"`{clash.entity_id}` has no `{resolution.take}` that `{name}` could be taken from")
         _refuse_unknown(clash, side, columns)
-        row = _with(row, {one: one_array(side.column(one)) for one in columns})
+        row = _with(row, {column: one_array(side.column(column)) for column in columns})
     assert row is not None
     done = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
     return row, tuple(name for name in clash.columns if name not in {*decided, *done})
@@ -245,14 +247,14 @@ def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     return row
 
 
-def _row(type_: Type, entity_id: str, given: Mapping[str, object]) -> pa.Table:
+def _row(type_: Type, entity_id: str, property_values: Mapping[str, object]) -> pa.Table:
     schema = arrow_schema(type_)
-    unknown = sorted(given.keys() - set(schema.names))
+    unknown = sorted(property_values.keys() - set(schema.names))
     if unknown:
         raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", type_key=type_.table_key, entity_id=entity_id)
-    if given.get("id", entity_id) != entity_id:
+    if property_values.get("id", entity_id) != entity_id:
         raise refuse(f"the `row` for `{entity_id}` has another id", type_key=type_.table_key, entity_id=entity_id)
-    values = {**given, "id": entity_id}
+    values = {**property_values, "id": entity_id}
     columns = [_value(type_, name, values.get(name)) for name in schema.names]
     row = pa.Table.from_arrays(columns, schema=schema)
     if isinstance(type_, NodeType) and type_.key and key_ids(type_, row)[0].as_py() != entity_id:
@@ -265,8 +267,8 @@ def _value(type_: Type, name: str, value: object) -> Any:
         if not isinstance(value, str):
             raise refuse(f"`{name}` of `{type_.name}` is an id, which is a text")
         return pa.array([value], pa.string())
-    wanted = type_.properties[name].type
-    column, faults = decode_column([value], wanted)
+    property_type = type_.properties[name].type
+    column, faults = decode_column([value], property_type)
     if faults:
         raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
-    return literal_values(column) if wanted.scalar is Scalar.BLOB else column
+    return literal_values(column) if property_type.scalar is Scalar.BLOB else column

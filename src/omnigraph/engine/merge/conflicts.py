@@ -66,8 +66,9 @@ def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
         message = f"{name}: {did} what {other}"
     else:
         did = "inserted" if clash.kind is Kind.DIVERGENT_INSERT else "changed"
-        message = f"{name}: both sides {did} it, with different {', '.join(f'`{one}`' for one in clash.columns)}"
-    images = [image_of(blobs.with_bytes(one)) for one in (clash.base, clash.ours, clash.theirs)]
+        columns = ", ".join(f"`{column}`" for column in clash.columns)
+        message = f"{name}: both sides {did} it, with different {columns}"
+    images = [image_of(blobs.with_bytes(row)) for row in (clash.base, clash.ours, clash.theirs)]
     return Conflict(type_key, clash.entity_id, clash.kind, message, clash.columns, *images)
 
 
@@ -95,18 +96,18 @@ def _value(values: Any) -> object:
 
 def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -> MergeConflict:
     """Return the error of a merge that has conflicts: a few in the message, all that are known in its context."""
-    shown = "; ".join(one.message for one in conflicts[:MERGE_CONFLICTS_SHOWN])
+    shown = "; ".join(conflict.message for conflict in conflicts[:MERGE_CONFLICTS_SHOWN])
     more = len(conflicts) - MERGE_CONFLICTS_SHOWN
     count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
     return MergeConflict(
         f"{what} has {count}, and nothing was changed: {shown}"
         f"{f'; and {more} more' if more > 0 else ''}. Settle them with resolutions, or change one of the sides",
-        conflicts=[one.to_json() for one in conflicts],
+        conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
 
 # A path, bytes, or dictionaries: what was decided, as a JSON array or one object a line.
-Given: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
+ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SIDES: Final = ("ours", "theirs", "base")
 IMAGES: Final = ("base", "ours", "theirs")
@@ -127,33 +128,33 @@ class Resolution:
     seen: Mapping[str, object]
 
 
-def read_resolutions(given: Given) -> list[Resolution]:
+def read_resolutions(resolutions: ResolutionsInput) -> list[Resolution]:
     """Return resolutions from a file of JSON or NDJSON, its bytes, or dictionaries."""
-    return [_parse(one, number) for number, one in enumerate(resolution_objects(given), start=1)]
+    return [_parse(item, number) for number, item in enumerate(resolution_objects(resolutions), start=1)]
 
 
-def resolution_objects(given: Given) -> list[Any]:
+def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
     """Return the JSON objects that resolutions are given as; what they say is not looked at."""
-    if given is None:
+    if resolutions is None:
         return []
-    if isinstance(given, str | Path):
-        path = Path(given)
+    if isinstance(resolutions, str | Path):
+        path = Path(resolutions)
         try:
-            given = path.read_bytes()
+            resolutions = path.read_bytes()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"cannot read `{path}`: {reason}; check the path", path=str(path)) from error
-    return _objects(given)
+    return _objects(resolutions)
 
 
-def _objects(given: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
-    if not isinstance(given, bytes):
-        return list(given)
-    text = given.strip()
+def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
+    if not isinstance(resolutions, bytes):
+        return list(resolutions)
+    text = resolutions.strip()
     try:
         if text.startswith(b"["):
-            found: list[Any] = orjson.loads(text)
-            return found
+            objects: list[Any] = orjson.loads(text)
+            return objects
         return [orjson.loads(line) for line in text.splitlines() if line.strip()]
     except orjson.JSONDecodeError as error:
         raise refuse(f"the resolutions are not JSON: {error}; write an array, or one object a line") from error
@@ -191,18 +192,18 @@ def refuse(message: str, **context: str) -> GraphError:
     return error
 
 
-def refuse_unsettled(places: Sequence[tuple[str, str]]) -> None:
+def refuse_unsettled(entities: Sequence[tuple[str, str]]) -> None:
     """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
-    if not places:
+    if not entities:
         return
-    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in places[:FINDINGS_SHOWN_MAX])
-    more = f" and {len(places) - FINDINGS_SHOWN_MAX} more" if len(places) > FINDINGS_SHOWN_MAX else ""
-    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in places)
+    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in entities[:FINDINGS_SHOWN_MAX])
+    more = f" and {len(entities) - FINDINGS_SHOWN_MAX} more" if len(entities) > FINDINGS_SHOWN_MAX else ""
+    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in entities)
     keys = "; a `type_key` is `node:TYPE` or `edge:TYPE`" if is_plain else ""
     error = refuse(
         f"there is no conflict about {shown}{more}{keys}; run the merge dry again and leave the resolution out",
-        type_key=places[0][0],
-        entity_id=places[0][1],
+        type_key=entities[0][0],
+        entity_id=entities[0][1],
     )
-    error.context["resolutions"] = [{"type_key": key, "entity_id": entity_id} for key, entity_id in places]
+    error.context["resolutions"] = [{"type_key": key, "entity_id": entity_id} for key, entity_id in entities]
     raise error

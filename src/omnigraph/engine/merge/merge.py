@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from omnigraph.engine.authorization import ALLOW_ALL, transition
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import ALLOW_ALL, between
 from omnigraph.engine.information_flow import check_flow, hidden_at_base, refuse_hidden_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
-from omnigraph.engine.merge.conflicts import Given, read_resolutions
+from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome
 from omnigraph.engine.merge.merge_tasks import ThisProcess, Workers
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource
@@ -23,34 +24,34 @@ from omnigraph.manifest.model import MAIN
 
 
 def merge(
-    core: Core,
+    session: GraphSession,
     source: str,
     into: str = MAIN,
     *,
     dry_run: bool = False,
-    resolutions: Given = None,
+    resolutions: ResolutionsInput = None,
     actor: str | None = None,
     workers: Workers | None = None,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, say what would come out and write nothing."""
-    source, into = source.strip(), into.strip()
+    source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
-    core = core.acting_as(actor)
-    target, names = core.find_branch(into)
-    core.require("branch_merge", transition(source, names))
+    session = session.acting_as(actor)
+    target, names = session.find_branch(into)
+    session.require("branch_merge", between(source, names))
     # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
-    core.kernel.refuse_repeated(into)
-    given = read_resolutions(resolutions)
-    theirs = core.whole_of(core.head(source))
-    check_flow(core, theirs.snapshot, names)
+    session.kernel.refuse_repeated(into)
+    parsed = read_resolutions(resolutions)
+    theirs = session.full_view_of(session.head(source))
+    check_flow(session, theirs.snapshot, names)
     application = Application(
-        core,
+        session,
         "merge",
         source,
         into,
-        lambda ours: _sides(core, ours, theirs),
-        given,
+        lambda ours: _sides(session, ours, theirs),
+        parsed,
         {"source": source},
         may_adopt=True,
         workers=workers or ThisProcess(),
@@ -59,12 +60,12 @@ def merge(
     return application.preview() if dry_run else application.run()
 
 
-def _sides(core: Core, ours: View, theirs: View) -> Sides:
-    _refuse_recreated(core, theirs)
+def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
+    _refuse_recreated(session, theirs)
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
-    commits = CommitSource(core.kernel, ours.snapshot, theirs.snapshot)
+    commits = CommitSource(session.kernel, ours.snapshot, theirs.snapshot)
     base = merge_base(commits, target, source)
     if base is None:
         raise GraphError(
@@ -78,31 +79,31 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
         return Sides(Outcome.ALREADY_UP_TO_DATE, base.best)
     if base.best == (target,):
         return Sides(Outcome.FAST_FORWARD, base.best, MergeBase(ours), theirs, source)
-    permitted = _permitted_base(core, commits, load_base(core, base), ours, theirs)
+    permitted = _permitted_base(session, commits, load_base(session, base), ours, theirs)
     return Sides(Outcome.MERGED, base.best, permitted, theirs, source)
 
 
 def _permitted_base(
-    core: Core, commits: CommitSource, base: MergeBase[View], ours: View, theirs: View
+    session: GraphSession, commits: CommitSource, base: MergeBase[View], ours: View, theirs: View
 ) -> MergeBase[View]:
     """Return a base without what the actor may not read there; refuse it where that decides what the merge does.
 
     A type that is the same on both sides needs no base: in place of a hidden one stands what both sides have.
     """
-    if core.policy is ALLOW_ALL:
+    if session.policy is ALLOW_ALL:
         return base
     mine, others = ours.snapshot.state.pins, theirs.snapshot.state.pins
     same = {key: pin for key, pin in mine.items() if key in others and others[key].ref == pin.ref}
     heads = [ours.snapshot.head, theirs.snapshot.head, *(view.snapshot.head for view in base.states())]
     began = _branches_begun(commits, heads)
-    target = core.names_of(ours.snapshot)
+    target = session.names_of(ours.snapshot)
 
     def permit(view: View) -> View:
         snapshot = view.snapshot
-        hidden = hidden_at_base(core, snapshot, target, began.get(snapshot.head, ()))
+        hidden = hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
         keys = {key for key in snapshot.state.pins if key.partition(":")[2] in hidden}
         if not keys <= same.keys():
-            raise refuse_hidden_base(core, target)
+            raise refuse_hidden_base(session, target)
         pins = {**snapshot.state.pins, **{key: same[key] for key in keys}}
         links = (*snapshot.links, *ours.snapshot.links) if keys else snapshot.links
         return replace(view, snapshot=replace(snapshot, state=replace(snapshot.state, pins=pins), links=links))
@@ -128,22 +129,25 @@ def _branches_begun(
     return begun
 
 
-def load_base(core: Core, base: MergeBase[CommitId]) -> MergeBase[View]:
+def load_base(session: GraphSession, base: MergeBase[CommitId]) -> MergeBase[View]:
     """Return a merge base with the states of its commits.
 
     What best common ancestors have in common in turn is left out where cleanup has removed a state of it, or the schema
     was another one: their differences are unknown then, and conflicts take the place of a guess.
     """
-    first = core.whole(at=base.first)
-    joined = [Joined(core.whole(at=one.state), _load_below(core, one.base, first)) for one in base.joined]
+    first = session.full_view(at=base.first)
+    joined = [
+        Joined(session.full_view(at=ancestor.state), _load_below(session, ancestor.base, first))
+        for ancestor in base.joined
+    ]
     return MergeBase(first, tuple(joined))
 
 
-def _load_below(core: Core, base: MergeBase[CommitId] | None, above: View) -> MergeBase[View] | None:
+def _load_below(session: GraphSession, base: MergeBase[CommitId] | None, above: View) -> MergeBase[View] | None:
     if base is None:
         return None
     try:
-        loaded = load_base(core, base)
+        loaded = load_base(session, base)
     except GraphError as error:
         if error.code != "graph.version_reclaimed":
             raise
@@ -151,10 +155,10 @@ def _load_below(core: Core, base: MergeBase[CommitId] | None, above: View) -> Me
     return loaded if all(view.catalog.ir_hash == above.catalog.ir_hash for view in loaded.states()) else None
 
 
-def _refuse_recreated(core: Core, theirs: View) -> None:
+def _refuse_recreated(session: GraphSession, theirs: View) -> None:
     """Refuse a source that went away, or became another branch of the same name, since it was read."""
     name, expected = theirs.snapshot.branch, theirs.snapshot.state.branch_id
-    actual = core.kernel.resolve(name)
+    actual = session.kernel.resolve(name)
     if actual != expected:
         raise ReadSetChanged(
             f"branch `{name}` was made anew while it was being merged; nothing was written, run it again",

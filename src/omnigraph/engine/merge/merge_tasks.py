@@ -33,7 +33,7 @@ from omnigraph.store.write.upsert import delete_found, upsert
 
 def stage(view: View, merges: Mapping[str, RowMerge], blobs: BlobValues) -> tuple[Effect, ...]:
     """Return one effect for each type that a merge changes."""
-    return tuple(_effect(view, key, one, blobs) for key, one in sorted(merges.items()) if not one.changes_nothing)
+    return tuple(_effect(view, key, merge, blobs) for key, merge in sorted(merges.items()) if not merge.changes_nothing)
 
 
 def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
@@ -53,9 +53,9 @@ def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
 
 
 def _found(dataset: Dataset, ids: Ids) -> pa.Table:
-    found = find(dataset, ids)
-    assert found.num_rows == len(ids), f"{dataset.ref} does not have all rows that a merge changes"
-    return found
+    rows = find(dataset, ids)
+    assert rows.num_rows == len(ids), f"{dataset.ref} does not have all rows that a merge changes"
+    return rows
 
 
 def _write(dataset: Dataset, rows: pa.Table, known: pa.Table, blobs: BlobValues) -> Change:
@@ -133,7 +133,7 @@ class ThisProcess:
     def merge(self, task: Task) -> Settled:
         merged = self._merged(task)
         counts, adopted = merged.counts, merged.adopted(task.adoptable)
-        staged = {key: one for key, one in merged.merges.items() if key in counts and key not in adopted}
+        staged = {key: merge for key, merge in merged.merges.items() if key in counts and key not in adopted}
         if merged.conflicts or not staged:
             return Settled(counts, merged.conflicts, adopted=adopted)
         # Only now is there something to leave behind, if this process dies.
@@ -148,5 +148,5 @@ class ThisProcess:
         if not task.is_forward:
             return merge_all(three, resolutions)
         resolutions.refuse_open()
-        types = [one for one in three.types() if one.table_key not in task.adoptable]
-        return GraphMerge({one.table_key: three.merge(one) for one in types})
+        types = [type_ for type_ in three.types() if type_.table_key not in task.adoptable]
+        return GraphMerge({type_.table_key: three.merge(type_) for type_ in types})

@@ -48,16 +48,16 @@ class Unknown:
 
     def joined(self, others: Iterable[tuple[Unit, Ids]]) -> Unknown:
         """Return this and more."""
-        found = dict(self.by_unit)
+        by_unit = dict(self.by_unit)
         for unit, ids in others:
             if len(ids):
-                found[unit.columns] = pc.unique(pa.concat_arrays([found.get(unit.columns, NO_IDS), ids]))
-        return Unknown(found)
+                by_unit[unit.columns] = pc.unique(pa.concat_arrays([by_unit.get(unit.columns, NO_IDS), ids]))
+        return Unknown(by_unit)
 
     def known_of(self, row: pa.Table) -> pa.Table:
         """Return a table of one row without the columns that are undetermined in it."""
         ids = one_array(row.column("id"))
-        gone = [name for columns, own in self.by_unit.items() if is_among(ids, own).any() for name in columns]
+        gone = [name for columns, unit_ids in self.by_unit.items() if is_among(ids, unit_ids).any() for name in columns]
         return row.drop_columns(gone) if gone else row
 
 
@@ -97,7 +97,7 @@ def merge_columns(
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
-            mine, yours = (one_array(one.column(name)) for one in (ours, theirs))
+            mine, yours = (one_array(side.column(name)) for side in (ours, theirs))
             older = None if base is None else _where(known, one_array(base.column(name)))
             merged[name] = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
     columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
@@ -109,8 +109,8 @@ def _where(known: Mask, values: Column) -> Column:
     return values if known.all() else values.take(pa.array(np.arange(len(values)), mask=~known))
 
 
-def _same(unit: Unit, one: pa.Table, two: pa.Table) -> Mask:
-    pairs = [(one_array(one.column(name)), one_array(two.column(name))) for name in unit.columns]
+def _same(unit: Unit, left: pa.Table, right: pa.Table) -> Mask:
+    pairs = [(one_array(left.column(name)), one_array(right.column(name))) for name in unit.columns]
     return np.logical_and.reduce([equal_values(*pair) for pair in pairs])  # type: ignore[no-any-return]
 
 
@@ -122,14 +122,14 @@ def _settled(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken:
     elif rule in (MergeRule.MAX, MergeRule.MIN):
         from_theirs |= diverged & _wins(rule, ours, theirs)
     count = len(ours)
-    places = np.arange(count) + np.where(from_theirs, count, 0)
+    indices = np.arange(count) + np.where(from_theirs, count, 0)
     parts = [ours, theirs]
     if rule is MergeRule.UNION and diverged.any():
         rows = pa.array(np.flatnonzero(diverged))
         older = pa.nulls(len(rows), ours.type) if base is None else base.take(rows)
         parts.append(union_lists(older, ours.take(rows), theirs.take(rows)))
-        places[diverged] = 2 * count + np.arange(len(rows))
-    return pa.concat_arrays(parts).take(pa.array(places))
+        indices[diverged] = 2 * count + np.arange(len(rows))
+    return pa.concat_arrays(parts).take(pa.array(indices))
 
 
 def _wins(rule: MergeRule, ours: Column, theirs: Column) -> Mask:
@@ -146,26 +146,26 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     >>> union_lists(*lists).to_pylist()
     [['b', 'c', 'd']]
     """
-    items = pa.concat_arrays([one.flatten() for one in (ours, theirs, base)])
+    items = pa.concat_arrays([side.flatten() for side in (ours, theirs, base)])
     codes = items.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
-    rows = np.concatenate([pc.list_parent_indices(one).to_numpy() for one in (ours, theirs, base)])
+    rows = np.concatenate([pc.list_parent_indices(side).to_numpy() for side in (ours, theirs, base)])
     # One number says which item of which row; equal numbers are equal items.
     keys = rows.astype(np.int64) * (codes.max(initial=0) + 1) + codes
-    counts = [len(one.flatten()) for one in (ours, theirs)]
+    counts = [len(side.flatten()) for side in (ours, theirs)]
     mine, yours, older = np.split(keys, np.cumsum(counts))
     removed = np.concatenate([np.setdiff1d(older, mine), np.setdiff1d(older, yours)])
-    places = _first_of_each(np.concatenate([mine, yours]))
-    places = places[~np.isin(keys[places], removed)]
-    places = places[np.argsort(rows[places], kind="stable")]
-    lengths = np.bincount(rows[places].astype(np.int64), minlength=len(ours))
+    indices = _first_of_each(np.concatenate([mine, yours]))
+    indices = indices[~np.isin(keys[indices], removed)]
+    indices = indices[np.argsort(rows[indices], kind="stable")]
+    lengths = np.bincount(rows[indices].astype(np.int64), minlength=len(ours))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return arrays.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(places)), type=ours.type)
+    return arrays.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(indices)), type=ours.type)
 
 
 def _first_of_each(keys: Numbers) -> Numbers:
     _, first = np.unique(keys, return_index=True)
-    found: Any = np.sort(first)
-    return found
+    indices: Any = np.sort(first)
+    return indices
 
 
 Type = NodeType | EdgeType
@@ -221,8 +221,10 @@ def as_merge(theirs: RowChanges) -> RowMerge:
 def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown = NOTHING_UNKNOWN) -> RowMerge:
     """Merge what two sides did to the rows of a type since their base, of which some may be unknown."""
     sides = merge_sides(type_, ours, theirs, unknown)
-    clashes = [clash for one in sides.contests for clash in one.clashes(unknown)]
-    return RowMerge(sides.inserted, sides.updated, sides.deleted, tuple(sorted(clashes, key=lambda one: one.entity_id)))
+    clashes = [clash for contest in sides.contests for clash in contest.clashes(unknown)]
+    return RowMerge(
+        sides.inserted, sides.updated, sides.deleted, tuple(sorted(clashes, key=lambda clash: clash.entity_id))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +243,11 @@ class Contest:
 
     def clashes(self, unknown: Unknown) -> Iterator[Clash]:
         tables = (self.base, self.ours, self.theirs, self.merged)
-        [rows, *_] = [one for one in tables if one is not None]
+        [rows, *_] = [table for table in tables if table is not None]
         ids: Any = rows.column("id").to_pylist()
         for row, entity_id in enumerate(ids):
             columns = tuple(name for unit, open_ in self.unsettled if open_[row] for name in unit.columns)
-            base, *others = [None if one is None else one.slice(row, 1) for one in tables]
+            base, *others = [None if table is None else table.slice(row, 1) for table in tables]
             yield Clash(self.kind, entity_id, columns, None if base is None else unknown.known_of(base), *others)
 
 
@@ -261,7 +263,7 @@ class SideMerge:
 
 def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown) -> SideMerge:
     """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
-    touched = pa.concat_arrays([_ids(one) for one in (ours.inserted, ours.after, ours.deleted)])
+    touched = pa.concat_arrays([_ids(rows) for rows in (ours.inserted, ours.after, ours.deleted)])
     both_inserted = _Pair.of(ours.inserted, theirs.inserted)
     both_updated = _Pair.of(ours.after, theirs.after)
     base = theirs.before.take(both_updated.right)
@@ -287,9 +289,9 @@ class _Pair:
 
     @classmethod
     def of(cls, ours: pa.Table, theirs: pa.Table) -> _Pair:
-        places = pc.index_in(_ids(ours), value_set=_ids(theirs))
-        left = np.flatnonzero(pc.is_valid(places).to_numpy(zero_copy_only=False))
-        right = places.drop_null().to_numpy(zero_copy_only=False)
+        indices = pc.index_in(_ids(ours), value_set=_ids(theirs))
+        left = np.flatnonzero(pc.is_valid(indices).to_numpy(zero_copy_only=False))
+        right = indices.drop_null().to_numpy(zero_copy_only=False)
         return cls(ours.take(left), theirs.take(right), left, right)
 
 
@@ -301,7 +303,7 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
     for _, rows in unsettled:
         is_open |= rows
     kind = Kind.DIVERGENT_INSERT if base is None else Kind.DIVERGENT_UPDATE
-    ours, theirs, open_merged = (one.filter(pa.array(is_open)) for one in (pair.ours, pair.theirs, merged))
+    ours, theirs, open_merged = (side.filter(pa.array(is_open)) for side in (pair.ours, pair.theirs, merged))
     older = None if base is None else base.filter(pa.array(is_open))
     contest = Contest(kind, older, ours, theirs, open_merged, tuple((unit, rows[is_open]) for unit, rows in unsettled))
     return merged.filter(pa.array(changed_rows(units, pair.ours, merged) & ~is_open)), contest

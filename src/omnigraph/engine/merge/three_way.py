@@ -65,14 +65,14 @@ class Three:
         """All types of the graph by table key."""
         catalog = self.ours.catalog
         types: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-        return {one.table_key: one for one in types}
+        return {type_.table_key: type_ for type_ in types}
 
     def types(self) -> Iterator[Type]:
         """Yield the types whose data their side changed, by key."""
-        for _, one in sorted(self.by_key.items()):
-            known = [pin.ref for pin in (self.base_pin(one), self._pin(self.ours, one)) if pin is not None]
-            if self._pin(self.theirs, one).ref not in known:
-                yield one
+        for _, type_ in sorted(self.by_key.items()):
+            known = [pin.ref for pin in (self.base_pin(type_), self._pin(self.ours, type_)) if pin is not None]
+            if self._pin(self.theirs, type_).ref not in known:
+                yield type_
 
     def is_ours_unchanged(self, type_: Type) -> bool:
         base = self.base_pin(type_)
@@ -109,7 +109,7 @@ class Three:
         """Return one entity before either side, on ours and on theirs, as tables of one row."""
         image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id, self.blobs))
         sides = [_row(view.sound_dataset(type_.table_key), entity_id, self.blobs) for view in (self.ours, self.theirs)]
-        base, ours, theirs = (one if one.num_rows else None for one in (image.unknown.known_of(image.rows), *sides))
+        base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))
         return base, ours, theirs
 
     def _base(self, type_: Type) -> MergeBase[View]:
@@ -133,8 +133,8 @@ def _merge_from_virtual(
 
 def _row(dataset: Dataset, entity_id: str, blobs: BlobValues) -> pa.Table:
     """Return one entity as a table of one row, or of none."""
-    found = find(dataset, pa.array([entity_id], pa.string()))
-    rows = pa.table({"id": found.column("id"), BEFORE: pa.nulls(found.num_rows), AFTER: found.column(ROW_ID)})
+    matches = find(dataset, pa.array([entity_id], pa.string()))
+    rows = pa.table({"id": matches.column("id"), BEFORE: pa.nulls(matches.num_rows), AFTER: matches.column(ROW_ID)})
     return compare(None, dataset, rows, blobs).inserted
 
 
@@ -164,7 +164,7 @@ class GraphMerge:
 
     @property
     def counts(self) -> dict[str, Counted]:
-        return {key: Counted.of(one) for key, one in self.merges.items() if not one.changes_nothing}
+        return {key: Counted.of(merge) for key, merge in self.merges.items() if not merge.changes_nothing}
 
     def adopted(self, adoptable: Mapping[str, Pin]) -> dict[str, Pin]:
         """Return which datasets can be taken over as they are."""
@@ -173,8 +173,8 @@ class GraphMerge:
 
 def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     """Merge all types, apply the resolutions, and hold what comes out against every rule."""
-    merges = {one.table_key: resolutions.settle(one, three.merge(one), three.blobs) for one in three.types()}
-    clashes = [conflict_of(key, clash, three.blobs) for key, one in merges.items() for clash in one.clashes]
+    merges = {type_.table_key: resolutions.settle(type_, three.merge(type_), three.blobs) for type_ in three.types()}
+    clashes = [conflict_of(key, clash, three.blobs) for key, merge in merges.items() for clash in merge.clashes]
     if clashes:
         if resolutions.has_open:
             # What is still open may be about a rule that breaks once the clashes are settled.
@@ -185,8 +185,8 @@ def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
         decided = resolutions.override(three, merges, violations)
         violations = violations_of(three, decided)
     resolutions.refuse_open()
-    overruled = frozenset(key for key, one in decided.items() if one is not merges.get(key))
-    return GraphMerge(decided, [described(three, one) for one in violations], overruled)
+    overruled = frozenset(key for key, merge in decided.items() if merge is not merges.get(key))
+    return GraphMerge(decided, [described(three, violation) for violation in violations], overruled)
 
 
 def _is_touched(merges: Mapping[str, RowMerge], table_key: str, entity_id: str) -> bool:
@@ -197,9 +197,11 @@ def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violatio
     """Return everything that is wrong with the merged graph."""
     types = three.by_key
     deltas = {
-        key: Delta(types[key], pa.concat_tables([one.updated, one.inserted]).combine_chunks(), deleted=one.deleted)
-        for key, one in merges.items()
-        if not one.changes_nothing
+        key: Delta(
+            types[key], pa.concat_tables([merge.updated, merge.inserted]).combine_chunks(), deleted=merge.deleted
+        )
+        for key, merge in merges.items()
+        if not merge.changes_nothing
     }
     return validate(Changes(three.ours.catalog, deltas), CommittedRows(three.ours), _ALL).violations
 

@@ -55,9 +55,9 @@ def merge_from_virtual(type_: Type, base: Image, ours: pa.Table, theirs: pa.Tabl
 def build_image(type_: Type, base: MergeBase[T], rows_of: Callable[[T], pa.Table]) -> Image:
     """Return a base as an image, from the rows that each of its states has of the entities in question."""
     image, undirected = Image(rows_of(base.first)), _undirected(type_)
-    for one in base.joined:
-        below = None if one.base is None else build_image(type_, one.base, rows_of)
-        image = _join(undirected, image, Image(rows_of(one.state)), below)
+    for joined in base.joined:
+        below = None if joined.base is None else build_image(type_, joined.base, rows_of)
+        image = _join(undirected, image, Image(rows_of(joined.state)), below)
     return image
 
 
@@ -66,22 +66,22 @@ def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]
 
     Deltas lead from one reference to each state; entities that none of them names are the same everywhere.
     """
-    olds = [rows for one in deltas.values() for rows in (one.before, one.deleted)]
+    olds = [rows for delta in deltas.values() for rows in (delta.before, delta.deleted)]
     old = pa.concat_tables(olds).combine_chunks()
     old = old.take(last_of_each(_ids(old)))
-    found = {}
-    for key, one in deltas.items():
-        touched = pa.concat_arrays([_ids(rows) for rows in (one.before, one.deleted)])
+    result = {}
+    for key, delta in deltas.items():
+        touched = pa.concat_arrays([_ids(rows) for rows in (delta.before, delta.deleted)])
         others = old.filter(pa.array(~is_among(_ids(old), touched)))
-        found[key] = pa.concat_tables([one.inserted, one.after, others]).combine_chunks()
-    return old, found
+        result[key] = pa.concat_tables([delta.inserted, delta.after, others]).combine_chunks()
+    return old, result
 
 
 def difference(type_: Type, before: Image, after: Image) -> RowChanges:
     """Return what became of entities; one of which anything is unknown counts as updated."""
-    places = pc.index_in(_ids(before.rows), value_set=_ids(after.rows))
-    is_there = np.asarray(pc.is_valid(places).to_numpy(zero_copy_only=False), bool)
-    old, new = before.rows.filter(pa.array(is_there)), after.rows.take(places.drop_null())
+    indices = pc.index_in(_ids(before.rows), value_set=_ids(after.rows))
+    is_there = np.asarray(pc.is_valid(indices).to_numpy(zero_copy_only=False), bool)
+    old, new = before.rows.filter(pa.array(is_there)), after.rows.take(indices.drop_null())
     ids = _ids(old)
     changed = np.asarray(changed_rows(units_of(type_), old, new), bool)
     changed |= is_among(ids, before.unknown.ids) | is_among(ids, after.unknown.ids)
@@ -99,7 +99,7 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
     below = Image(left.rows.slice(0, 0)) if base is None else base
     left_changes, right_changes = (difference(type_, below, side) for side in (left, right))
     merge = merge_sides(type_, left_changes, right_changes, below.unknown)
-    placed = [merge.updated, merge.inserted, *(_placed(one) for one in merge.contests)]
+    placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in merge.contests)]
     gone = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
     rows = pa.concat_tables([left.rows.filter(pa.array(~is_among(_ids(left.rows), gone))), *placed]).combine_chunks()
     unknown = left.unknown.joined(
@@ -121,15 +121,17 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
 
 def _placed(contest: Contest) -> pa.Table:
     """Return the rows that stand for contested entities: as far as they could be merged, or as one side has them."""
-    [rows, *_] = [one for one in (contest.merged, contest.ours, contest.theirs) if one is not None]
+    [rows, *_] = [
+        rows_of_side for rows_of_side in (contest.merged, contest.ours, contest.theirs) if rows_of_side is not None
+    ]
     return rows
 
 
 def _undirected(type_: Type) -> Type:
     """Return a type whose rules know no direction: of two ancestors, neither is merged into the other."""
     properties = {
-        name: replace(one, merge=MergeRule.FAIL) if one.merge in _DIRECTED else one
-        for name, one in type_.properties.items()
+        name: replace(property_, merge=MergeRule.FAIL) if property_.merge in _DIRECTED else property_
+        for name, property_ in type_.properties.items()
     }
     merge = MergeRule.FAIL if type_.merge in _DIRECTED else type_.merge
     return replace(type_, properties=properties, merge=merge)

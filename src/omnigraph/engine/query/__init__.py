@@ -104,7 +104,7 @@ def _prepare(
     assert isinstance(read, ReadIR)
     spending.check("compiling")
     size = compiled_bytes(query.source.text)
-    plan = caches.plans.get(query.key, lambda: ReadPlan(read, view.catalog), size)
+    plan = caches.plans.get_or_create(query.key, lambda: ReadPlan(read, view.catalog), size)
     assert isinstance(plan, ReadPlan)
     spending.check("planning")
     running = QueryRun(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from omnigraph.engine.session import Lru
 from omnigraph.lang.query import QueryKey
 from omnigraph.limits import PLAN_CACHE_BYTES_MAX, PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
+from omnigraph.lru import LruCache
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.adjacency import Topology
@@ -45,27 +45,21 @@ class Caches:
 
     def __init__(self, bytes_max: int = READ_CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX, PLAN_CACHE_BYTES_MAX)
+        self.plans: LruCache[QueryKey, object] = LruCache(PLAN_CACHE_MAX, PLAN_CACHE_BYTES_MAX)
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
         # The keys of the versions of one thing, the one used last at the end; some may be forgotten already.
         self._families: dict[Hashable, OrderedDict[Hashable, None]] = {}
         self._lock = threading.RLock()
         self._has_grown = False
         self._is_tight = False
-        self._resolved: OrderedDict[Hashable, ResolvedTypes] = OrderedDict()
+        self._resolved: LruCache[Hashable, ResolvedTypes] = LruCache(READ_CACHE_VERSIONS_MAX)
 
     def resolved(self, snapshot: Hashable) -> ResolvedTypes:
         """Return the by-name entries of a snapshot; queries check there first and add to it."""
         if self._is_tight:
             # Lookups by name do not update recency, so avoid them when eviction is near.
             return ResolvedTypes()
-        with self._lock:
-            resolved = self._resolved.setdefault(snapshot, ResolvedTypes())
-            # A reader that stays on an old snapshot keeps it among those that were used last.
-            self._resolved.move_to_end(snapshot)
-            while len(self._resolved) > READ_CACHE_VERSIONS_MAX:
-                self._resolved.popitem(last=False)
-        return resolved
+        return self._resolved.get_or_create(snapshot, ResolvedTypes)
 
     def grow(self) -> None:
         """Record that an entry grew, so that the next `trim` checks the budget."""

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 
 from omnigraph.engine.query.budget import check_running
 from omnigraph.engine.query.embedders import Embedder, from_settings
-from omnigraph.engine.session import Lru, View
+from omnigraph.engine.session import View
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
+from omnigraph.lru import LruCache
 from omnigraph.store.index.bm25 import Scores
 from omnigraph.store.index.clustering import Vectors
 from omnigraph.store.index.text_search import NO_HITS, TextCache, TextSearch, describe_texts, distinct_words
@@ -32,8 +33,8 @@ _Key: TypeAlias = tuple[DatasetRef, str]
 
 @dataclass
 class _SearchCaches:
-    texts: Lru[_Key, TextSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
-    vectors: Lru[_Key, VectorSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
+    texts: LruCache[_Key, TextSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
+    vectors: LruCache[_Key, VectorSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
     cache: TextCache = field(default_factory=TextCache)
     partitions: PartitionCache = field(default_factory=PartitionCache)
     embedder: Embedder | None = None
@@ -47,14 +48,14 @@ def text_search(view: View, node_type: str, name: str) -> TextSearch:
     """Return the search of a String property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
     prepared = _caches_of(view)
-    return prepared.texts.get((dataset.ref, name), lambda: TextSearch(dataset, name, prepared.cache))
+    return prepared.texts.get_or_create((dataset.ref, name), lambda: TextSearch(dataset, name, prepared.cache))
 
 
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
     prepared = _caches_of(view)
-    return prepared.vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
+    return prepared.vectors.get_or_create((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
 
 
 def default_embedder(view: View) -> Embedder:

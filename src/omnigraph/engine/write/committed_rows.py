@@ -172,9 +172,9 @@ class CommittedRows:
         asked, answer = self._answers.get(question, (None, None))
         # A delete looks for edges to take along, and the rules look for those that were forgotten.
         if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
-            found = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
-            self._see(table_key, found)
-            answer = found.select(list(columns))
+            rows = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
+            self._see(table_key, rows)
+            answer = rows.select(list(columns))
             self._answers[question] = (where, answer)
         return answer
 
@@ -188,29 +188,29 @@ class CommittedRows:
             parts = iter([find_rows(dataset, logical.names, where)])
         else:
             parts = _scan(dataset, logical.names, test.condition())
-        for found in parts:
-            if found.num_rows:
-                self._see(type_.table_key, found)
-                yield without_blob_bytes(found.select(logical.names), blob_columns(dataset)).cast(logical)
+        for rows in parts:
+            if rows.num_rows:
+                self._see(type_.table_key, rows)
+                yield without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)
         where = _looked_up(type_, test)
         if where is not None:
-            found = find_rows(dataset, ["id"], where)
+            rows = find_rows(dataset, ["id"], where)
         else:
-            found = dataset.read(["id"], test.condition(), with_row_id=True, with_row_address=True)
-        self._see(type_.table_key, found)
-        return one_array(found.column("id"))
+            rows = dataset.read(["id"], test.condition(), with_row_id=True, with_row_address=True)
+        self._see(type_.table_key, rows)
+        return one_array(rows.column("id"))
 
     def _dataset(self, table_key: str) -> Dataset:
         self.types_read.add(table_key)
         return self.view.sound_dataset(table_key)
 
-    def _see(self, table_key: str, found: pa.Table) -> None:
-        if found.num_rows:
-            self._seen.setdefault(table_key, []).append(found.select(list(PLACE)))
+    def _see(self, table_key: str, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._seen.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
 def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:

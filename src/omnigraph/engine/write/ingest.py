@@ -8,23 +8,30 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, get_args
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.decoder import Decoder, add_part
 from omnigraph.engine.write.ndjson.reader import Data, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
 from omnigraph.engine.write.staging import Stager, too_large
-from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights, unheard
+from omnigraph.engine.write.write_authorization import (
+    authorize,
+    check_base,
+    mask_hidden_type_errors,
+    missing_base,
+    write_permissions,
+)
 from omnigraph.engine.write.write_receipts import IngestReceipt
 from omnigraph.errors import DataError, GraphError, UsageError
 from omnigraph.lang.catalog import Catalog, NodeType
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
 from omnigraph.rules.validate import validate
@@ -95,7 +102,7 @@ class Reader:
             self._read_lines(data)
         else:
             self._read_records(data)
-        self.findings.violations.sort(key=lambda one: one.line or 0)
+        self.findings.violations.sort(key=lambda violation: violation.line or 0)
         self.findings.raise_if_any()
         self._check_sizes()
         return dict(sorted(self.loaded.items()))
@@ -134,8 +141,8 @@ class Reader:
     def _is_too_much(self) -> bool:
         """Tell whether what was read is more than one write may hold."""
         return (self._is_strict or self._is_bounded) and any(
-            one.size > WRITE_BYTES_MAX or (self._is_bounded and one.count > WRITE_ENTITIES_MAX)
-            for one in self.loaded.values()
+            rows.size > WRITE_BYTES_MAX or (self._is_bounded and rows.count > WRITE_ENTITIES_MAX)
+            for rows in self.loaded.values()
         )
 
     def _check_sizes(self) -> None:
@@ -155,7 +162,7 @@ _INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite":
 
 
 def ingest(
-    core: Core,
+    session: GraphSession,
     data: Data,
     *,
     mode: Mode = "merge",
@@ -172,47 +179,51 @@ def ingest(
     """
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
-    base = missing_base(core, branch, from_branch)
+    branch = strip_name(branch)
+    session = authorize(session, "change", on_branch(branch), actor)
+    base = missing_base(session, branch, from_branch)
     if base is not None:
-        check_base(core, base, branch)
-    view = core.whole(base if base is not None else branch)
-    may = rights(core, view.snapshot, branch if base is not None else None)
+        check_base(session, base, branch)
+    view = session.full_view(base if base is not None else branch)
+    may = write_permissions(session, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
-    loaded = Reader(may.seen.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
-    may.check(one.type.name for one in loaded.values())
-    changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()}, unit)
-    with unheard(may.hidden, core.actor):
-        return _write(core, view, changes, mode, branch, base)
+    loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
+    may.check(rows.type.name for rows in loaded.values())
+    changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
+    with mask_hidden_type_errors(may.hidden, session.actor):
+        return _write(session, view, changes, mode, branch, base)
 
 
-def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, base: str | None) -> IngestReceipt:
+def _write(
+    session: GraphSession, view: View, changes: Changes, mode: Mode, branch: str, base: str | None
+) -> IngestReceipt:
     # What cannot be written must not leave an empty branch behind.
-    created = base is not None and _create(core, view, branch, changes)
+    created = base is not None and _create(session, view, branch, changes)
     if not changes.deltas:
         # An input without entities changes nothing, and what changes nothing is no commit.
-        return IngestReceipt(branch, base, created, mode, {}, {}, None, core.actor)
+        return IngestReceipt(branch, base, created, mode, {}, {}, None, session.actor)
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
         # The name may belong to another branch by now.
-        rights(core, snapshot).check(one.type.name for one in changes.deltas.values())
-        now = View(core.kernel, snapshot, view.catalog)
+        write_permissions(session, snapshot).check(type_delta.type.name for type_delta in changes.deltas.values())
+        now = View(session.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
         validate(changes, committed).raise_if_any()
         effects = stager.stage(now, dict(changes.deltas), committed)
         reads = frozenset(committed.types_read | changes.deltas.keys())
-        return Plan("ingest", effects, (), (schema,), core.actor, properties={"mode": mode}, reads=reads)
+        return Plan("ingest", effects, (), (schema,), session.actor, properties={"mode": mode}, reads=reads)
 
-    receipt = core.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
+    receipt = session.kernel.commit(
+        branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT
+    )
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, core.actor)
+    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, session.actor)
 
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:
@@ -225,11 +236,11 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
     return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
 
 
-def _create(core: Core, view: View, branch: str, changes: Changes) -> bool:
+def _create(session: GraphSession, view: View, branch: str, changes: Changes) -> bool:
     validate(changes, CommittedRows(view)).raise_if_any()
     try:
-        with mask_hidden_tag(core, branch):
-            create_branch(core.kernel, branch, view.snapshot, core.actor)
+        with mask_hidden_tag(session, branch):
+            create_branch(session.kernel, branch, view.snapshot, session.actor)
     except GraphError as error:
         if error.code != "branch.exists":
             raise

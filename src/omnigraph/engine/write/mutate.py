@@ -12,13 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.params import decode_params, missing_parameter_error
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.write_authorization import Rights, admit, rights, unheard
+from omnigraph.engine.write.write_authorization import (
+    WritePermissions,
+    authorize,
+    mask_hidden_type_errors,
+    write_permissions,
+)
 from omnigraph.engine.write.write_receipts import MutationReceipt
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
@@ -26,7 +32,7 @@ from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
 from omnigraph.rules.arrow_typing import arrays
 from omnigraph.rules.coerce_value import Misfit, fit, shown
@@ -37,8 +43,8 @@ from omnigraph.rules.validate import validate
 class Constants:
     """The values of a mutation's parameters, and its one instant."""
 
-    def __init__(self, params: tuple[ir.Parameter, ...], given: Mapping[str, object], now_us: int) -> None:
-        self._values = decode_params(params, given)
+    def __init__(self, params: tuple[ir.Parameter, ...], values: Mapping[str, object], now_us: int) -> None:
+        self._values = decode_params(params, values)
         self._now = now_us // 1_000
 
     def value(self, expression: ir.Expr) -> Any:
@@ -69,7 +75,7 @@ class Constants:
 
 
 def mutate(
-    core: Core,
+    session: GraphSession,
     source: str,
     name: str | None = None,
     params: Mapping[str, object] | None = None,
@@ -78,40 +84,46 @@ def mutate(
     if_commit: str | None = None,
 ) -> MutationReceipt:
     """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
-    may, compiled = _compile_early(core, branch, source, name)
-    mutation = _Mutation(core, source, name, params or {}, if_commit)
+    branch = strip_name(branch)
+    session = authorize(session, "change", on_branch(branch), actor)
+    may, compiled = _compile_early(session, branch, source, name)
+    mutation = _Mutation(session, source, name, params or {}, if_commit)
     mutation.hidden |= may.hidden
-    work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
-    with unheard(mutation.hidden, core.actor):
-        receipt = core.kernel.commit(branch, mutation.prepare, work)
+    work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
+    with mask_hidden_type_errors(mutation.hidden, session.actor):
+        receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
     commit = receipt.commit if receipt else None
-    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, core.actor)
+    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
 
 
-def _compile_early(core: Core, branch: str, source: str, name: str | None) -> tuple[Rights, CompiledQuery]:
+def _compile_early(
+    session: GraphSession, branch: str, source: str, name: str | None
+) -> tuple[WritePermissions, CompiledQuery]:
     """Compile on the state that was seen last, to learn what kind of write it is; the write compiles it again.
 
     So storage is asked for the newest state once, while the rows are written. A refusal counts on that one alone.
     """
-    recent = core.kernel.recent_snapshot(branch)
+    recent = session.kernel.recent_snapshot(branch)
     if recent is not None:
         with suppress(OmniGraphError):
-            may = rights(core, recent)
-            return may, _compile(core, may, source, name)
-    may = rights(core, core.kernel.snapshot(branch))
-    return may, _compile(core, may, source, name)
+            may = write_permissions(session, recent)
+            return may, _compile(session, may, source, name)
+    may = write_permissions(session, session.kernel.snapshot(branch))
+    return may, _compile(session, may, source, name)
 
 
-def _compile(core: Core, may: Rights, source: str, name: str | None) -> CompiledQuery:
+def _compile(session: GraphSession, may: WritePermissions, source: str, name: str | None) -> CompiledQuery:
     """Return a mutation as its writer may know it: without the edges that fall with a node unseen."""
-    compiled = require_kind(core.compile(source, may.seen.catalog, name), "mutation")
+    compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
-    may.check_conditions(one.type_name for one in compiled.ir.statements if not isinstance(one, ir.Insert))
+    may.check_conditions(
+        condition_statement.type_name
+        for condition_statement in compiled.ir.statements
+        if not isinstance(condition_statement, ir.Insert)
+    )
     return compiled
 
 
@@ -125,13 +137,13 @@ class _Mutation:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         source: str,
         name: str | None,
         params: Mapping[str, object],
         if_commit: str | None,
     ) -> None:
-        self.core = core
+        self.session = session
         self.source = source
         self.name = name
         self.params = params
@@ -147,18 +159,18 @@ class _Mutation:
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
-        may = rights(self.core, snapshot)
+        may = write_permissions(self.session, snapshot)
         self.hidden |= may.hidden
-        compiled = _compile(self.core, may, self.source, self.name)
-        view = self.core.whole_of(snapshot)
+        compiled = _compile(self.session, may, self.source, self.name)
+        view = self.session.full_view_of(snapshot)
         if may.hidden:
             # Whatever the writer may see, nothing may be left that ends nowhere.
-            compiled = self.core.compile(self.source, view.catalog, self.name)
+            compiled = self.session.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
         self.run = Run(view, constants, self._fresh, may.hidden | may.unreadable)
-        for place, statement in enumerate(compiled.ir.statements):
-            self.run.execute(place, statement)
+        for index, statement in enumerate(compiled.ir.statements):
+            self.run.execute(index, statement)
         changes = self.run.changes()
         if not changes.deltas:
             return None
@@ -171,7 +183,7 @@ class _Mutation:
             "mutation",
             effects,
             requirements=tuple(requirements),
-            actor=self.core.actor,
+            actor=self.session.actor,
             reads=frozenset(self.run.committed.types_read | changes.deltas.keys()),
         )
 
@@ -191,27 +203,27 @@ class Run:
 
     def changes(self) -> Changes:
         """Return what the statements did, type by type."""
-        touched = sorted((key, one) for key, one in self._pending.items() if one.is_touched)
-        return Changes(self.view.catalog, {key: one.delta() for key, one in touched})
+        touched = sorted((key, pending) for key, pending in self._pending.items() if pending.is_touched)
+        return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
 
-    def execute(self, place: int, statement: ir.Statement) -> None:
+    def execute(self, index: int, statement: ir.Statement) -> None:
         """Run one statement; it sees what those before it did."""
         if isinstance(statement, ir.Insert):
-            self._insert(place, statement)
+            self._insert(index, statement)
         elif isinstance(statement, ir.Update):
             self._update(statement)
         else:
             self._delete(statement)
 
-    def _insert(self, place: int, statement: ir.Insert) -> None:
+    def _insert(self, index: int, statement: ir.Insert) -> None:
         catalog = self.view.catalog
         type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
-        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         if isinstance(type_, NodeType) and type_.key:
             values["id"] = key_id(type_, values)
         else:
             # A retry inserts the same entity, not another one.
-            values["id"] = self._fresh.setdefault(place, new_ulid())
+            values["id"] = self._fresh.setdefault(index, new_ulid())
         self._of(type_).insert(values)
         self._count(statement.kind, 1)
 
@@ -219,7 +231,7 @@ class Run:
         type_ = self.view.catalog.nodes[statement.type_name]
         pending = self._of(type_)
         test, lookup = self._test(type_, statement.predicate)
-        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         _refuse_lost_blobs(type_, values)
         rows = pending.matching(test, lookup)
         if rows.num_rows:
@@ -244,14 +256,14 @@ class Run:
 
     def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and the one that finds the same committed rows fastest."""
-        column, wanted = predicate.column, predicate.type
-        if wanted.scalar in NUMBERS:
+        column, expected = predicate.column, predicate.type
+        if expected.scalar in NUMBERS:
             value = self._constants.value(predicate.value)
-        elif wanted.is_list:
+        elif expected.is_list:
             value = None
         else:
-            value = self._constants.fitted(predicate.value, wanted, f"{type_.name}.{column}")
-        test = comparison(column, wanted, predicate.op, value)
+            value = self._constants.fitted(predicate.value, expected, f"{type_.name}.{column}")
+        test = comparison(column, expected, predicate.op, value)
         is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
         if is_key and isinstance(type_, NodeType):
             # Rows are looked up by id, and the id is spelled from the key.

@@ -60,23 +60,23 @@ class PendingType:
         `lookup` is a test that committed rows pass when they pass `test`, and by which they are found faster.
         """
         pending = self.rows()
-        found = [pending.filter(pa.array(test.mask(pending)))]
+        tables = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
             shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
-            count, size = found[0].num_rows, found[0].nbytes
+            count, size = tables[0].num_rows, tables[0].nbytes
             for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
                 count, size = count + rows.num_rows, size + rows.nbytes
                 check_size(self.type, count, size)
-                found.append(rows)
-        return pa.concat_tables(found).combine_chunks()
+                tables.append(rows)
+        return pa.concat_tables(tables).combine_chunks()
 
     def update(self, rows: pa.Table, values: dict[str, Any]) -> None:
         """Put constants into columns of rows that `matching` gave, and keep the result."""
         for name, value in values.items():
-            place = rows.schema.get_field_index(name)
+            index = rows.schema.get_field_index(name)
             column = from_fitted([value] * rows.num_rows, self.type.properties[name].type)
-            rows = rows.set_column(place, self._schema.field(name), column)
+            rows = rows.set_column(index, self._schema.field(name), column)
         self.has_updates = True
         self._keep_blobs(one_array(rows.column("id")), values)
         self._put(rows)
@@ -131,5 +131,5 @@ def _blob_names(type_: NodeType | EdgeType) -> list[str]:
 
 def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:
     """Return the ids of committed edges that have one of the nodes at one end."""
-    found = committed.matching(edge.table_key, ("id", column), {column: nodes})
-    return one_array(found.column("id"))
+    edges = committed.matching(edge.table_key, ("id", column), {column: nodes})
+    return one_array(edges.column("id"))

@@ -47,14 +47,14 @@ class Stager:
         dataset = view.kernel.writable(view.snapshot, delta.key)
         if delta.intent is Intent.REPLACE:
             return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
-        found = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
-        is_append = len(delta.deleted) == 0 and (found is None or found.num_rows == 0)
+        replaced = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
+        is_append = len(delta.deleted) == 0 and (replaced is None or replaced.num_rows == 0)
         fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
         if is_append:
             change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
-        assert found is not None, "a strict insert takes nothing out"
-        return _on_top(delta, dataset, _begin(dataset, fold), found)
+        assert replaced is not None, "a strict insert takes nothing out"
+        return _on_top(delta, dataset, _begin(dataset, fold), replaced)
 
     def _append(self, dataset: Dataset, delta: Delta) -> Change:
         # The same rows on the same branch of the dataset need only be moved to its newest version.
@@ -77,32 +77,32 @@ def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
         return None
 
 
-def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, found: pa.Table) -> Effect | None:
+def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, replaced: pa.Table) -> Effect | None:
     base = dataset
     if begun is not None:
         # Folding has moved some of the rows; their row ids are what stays.
         base = begun.dataset
-        found = base.take(found.column(ROW_ID).to_numpy().tolist(), PLACE)
+        replaced = base.take(replaced.column(ROW_ID).to_numpy().tolist(), PLACE)
     if len(delta.deleted):
         assert delta.rows.num_rows == 0, "one write does not mix deletes with other changes of a type"
-        change = delete_found(base, found)
+        change = delete_found(base, replaced)
     else:
-        change = upsert(base, physical(delta.rows, base), found, kept_blobs(base, delta, found))
+        change = upsert(base, physical(delta.rows, base), replaced, kept_blobs(base, delta, replaced))
     return Effect(delta.key, dataset, (change,), begun) if change is not None else None
 
 
-def kept_blobs(base: Dataset, delta: Delta, found: pa.Table) -> list[StoredBlobs]:
+def kept_blobs(base: Dataset, delta: Delta, replaced: pa.Table) -> list[StoredBlobs]:
     """Return the blobs that rows of a delta keep; `found` says where the rows that they replace lie."""
     if not delta.kept:
         return []
-    rows = pc.index_in(delta.ids, value_set=one_array(found.column("id")))
-    places = np.flatnonzero(pc.is_valid(rows))
-    ids, row_ids = delta.ids.take(pa.array(places)), one_array(found.column(ROW_ID)).take(rows.drop_null())
+    rows = pc.index_in(delta.ids, value_set=one_array(replaced.column("id")))
+    row_numbers = np.flatnonzero(pc.is_valid(rows))
+    ids, row_ids = delta.ids.take(pa.array(row_numbers)), one_array(replaced.column(ROW_ID)).take(rows.drop_null())
     columns = {name: np.asarray(is_among(ids, kept), np.bool_) for name, kept in delta.kept.items()}
     is_kept = np.logical_or.reduce(list(columns.values()))
     assert is_kept.sum() == len(pc.unique(pa.concat_arrays(list(delta.kept.values())))), "what is kept is there"
     columns = {name: mask[is_kept] for name, mask in columns.items()}
-    return [StoredBlobs(base, places[is_kept], row_ids.to_numpy()[is_kept], columns)]
+    return [StoredBlobs(base, row_numbers[is_kept], row_ids.to_numpy()[is_kept], columns)]
 
 
 def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:
@@ -116,8 +116,8 @@ def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:
 
 def _blobs(values: Any, target: Any) -> Any:
     storage = target.storage_type
-    fields = [storage.field(place) for place in range(storage.num_fields)]
-    children = [values if one.name == "data" else pa.nulls(len(values), one.type) for one in fields]
+    fields = [storage.field(index) for index in range(storage.num_fields)]
+    children = [values if field.name == "data" else pa.nulls(len(values), field.type) for field in fields]
     struct = arrays.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(values))
     return arrays.ExtensionArray.from_storage(target, struct)
 

@@ -1,7 +1,4 @@
-"""The way in of every write: who may write, to which types, and what they are told when hidden data is in the way.
-
-No write decides this for itself.
-"""
+"""Write authorization, and masking of errors that would reveal hidden types; every write goes through here."""
 
 from __future__ import annotations
 
@@ -10,114 +7,121 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from omnigraph.engine.authorization import Scope, transition
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.authorization import Scope, between
 from omnigraph.engine.information_flow import check_flow
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.manifest.model import Snapshot
 
 
-def admit(core: Core, action: str, scope: Scope, actor: str | None) -> Core:
-    """Return the core of whoever acts, if the policy lets them."""
-    core = core.acting_as(actor)
-    core.require(action, scope)
-    return core
+def authorize(session: GraphSession, action: str, scope: Scope, actor: str | None) -> GraphSession:
+    """Return the session of `actor`, or raise `PolicyDenied` if the policy forbids the action."""
+    session = session.acting_as(actor)
+    session.require(action, scope)
+    return session
 
 
-def missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
-    """Return the branch to make a missing one from; None when the branch is there."""
+def missing_base(session: GraphSession, branch: str, from_branch: str | None) -> str | None:
+    """Return the branch to create a missing branch from; None if the branch exists."""
     try:
-        core.kernel.resolve(branch)
+        session.kernel.resolve(branch)
     except GraphError as error:
         if error.code != "branch.not_found" or from_branch is None:
             raise
-        core.kernel.refuse_read_only()
-        return from_branch.strip()
+        session.kernel.refuse_read_only()
+        return strip_name(from_branch, "from_branch")
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """What a writer may name, in `seen`; of that, what it may not change or read; and what it must not hear of."""
+class WritePermissions:
+    """The types that a writer may use, and how.
 
-    seen: View
-    fixed: frozenset[str]
+    `visible` is the snapshot without the types in `hidden`. Of the visible types, those in `unchangeable` may only be
+    read and those in `unreadable` only be changed.
+    """
+
+    visible: View
+    unchangeable: frozenset[str]
     unreadable: frozenset[str]
     hidden: frozenset[str]
     actor: str | None
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse to change types that the writer may not change."""
+        """Raise `PolicyDenied` if one of the types may not be changed."""
         touched = frozenset(names)
         if touched & self.hidden:
-            raise unseen(self.actor)
-        for name in sorted(touched & self.fixed):
+            raise hidden_data_error(self.actor)
+        for name in sorted(touched & self.unchangeable):
             raise PolicyDenied(
-                f"`change` of `{name}` is not allowed for `{self.actor}`; ask whoever keeps the policy for a rule that"
-                " allows it",
+                f"`change` of `{name}` is not allowed for `{self.actor}`; ask the policy's administrator owner for a"
+                " rule that allows it",
                 action="change",
                 actor=self.actor,
                 type_name=name,
             )
 
     def check_conditions(self, names: Iterable[str]) -> None:
-        """Refuse conditions on types that the writer may not read: how many entities match tells what they hold."""
+        """Raise `PolicyDenied` for conditions on unreadable types: the number of matches would reveal their values."""
         for name in sorted(self.unreadable.intersection(names)):
             raise PolicyDenied(
-                f"an `update` or `delete` with a condition needs `read` of `{name}`, because it tells how many entities"
-                f" match, and `{self.actor}` may only change it; nothing was written. `insert` needs `change` alone; or"
-                " ask for a rule that allows `read`",
+                f"an `update` or `delete` with a condition needs `read` of `{name}`, because it reveals how many"
+                f" entities match, and `{self.actor}` may only change it; nothing was written. `insert` needs `change`"
+                " alone; or ask for a rule that allows `read`",
                 action="read",
                 actor=self.actor,
                 type_name=name,
             )
 
 
-def rights(core: Core, snapshot: Snapshot, branch: str | None = None) -> Rights:
-    """Return what the actor may write to a state: types that it may neither read nor change are not there for it.
+def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:
+    """Return which types of a snapshot the actor may read and change; it sees neither of the rest.
 
-    `branch` is the name of one that is to be made of the state, where other rules may hold.
+    `branch` is the name of a branch about to be created from the snapshot, for which other rules may hold.
     """
     if branch is None:
-        hidden, unreadable = core.hidden(snapshot, "read", "change"), core.hidden(snapshot)
+        hidden, unreadable = session.hidden(snapshot, "read", "change"), session.hidden(snapshot)
     else:
-        catalog = core.catalog(snapshot)
-        hidden, unreadable = core.hidden_in(catalog, branch, "read", "change"), core.hidden_in(catalog, branch)
-    fixed = core.forbidden(snapshot, "change", branch) - hidden
-    return Rights(core.without(snapshot, hidden), fixed, unreadable - hidden, hidden, core.actor)
+        catalog = session.catalog(snapshot)
+        hidden, unreadable = session.hidden_in(catalog, branch, "read", "change"), session.hidden_in(catalog, branch)
+    unchangeable = session.forbidden(snapshot, "change", branch) - hidden
+    return WritePermissions(
+        session.view_without(snapshot, hidden), unchangeable, unreadable - hidden, hidden, session.actor
+    )
 
 
-def check_base(core: Core, base: str, branch: str) -> None:
-    """Refuse a load that has to make its branch first, if the actor may not make it of the base."""
-    core.require("branch_create", transition(base, branch))
-    check_flow(core, core.head(base), branch)
+def check_base(session: GraphSession, base: str, branch: str) -> None:
+    """Raise `PolicyDenied` if the actor may not create the branch of a load from its base."""
+    session.require("branch_create", between(base, branch))
+    check_flow(session, session.head(base), branch)
 
 
 @contextmanager
-def unheard(hidden: Set[str], actor: str | None) -> Iterator[None]:
-    """Keep an error that speaks of hidden types from the writer; whether anything was written is told all the same."""
+def mask_hidden_type_errors(hidden: Set[str], actor: str | None) -> Iterator[None]:
+    """Replace errors that mention a hidden type with `PolicyDenied`; keeps `effect`."""
     try:
         yield
     except OmniGraphError as error:
-        # Rules whose code begins with N are about the text of the input, which the writer wrote.
+        # Rules N1, N2, … are about the input text, which the writer knows anyway.
         is_of_input = str(error.context.get("rule", "")).startswith("N")
-        if is_of_input or not tells_of(hidden, f"{error.message} {error.context}"):
+        if is_of_input or not mentions_any(hidden, f"{error.message} {error.context}"):
             raise
-        raise unseen(actor, error) from None
+        raise hidden_data_error(actor, error) from None
 
 
-def tells_of(hidden: Set[str], text: str) -> bool:
-    """Tell whether a text names one of the hidden types.
+def mentions_any(hidden: Set[str], text: str) -> bool:
+    """Return True if a text names one of the hidden types.
 
-    >>> tells_of({"Salary"}, "`Salary` of ann"), tells_of({"Salary"}, "Salaryman"), tells_of(set(), "Salary")
-    (True, False, False)
+    >>> [mentions_any({"Salary"}, text) for text in ("`Salary` of ann", "Salaryman")]
+    [True, False]
     """
     return bool(hidden) and re.search(rf"\b(?:{'|'.join(map(re.escape, hidden))})\b", text) is not None
 
 
-def unseen(actor: str | None, cause: OmniGraphError | None = None) -> PolicyDenied:
-    """Return the refusal of a write that something hidden stands in the way of."""
-    message = f"this write would touch, or break a rule of, data that `{actor}` may not see; ask whoever may"
+def hidden_data_error(actor: str | None, cause: OmniGraphError | None = None) -> PolicyDenied:
+    """Return the error of a write that would change hidden data or violate a rule about it."""
+    message = f"this write would touch, or break a rule of, data that `{actor}` may not see; ask an actor who may"
     if cause is None:
         return PolicyDenied(message, actor=actor)
     operation = {key: value for key, value in cause.context.items() if key == "operation_id"}

@@ -1,4 +1,4 @@
-"""Compares one accepted type with its successor and yields the steps between them.
+"""Compares an accepted type with its successor and yields the migration steps.
 
 Pure. Order: rename, what cannot change, metadata, properties by name with drops last, constraints.
 """
@@ -37,7 +37,7 @@ class _Meaning:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """How a constraint was written: its text, whether it stands in the body, and the property that carries it."""
+    """How a constraint was written: its text, whether it is in the body, and the property that carries it."""
 
     text: str
     is_in_body: bool
@@ -70,17 +70,17 @@ def compare_constraints(
 
 
 def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_Meaning, _Written]:
-    found: dict[_Meaning, _Written] = {}
+    written: dict[_Meaning, _Written] = {}
     body: tuple[ConstraintShape, ...] = () if isinstance(shape, InterfaceShape) else shape.constraints
     for item in body:
         # The endpoints of an edge have no identity; their names never change.
         columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
-        found[_Meaning(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _Written(str(item), True)
+        written[_Meaning(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _Written(str(item), True)
     for owner in shape.properties:
         for mark in owner.marks:
             meaning = _Meaning(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
-            found[meaning] = _Written(f"@{mark}({owner.name})", meaning in found, owner.name)
-    return found
+            written[meaning] = _Written(f"@{mark}({owner.name})", meaning in written, owner.name)
+    return written
 
 
 def _span(written: _Written, origin: TypeOrigin) -> Span:
@@ -209,7 +209,7 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
 
 
 def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
-    """Unknown annotations have no meaning, so taking one away changes nothing else."""
+    """Yield changes of unknown annotations, which affect nothing else."""
     return set(new) < set(old)
 
 

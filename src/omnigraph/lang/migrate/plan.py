@@ -1,4 +1,4 @@
-"""Plans the way from an accepted schema to a new source.
+"""Plans the migration from an accepted schema to a new source.
 
 Pure. Compares by identity, so a rename is a rename and never a drop and an add.
 """
@@ -37,7 +37,7 @@ class MigrationPlan:
 
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
-        """Why the plan is not supported, with places in the new source; `OG-MF-100` stands for no code."""
+        """Why the plan is not supported, with positions in the new source; steps without a code get `OG-MF-100`."""
         return tuple(
             Diagnostic(
                 step.code or "OG-MF-100",
@@ -45,7 +45,7 @@ class MigrationPlan:
                 self.compiled.source,
                 step.span,
                 hint=_HINTS[step.code],
-                # What the new source does not have any more has no place in it.
+                # A dropped part has no position in the new source.
                 is_placed=step.span != Span(0, 0),
             )
             for step in self.steps
@@ -61,7 +61,7 @@ class MigrationPlan:
         return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
 
     def render(self) -> str:
-        """Return the plan for people: one line a step, the verdict first."""
+        """Format the plan: the verdict first, then a line per step."""
         if not self.steps:
             return "No changes."
         refused = len(self.refusals)

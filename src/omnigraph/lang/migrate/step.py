@@ -45,7 +45,7 @@ _MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change. `span` is its place in the new source, where it has one; a `code` is set on coded refusals only."""
+    """A change. `span` is its position in the new source, if any; `code` is set for unsupported changes with a code."""
 
     kind: StepKind
     type_kind: Kind
@@ -68,7 +68,7 @@ class Step:
 
     @property
     def message(self) -> str | None:
-        """The reason of a refusal, with its code in front if it has one."""
+        """Why the step is not supported, with its code in front if it has one."""
         return f"[{self.code}] {self.reason}" if self.code is not None else self.reason
 
     def to_json(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class Step:
         return encoded
 
     def render(self) -> str:
-        """Return the step as one line for people.
+        """Format the step as a line.
 
         >>> Step("rename_type", "node", "Ship", old_name="Vessel").render()
         '~ rename node Vessel to Ship'

@@ -1,20 +1,46 @@
-"""The syntax tree of `.gq`: what was written, with the place of every part.
+"""The syntax tree of `.gq`, with the position of every part, and the table of functions.
 
 Pure values; nothing here knows the schema.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.source import Span
 
+AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max"})
+RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
+TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
+
+# Function -> the fewest and the most arguments it takes.
+FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "now": (0, 0),
+        "date": (1, 1),
+        "datetime": (1, 1),
+        "count": (1, 1),
+        "sum": (1, 1),
+        "avg": (1, 1),
+        "min": (1, 1),
+        "max": (1, 1),
+        "nearest": (2, 2),
+        "bm25": (2, 2),
+        "rrf": (2, 3),
+        "search": (2, 2),
+        "match_text": (2, 2),
+        "fuzzy": (2, 3),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A word and its place; variables are kept without their `$`."""
+    """A name and its position; variables without their `$`."""
 
     text: str
     span: Span

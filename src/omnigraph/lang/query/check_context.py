@@ -1,6 +1,6 @@
-"""What the checker knows while it reads a query: the catalog, the parameters, the variables, the findings so far.
+"""State of the query checker (catalog, parameters, variable scopes, findings), and the types that a query uses.
 
-Pure. A `Scope` is never changed by an inner block; an inner block copies it.
+Pure. An inner block copies the `Scope` around it and never changes it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from omnigraph.lang.query.ir import Bound, Parameter
 from omnigraph.lang.source import Source, Span
 from omnigraph.limits import DIAGNOSTICS_MAX
 
-# Blocks copy the variables around them, so their number is bounded to keep that cheap.
-
 
 class Kind(StrEnum):
     NODE = "node"
     EDGE = "edge"
     HOPS = "hops"
-    # The variable's own clause was refused; whatever else is said about it would only repeat that.
+    # The clause that binds the variable has an error; errors in its uses would only be consequences of that.
     BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a name stands for in a block."""
+    """The meaning of a name in a block."""
 
     name: str
     kind: Kind
@@ -50,18 +48,18 @@ class Scope(dict[str, Variable]):
         self[name] = Variable(name, kind, type_name)
 
     def adopt(self, variables: Iterable[Variable]) -> None:
-        """Take over the variables of an optional block, which may be missing out here."""
+        """Add the variables of an optional block, which are nullable outside it."""
         for variable in variables:
             self[variable.name] = replace(variable, nullable=True)
 
 
-class EnoughFound(Exception):
-    """Enough is wrong to stop looking; the findings are in the context."""
+class TooManyFindings(Exception):
+    """The limit of findings is reached; they are in the context."""
 
 
 @dataclass
 class Context:
-    """One check of one query."""
+    """The state of checking a query."""
 
     source: Source
     catalog: Catalog
@@ -72,7 +70,7 @@ class Context:
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
         if len(self.findings) >= DIAGNOSTICS_MAX:
-            raise EnoughFound
+            raise TooManyFindings
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
@@ -83,7 +81,7 @@ class Context:
 
 
 def with_null(type_: PropertyType, nullable: bool) -> PropertyType:
-    """Return the type, nullable when the claim holds.
+    """Return the type, made nullable if `nullable` is set.
 
     >>> from omnigraph.lang.catalog import Scalar
     >>> str(with_null(PropertyType(Scalar.I32), True))
@@ -94,7 +92,7 @@ def with_null(type_: PropertyType, nullable: bool) -> PropertyType:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TypeUse:
-    """A type a query touches."""
+    """A type that a query uses."""
 
     kind: str
     type_name: str
@@ -111,7 +109,7 @@ def types_read(query: ir.QueryIR, catalog: Catalog) -> tuple[TypeUse, ...]:
 
 
 def types_written(query: ir.QueryIR) -> tuple[TypeUse, ...]:
-    """Return the types a mutation writes, the edges that fall with their nodes included."""
+    """Return the types a mutation writes, including edges deleted by cascade."""
     if isinstance(query, ir.ReadIR):
         return ()
     return tuple(sorted(set(_statement_writes(query.statements))))

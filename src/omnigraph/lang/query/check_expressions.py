@@ -1,6 +1,6 @@
 """Expressions: variables, properties, literals and parameters, resolved and typed.
 
-Pure. Returns None after reporting, so that callers stay silent about what is already said.
+Pure. Functions report a problem and return None, so that callers do not report it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from omnigraph.lang.catalog import NUMBERS, PropertyType, Scalar
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, with_null
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 
 # How a Date and a DateTime begin.
 _DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")
@@ -30,11 +30,11 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
         if isinstance(item, ast.ListLiteral):
             ctx.report("T28", item.span, "a list cannot hold lists")
             return None
-        own = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
+        item_scalar = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
         if position == 0:
-            scalar = own
-        elif own is not scalar:
-            numbers = {own, scalar} <= NUMBERS
+            scalar = item_scalar
+        elif item_scalar is not scalar:
+            numbers = {item_scalar, scalar} <= NUMBERS
             hint = "write all of them with a decimal point" if numbers else "keep one type in a list"
             ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
             return None
@@ -43,14 +43,16 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
 
 
 def _is_unsigned(value: ast.ListLiteral) -> bool:
-    """Tell whether integers of a list are all unsigned because some of them fit nothing else."""
-    integers = [one for one in value.items if isinstance(one, ast.Literal) and one.scalar in (Scalar.I64, Scalar.U64)]
-    is_positive = all(isinstance(one.value, int) and one.value >= 0 for one in integers)
-    return is_positive and any(one.scalar is Scalar.U64 for one in integers)
+    """Return True if the integers of a list are all unsigned, because one of them exceeds I64."""
+    integers = [
+        item for item in value.items if isinstance(item, ast.Literal) and item.scalar in (Scalar.I64, Scalar.U64)
+    ]
+    is_positive = all(isinstance(item.value, int) and item.value >= 0 for item in integers)
+    return is_positive and any(item.scalar is Scalar.U64 for item in integers)
 
 
 def is_compatible(a: PropertyType, b: PropertyType) -> bool:
-    """Tell whether values of two types may be compared or assigned; nullability does not matter.
+    """Return True if values of two types can be compared or assigned; nullability does not matter.
 
     >>> is_compatible(PropertyType(Scalar.I32), PropertyType(Scalar.F64, nullable=True))
     True
@@ -66,7 +68,7 @@ def element_type(type_: PropertyType) -> PropertyType:
 
 
 def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
-    """Say why a literal does not fit a property's type, or None when it does."""
+    """Return why a literal does not fit the type of a property, or None if it does."""
     if type_.scalar is Scalar.BLOB:
         return "a Blob has no literal"
     if type_.scalar is Scalar.VECTOR and not type_.is_list:
@@ -87,49 +89,49 @@ def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
 
 def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     """Check the value of a property match; a list property takes one item, meaning membership."""
-    wanted = element_type(type_) if type_.is_list else type_
+    expected = element_type(type_) if type_.is_list else type_
     if type_.scalar is Scalar.BLOB:
         ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
         return None
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
         _report_not_parameter(ctx, scope, value)
         return None
-    return fit_value(ctx, value, name, wanted, listed_in=type_ if type_.is_list else None)
+    return fit_value(ctx, value, name, expected, listed_in=type_ if type_.is_list else None)
 
 
 def fit_value(
-    ctx: Context, value: ast.Value, name: str, wanted: PropertyType, *, listed_in: PropertyType | None = None
+    ctx: Context, value: ast.Value, name: str, expected: PropertyType, *, listed_in: PropertyType | None = None
 ) -> ir.Expr | None:
-    """Check a literal (T3), parameter or `now()` (T7) against the type a property wants."""
-    shown = listed_in or wanted
+    """Check a literal (T3), parameter or `now()` (T7) against the type of a property."""
+    shown = listed_in or expected
     if isinstance(value, ast.Literal | ast.ListLiteral):
         literal = type_literal(ctx, value)
         if literal is None:
             return None
-        reason = misfit(literal, wanted)
+        reason = misfit(literal, expected)
         if reason is None:
             return literal
         hint = f"`{name}` is {shown}"
         if listed_in is not None and literal.type.is_list:
             hint += "; match one item of it, or filter with `contains`"
         ctx.report(
-            "T3", value.span, f"this value does not fit `{name}`: {reason}", _value_hint(literal, wanted) or hint
+            "T3", value.span, f"this value does not fit `{name}`: {reason}", _value_hint(literal, expected) or hint
         )
         return None
     if isinstance(value, ast.Call):
-        if wanted.scalar is Scalar.DATETIME and not wanted.is_list:
+        if expected.scalar is Scalar.DATETIME and not expected.is_list:
             return ir.Now()
         ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {shown}")
         return None
-    return _fit_parameter(ctx, value, name, wanted, shown)
+    return _fit_parameter(ctx, value, name, expected, shown)
 
 
 def _fit_parameter(
-    ctx: Context, value: ast.Variable, name: str, wanted: PropertyType, shown: PropertyType
+    ctx: Context, value: ast.Variable, name: str, expected: PropertyType, shown: PropertyType
 ) -> ir.Expr | None:
     parameter = ctx.params[value.name]
-    is_blob_text = wanted.scalar is Scalar.BLOB and parameter.type.is_text
-    if is_blob_text or is_compatible(parameter.type, wanted):
+    is_blob_text = expected.scalar is Scalar.BLOB and parameter.type.is_text
+    if is_blob_text or is_compatible(parameter.type, expected):
         return ir.ParameterRef(parameter.name, parameter.type)
     message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
     ctx.report("T7", value.span, message, "change the type of the parameter")
@@ -141,20 +143,20 @@ def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> No
         message = f"`${value.name}` is a variable of the pattern, not a value to match on"
         ctx.report("T7", value.span, message, "compare properties with a filter: `$a.p = $b.q`")
         return
-    hint = suggestion(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
+    hint = did_you_mean(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
     ctx.report("T26", value.span, f"`${value.name}` is not a parameter of this query", hint)
 
 
-def _value_hint(literal: ir.Literal, wanted: PropertyType) -> str | None:
-    if wanted.enum_values is not None and isinstance(literal.value, str):
-        return suggestion(literal.value, wanted.enum_values)
-    if wanted.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
-        return date_hint(wanted.scalar, literal.value)
+def _value_hint(literal: ir.Literal, expected: PropertyType) -> str | None:
+    if expected.enum_values is not None and isinstance(literal.value, str):
+        return did_you_mean(literal.value, expected.enum_values)
+    if expected.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
+        return date_hint(expected.scalar, literal.value)
     return None
 
 
 def date_hint(scalar: Scalar, text: object) -> str:
-    """Return how a text is written as a date, or how dates are written if it is none.
+    """Return a hint on how to write a date literal.
 
     >>> date_hint(Scalar.DATE, "2026-01-31"), date_hint(Scalar.DATE, "yesterday")
     ('write date("2026-01-31")', 'a Date is written as date("2026-01-31")')
@@ -166,7 +168,7 @@ def date_hint(scalar: Scalar, text: object) -> str:
 
 
 def resolve(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
-    """Resolve anything but an alias or a call other than `now()`; those depend on where they stand."""
+    """Resolve anything but an alias or a call other than `now()`; those depend on the clause."""
     if isinstance(expression, ast.PropertyAccess):
         return resolve_property(ctx, scope, expression, code="T6")
     if isinstance(expression, ast.Variable):
@@ -183,29 +185,29 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
     parameter = ctx.params.get(variable.name)
     if parameter is not None:
         return ir.ParameterRef(parameter.name, parameter.type)
-    found = scope.get(variable.name)
-    if found is None:
+    binding = scope.get(variable.name)
+    if binding is None:
         hint = _variable_hint(ctx, scope, variable.name)
         ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
         return None
-    if found.kind is Kind.EDGE:
+    if binding.kind is Kind.EDGE:
         ctx.report(
-            "T23", variable.span, f"`${variable.name}` is an edge and has no value of its own", _edge_hint(ctx, found)
+            "T23", variable.span, f"`${variable.name}` is an edge and has no value of its own", _edge_hint(ctx, binding)
         )
         return None
-    if found.kind is Kind.BROKEN:
+    if binding.kind is Kind.BROKEN:
         return None
-    if found.kind is Kind.HOPS:
-        return ir.HopsRef(found.name, with_null(ir.I64, found.nullable))
-    assert found.type_name is not None
-    return ir.NodeRef(found.name, found.type_name, with_null(ir.ID, found.nullable))
+    if binding.kind is Kind.HOPS:
+        return ir.HopsRef(binding.name, with_null(ir.I64, binding.nullable))
+    assert binding.type_name is not None
+    return ir.NodeRef(binding.name, binding.type_name, with_null(ir.ID, binding.nullable))
 
 
 def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.PropertyRef | None:
-    """Resolve `$v.p`, reporting an unbound variable or an unknown property under the given code."""
+    """Resolve `$v.p`, reporting an unbound variable or an unknown property under `code`."""
     variable, name = access.variable, access.property
-    found = scope.get(variable.text)
-    if found is None:
+    binding = scope.get(variable.text)
+    if binding is None:
         if variable.text in ctx.params:
             message = f"`${variable.text}` is a parameter and has no properties"
             ctx.report(code, variable.span, message, "use it without `.`")
@@ -213,22 +215,24 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
             message = f"`${variable.text}` is not bound here"
             ctx.report(code, variable.span, message, _variable_hint(ctx, scope, variable.text))
         return None
-    if found.kind is Kind.BROKEN:
+    if binding.kind is Kind.BROKEN:
         return None
-    if found.kind is Kind.HOPS:
+    if binding.kind is Kind.HOPS:
         ctx.report(code, name.span, f"`${variable.text}` is a number of hops and has no properties")
         return None
-    properties = ctx.properties(found)
+    properties = ctx.properties(binding)
     property_ = properties.get(name.text)
-    assert found.type_name is not None
+    assert binding.type_name is not None
     if property_ is None:
-        hint: str | None = suggestion(name.text, properties, otherwise=_known_hint(found.type_name, list(properties)))
-        if name.text == "id" and found.kind is Kind.NODE:
+        hint: str | None = did_you_mean(
+            name.text, properties, otherwise=_known_hint(binding.type_name, list(properties))
+        )
+        if name.text == "id" and binding.kind is Kind.NODE:
             hint = f"return `${variable.text}` to get the id"
-        ctx.report(code, name.span, f"`{found.type_name}` has no property `{name.text}`", hint)
+        ctx.report(code, name.span, f"`{binding.type_name}` has no property `{name.text}`", hint)
         return None
-    type_ = with_null(property_.type, found.nullable)
-    return ir.PropertyRef(variable.text, found.kind.value, found.type_name, name.text, type_)
+    type_ = with_null(property_.type, binding.nullable)
+    return ir.PropertyRef(variable.text, binding.kind.value, binding.type_name, name.text, type_)
 
 
 def describe(expression: ir.Expr) -> str:
@@ -249,7 +253,7 @@ def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
         return "`$_` matches anything and binds nothing; give the variable a name"
     known = [*scope, *ctx.params]
     otherwise = f"bind it before it is used, as in `${name}: SomeType`"
-    return suggestion(name, known, prefix="$") or otherwise
+    return did_you_mean(name, known, prefix="$") or otherwise
 
 
 def _edge_hint(ctx: Context, edge: Variable) -> str | None:
@@ -264,12 +268,12 @@ def _known_hint(owner: str, names: list[str]) -> str:
     return f"`{owner}` has {shown}"
 
 
-# A prefix or a part of a word need not be one.
+# Their operand may be part of an enum value.
 _BY_PART: Final = (ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS)
 
 
-def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, place: ast.Expression) -> bool:
-    """Report T3 for a literal that an enum property can never hold, and return whether there was none."""
+def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, literal: ast.Expression) -> bool:
+    """Report T3 for a literal that an enum property can never hold, and return True if there is none."""
     if not isinstance(property_, ir.PropertyRef) or not isinstance(other, ir.Literal):
         return True
     words = property_.type.enum_values
@@ -281,13 +285,13 @@ def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, place: as
         return True
     name = property_.property
     message = f'`{name}` is never "{unknown}": "{unknown}" is not one of {", ".join(words)}'
-    hint = suggestion(str(unknown), words, otherwise=f"`{name}` is {property_.type}")
-    ctx.report("T3", place.span, message, hint)
+    hint = did_you_mean(str(unknown), words, otherwise=f"`{name}` is {property_.type}")
+    ctx.report("T3", literal.span, message, hint)
     return False
 
 
 def restrict_parameters(query: ir.QueryIR) -> tuple[ir.Parameter, ...]:
-    """Return the parameters of a query; one that is used with enum properties alone has their words as `words`."""
+    """Return the parameters of a query; one that is compared only with enum properties gets their values as `words`."""
     words: dict[str, set[str] | None] = {}
     for name, type_ in _uses(query):
         known = words.setdefault(name, set())
@@ -295,29 +299,30 @@ def restrict_parameters(query: ir.QueryIR) -> tuple[ir.Parameter, ...]:
             words[name] = None
         elif known is not None:
             known.update(type_.enum_values)
-    # A value may be meant for one of several enums, as the sides of an `or`, so it has to fit one of them.
+    # With several enums, as on the sides of an `or`, a value has to be in one of them.
     return tuple(
-        replace(one, words=tuple(sorted(found))) if (found := words.get(one.name)) else one for one in query.params
+        replace(param, words=tuple(sorted(allowed))) if (allowed := words.get(param.name)) else param
+        for param in query.params
     )
 
 
-def refuse_word(value: object, words: tuple[str, ...]) -> str | None:
-    """Return why a bound value cannot be one of the words, or None when it is.
+def explain_unknown_word(value: object, words: tuple[str, ...]) -> str | None:
+    """Return why a parameter value is not one of the enum values, or None if it is.
 
     >>> refuse_word("tanker", ("bulk", "tanker")), refuse_word("ferry", ("bulk", "tanker"))
     (None, 'it is compared with an enum, whose values are bulk and tanker')
     """
     values = value if isinstance(value, tuple) else (value,)
-    unknown = next((one for one in values if one is not None and one not in words), None)
+    unknown = next((item for item in values if item is not None and item not in words), None)
     if unknown is None:
         return None
-    near = suggestion(str(unknown), words)
-    told = f"it is compared with an enum, whose values are {listed(words, conjunction='and')}"
-    return f"{told}; {near}" if near else told
+    near = did_you_mean(str(unknown), words)
+    reason = f"it is compared with an enum, whose values are {join_words(words, conjunction='and')}"
+    return f"{reason}; {near}" if near else reason
 
 
 def _uses(part: object) -> Iterator[tuple[str, PropertyType | None]]:
-    """Yield each use of a parameter, with the type of the property that it is compared with, if that is its use."""
+    """Yield each use of a parameter, with the type of the property it is compared with, or None for any other use."""
     if isinstance(part, ir.Compare) and part.op not in _BY_PART:
         yield from _pair(part.left, part.right)
         yield from _pair(part.right, part.left)

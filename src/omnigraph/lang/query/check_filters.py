@@ -21,7 +21,6 @@ from omnigraph.lang.query.check_expressions import (
     resolve_variable,
     type_literal,
 )
-from omnigraph.lang.query.syntax_errors import AGGREGATES, TEXT_PREDICATES
 
 _DEFAULT_K = ir.Literal(60, ir.I64)
 _DEFAULT_EDITS = ir.Literal(2, ir.I64)
@@ -29,7 +28,7 @@ _DEFAULT_EDITS = ir.Literal(2, ir.I64)
 
 def text_match(ctx: Context, scope: Scope, call: ast.Call) -> ir.TextMatch | None:
     """Check `search`, `match_text` or `fuzzy`."""
-    assert call.function in TEXT_PREDICATES
+    assert call.function in ast.TEXT_PREDICATES
     code = "T20" if call.function == "match_text" else "T19"
     parts = _field_and_query(ctx, scope, call, code)
     edits: ir.Expr | None = _DEFAULT_EDITS if call.function == "fuzzy" else None
@@ -51,10 +50,10 @@ def rank(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rank | None:
 
 
 def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> tuple[ir.PropertyRef, ir.Expr] | None:
-    place, text = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, place, call.function, code)
+    target, text = call.arguments[0], call.arguments[1]
+    field = _field(ctx, scope, target, call.function, code)
     if field is not None and not field.type.is_text:
-        ctx.report(code, place.span, f"`{call.function}` reads a String, but {describe(field)}")
+        ctx.report(code, target.span, f"`{call.function}` reads a String, but {describe(field)}")
         field = None
     query = _operand(ctx, scope, text, call.function, code)
     if query is not None and not (query.type is not None and query.type.is_text and _is_constant(query)):
@@ -64,16 +63,16 @@ def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> t
     return None if field is None or query is None else (field, query)
 
 
-def _field(ctx: Context, scope: Scope, place: ast.Expression, function: str, code: str) -> ir.PropertyRef | None:
-    if not isinstance(place, ast.PropertyAccess):
-        ctx.report(code, place.span, f"`{function}` needs a property of a node here", "write it as `$v.property`")
+def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, code: str) -> ir.PropertyRef | None:
+    if not isinstance(target, ast.PropertyAccess):
+        ctx.report(code, target.span, f"`{function}` needs a property of a node here", "write it as `$v.property`")
         return None
-    variable = scope.get(place.variable.text)
+    variable = scope.get(target.variable.text)
     if variable is not None and variable.kind is Kind.EDGE:
         message = f"`{function}` searches nodes, but `${variable.name}` is an edge"
-        ctx.report("T23", place.variable.span, message)
+        ctx.report("T23", target.variable.span, message)
         return None
-    return resolve_property(ctx, scope, place, code="T15" if function == "nearest" else "T6")
+    return resolve_property(ctx, scope, target, code="T15" if function == "nearest" else "T6")
 
 
 def _operand(ctx: Context, scope: Scope, value: ast.Expression, function: str, code: str) -> ir.Expr | None:
@@ -93,16 +92,16 @@ def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, what:
         return None
     type_ = expression.type
     if not _is_constant(expression) or type_ is None or type_.scalar not in INTEGERS or type_.is_list:
-        ctx.report(code, value.span, f"{what} must be a whole number, but {describe(expression)}")
+        ctx.report(code, value.span, f"{what} must be an integer, but {describe(expression)}")
         return None
     return expression
 
 
 def _nearest(ctx: Context, scope: Scope, call: ast.Call) -> ir.Nearest | None:
-    place, value = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, place, "nearest", "T15")
+    target, value = call.arguments[0], call.arguments[1]
+    field = _field(ctx, scope, target, "nearest", "T15")
     if field is not None and field.type.scalar is not Scalar.VECTOR:
-        ctx.report("T15", place.span, f"`nearest` reads a Vector, but {describe(field)}")
+        ctx.report("T15", target.span, f"`nearest` reads a Vector, but {describe(field)}")
         field = None
     query = _operand(ctx, scope, value, "nearest", "T15")
     if field is None or query is None:
@@ -159,7 +158,7 @@ def _rrf(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rrf | None:
 
 
 def check_condition(ctx: Context, scope: Scope, condition: ast.Condition) -> ir.Expr | None:
-    """Type a condition, or report what is wrong with it and return None."""
+    """Return the typed condition, or report its errors and return None."""
     if isinstance(condition, ast.Comparison):
         return _comparison(ctx, scope, condition)
     if isinstance(condition, ast.TextPredicate):
@@ -201,7 +200,7 @@ def _mentions(expression: ast.Expression) -> Iterator[str]:
 
 def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Expr | None:
     left = comparison.left
-    if isinstance(left, ast.Call) and left.function in TEXT_PREDICATES:
+    if isinstance(left, ast.Call) and left.function in ast.TEXT_PREDICATES:
         return _text_comparison(ctx, scope, left, comparison)
     a = _scalar(ctx, scope, left)
     b = _scalar(ctx, scope, comparison.right)
@@ -211,12 +210,12 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Ex
         return _contains(ctx, comparison, a, b, a.type, b.type)
     if comparison.operator.text == "starts_with":
         return _starts_with(ctx, comparison, a, b, a.type, b.type)
-    for operand, place in ((a, left), (b, comparison.right)):
+    for operand, side in ((a, left), (b, comparison.right)):
         assert operand.type is not None
         if operand.type.is_list or operand.type.scalar is Scalar.VECTOR:
             hint = "test for an item with `contains`" if operand.type.is_list else "rank with `nearest`"
             message = f"`{comparison.operator.text}` compares single values, but {describe(operand)}"
-            ctx.report("T7", place.span, message, hint)
+            ctx.report("T7", side.span, message, hint)
             return None
     if not is_compatible(a.type, b.type):
         _report_mismatch(ctx, comparison, a, b, a.type, b.type)
@@ -259,51 +258,51 @@ def _scalar(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr |
 
 
 def _report_call(ctx: Context, call: ast.Call) -> None:
-    if call.function in AGGREGATES:
-        message = f"`{call.function}` aggregates whole results and cannot stand in `match`"
+    if call.function in ast.AGGREGATES:
+        message = f"`{call.function}` aggregates results and cannot be used in `match`"
         ctx.report("T7", call.span, message, "return it with an alias")
-    elif call.function in TEXT_PREDICATES:
-        message = f"`{call.function}` is a condition of its own, not a value"
+    elif call.function in ast.TEXT_PREDICATES:
+        message = f"`{call.function}` is a condition, not a value"
         ctx.report("T33", call.span, message, f"write `{call.function}(…)` alone")
     else:
-        message = f"`{call.function}` ranks results and cannot stand in `match`"
+        message = f"`{call.function}` ranks results and cannot be used in `match`"
         ctx.report("T33", call.span, message, "put it in `order`, or return it with an alias")
 
 
 def _contains(
-    ctx: Context, at: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
+    ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> ir.Expr | None:
     if not left.is_list and not left.is_text:
-        ctx.report("T7", at.left.span, f"`contains` looks into a list or a String, but {describe(a)}")
+        ctx.report("T7", comparison.left.span, f"`contains` looks into a list or a String, but {describe(a)}")
         return None
     if right.is_list or not is_compatible(element_type(left), right):
-        wanted = element_type(left) if left.is_list else "String"
-        ctx.report("T7", at.right.span, f"`contains` looks for a {wanted} here, but {describe(b)}")
+        expected = element_type(left) if left.is_list else "String"
+        ctx.report("T7", comparison.right.span, f"`contains` looks for a {expected} here, but {describe(b)}")
         return None
-    if left.is_list and not check_enum_words(ctx, a, b, at.right):
+    if left.is_list and not check_enum_words(ctx, a, b, comparison.right):
         return None
     return ir.Compare(ir.CompareOp.CONTAINS if left.is_list else ir.CompareOp.STRING_CONTAINS, a, b)
 
 
 def _starts_with(
-    ctx: Context, at: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
+    ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> ir.Expr | None:
-    for operand, type_, place in ((a, left, at.left), (b, right, at.right)):
+    for operand, type_, side in ((a, left, comparison.left), (b, right, comparison.right)):
         if not type_.is_text:
-            ctx.report("T7", place.span, f"`starts_with` compares Strings, but {describe(operand)}")
+            ctx.report("T7", side.span, f"`starts_with` compares Strings, but {describe(operand)}")
             return None
     return ir.Compare(ir.CompareOp.STARTS_WITH, a, b)
 
 
 def _report_mismatch(
-    ctx: Context, at: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
+    ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> None:
     hint = None
     for type_, other in ((left, b), (right, a)):
         if type_.scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(other, ir.Literal) and other.type.is_text:
             hint = date_hint(type_.scalar, other.value)
     message = f"{describe(a)} and {describe(b)}: they cannot be compared"
-    ctx.report("T7", at.right.span, message, hint)
+    ctx.report("T7", comparison.right.span, message, hint)
 
 
 def _null_test(ctx: Context, scope: Scope, test: ast.NullTest) -> ir.Expr | None:

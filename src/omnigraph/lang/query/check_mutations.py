@@ -1,6 +1,6 @@
 """Mutations: statements checked against the types they write.
 
-Pure. What data must satisfy beyond its types is checked when the mutation runs.
+Pure. Rules on the data itself are checked when the mutation runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, S
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context
 from omnigraph.lang.query.check_expressions import fit_value
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -53,7 +53,7 @@ def _statement(ctx: Context, statement: ast.Statement) -> ir.Statement | None:
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
     known = [*ctx.catalog.nodes, *ctx.catalog.edges]
-    hint = suggestion(name.text, known)
+    hint = did_you_mean(name.text, known)
     if name.text in ctx.catalog.interfaces:
         hint = "an interface holds no entities; name one of the types that implement it"
     ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
@@ -62,16 +62,16 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
 def _insert(ctx: Context, statement: ast.Insert, target: NodeType | EdgeType) -> ir.Insert | None:
     before = len(ctx.findings)
     assignments = _assignments(ctx, statement.assignments, target)
-    given = {match.property.text for match in statement.assignments}
-    missing = [] if isinstance(target, NodeType) else [end for end in _ENDS if end not in given]
+    assigned = {match.property.text for match in statement.assignments}
+    missing = [] if isinstance(target, NodeType) else [end for end in _ENDS if end not in assigned]
     for property_ in target.properties.values():
-        if property_.type.nullable or property_.name in given:
+        if property_.type.nullable or property_.name in assigned:
             continue
-        if property_.embed is None or property_.embed.source not in given:
+        if property_.embed is None or property_.embed.source not in assigned:
             missing.append(property_.name)
     if missing:
-        names = listed([f"`{name}`" for name in missing], conjunction="and")
-        hint = "give a value to each property that is not optional"
+        names = join_words([f"`{name}`" for name in missing], conjunction="and")
+        hint = "set every required property"
         ctx.report("T12", statement.type.span, f"inserting `{target.name}` needs {names}", hint)
     kind = "node" if isinstance(target, NodeType) else "edge"
     return ir.Insert(kind, target.name, assignments) if len(ctx.findings) == before else None
@@ -79,7 +79,7 @@ def _insert(ctx: Context, statement: ast.Insert, target: NodeType | EdgeType) ->
 
 def _update(ctx: Context, statement: ast.Update, target: NodeType | EdgeType) -> ir.Update | None:
     if isinstance(target, EdgeType):
-        hint = "delete the edge and insert it anew"
+        hint = "delete the edge and insert it again"
         ctx.report("T16", statement.type.span, f"`{target.name}` is an edge, and edges cannot be updated", hint)
         return None
     before = len(ctx.findings)
@@ -106,11 +106,11 @@ def _assignments(
             ctx.report("T13", match.property.span, f"`{name}` is assigned twice", "keep one of them")
             continue
         seen.add(name)
-        found = columns.get(name)
-        if found is None:
+        target_column = columns.get(name)
+        if target_column is None:
             _report_unknown_property(ctx, match.property, target, columns)
             continue
-        column, type_ = found
+        column, type_ = target_column
         value = _value(ctx, match.value, name, type_)
         if value is not None:
             assignments.append(ir.Assignment(column, value, type_))
@@ -120,7 +120,7 @@ def _assignments(
 def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]:
     columns = {name: (name, property_.type) for name, property_ in target.properties.items()}
     if isinstance(target, EdgeType):
-        # The ends win over properties of the same name, which therefore cannot be assigned.
+        # `from` and `to` shadow properties of the same name, which therefore cannot be assigned.
         columns.update({end: (column, ir.ID) for end, column in _ENDS.items()})
     return columns
 
@@ -128,7 +128,7 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
 def _report_unknown_property(
     ctx: Context, name: ast.Name, target: NodeType | EdgeType, known: Mapping[str, object]
 ) -> None:
-    hint = suggestion(name.text, known)
+    hint = did_you_mean(name.text, known)
     if name.text == "id":
         hint = _key_hint(target)
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
@@ -142,7 +142,7 @@ def _key_hint(target: NodeType | EdgeType) -> str:
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        hint = suggestion(
+        hint = did_you_mean(
             value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: {type_})`"
         )
         ctx.report("T14", value.span, f"`${value.name}` is not a parameter of this query", hint)
@@ -153,11 +153,11 @@ def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir
 def _predicate(ctx: Context, predicate: ast.Predicate, target: NodeType | EdgeType) -> ir.Predicate | None:
     columns = _columns(target)
     name = predicate.property.text
-    found = columns.get(name)
-    if found is None:
+    target_column = columns.get(name)
+    if target_column is None:
         _report_unknown_property(ctx, predicate.property, target, columns)
         return None
-    column, type_ = found
+    column, type_ = target_column
     if type_.scalar is Scalar.BLOB:
         ctx.report("T11", predicate.property.span, f"`{name}` is a Blob, which cannot be compared")
         return None

@@ -1,6 +1,6 @@
 """Patterns: the blocks of `match`, with every variable, edge and direction resolved.
 
-Pure. Clauses are read in written order; optional blocks and negations come after what they depend on.
+Pure. Clauses are checked in written order, then optional blocks, then negations, which may use all variables before.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, EnoughFound, Kind, Scope, Variable
+from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable
 from omnigraph.lang.query.check_expressions import match_value
 from omnigraph.lang.query.check_filters import check_condition, variables_of
 from omnigraph.lang.query.ir import Direction
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A checked traversal as written, left to right; an anonymous end has no name."""
+    """A checked traversal as written, left to right; an anonymous endpoint has no name."""
 
     left: str | None
     left_type: str
@@ -35,7 +35,7 @@ class Walk:
 
 
 def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
-    """Check a traversal and bind its free ends, also when it is refused, so that later clauses stay quiet."""
+    """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
     edge = ctx.catalog.edge_by_word(clause.edge.text)
     sound = _check_ends(ctx, scope, clause)
     if edge is None:
@@ -57,7 +57,7 @@ def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk |
     if hops is None or not names_sound:
         return None
     minimum, maximum = hops
-    # Edges between different types never chain, so no walk is longer than one hop.
+    # An edge between different types cannot follow itself, so a walk has one hop at most.
     maximum = maximum if edge.source == edge.target else 1
     left = None if clause.left.text == "_" else clause.left.text
     right = None if clause.right.text == "_" else clause.right.text
@@ -76,11 +76,11 @@ def _bind(scope: Scope, name: ast.Name | None, kind: Kind, type_name: str | None
 
 def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
     for end in (clause.left, clause.right):
-        found = scope.get(end.text)
-        if found is not None and found.kind is Kind.EDGE:
+        binding = scope.get(end.text)
+        if binding is not None and binding.kind is Kind.EDGE:
             ctx.report("T23", end.span, f"`${end.text}` is an edge; a traversal joins nodes")
             return False
-        if found is not None and found.kind is Kind.HOPS:
+        if binding is not None and binding.kind is Kind.HOPS:
             ctx.report("T37", end.span, f"`${end.text}` is a number of hops; a traversal joins nodes")
             return False
     return True
@@ -88,7 +88,7 @@ def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
 
 def _report_unknown_edge(ctx: Context, word: ast.Name) -> None:
     words = [name[0].lower() + name[1:] for name in ctx.catalog.edges]
-    hint = suggestion(word.text, words)
+    hint = did_you_mean(word.text, words)
     if word.text in ("contains", "starts_with", "in"):
         hint = f"variable, word, variable is a traversal; to compare, write parentheses: `($a {word.text} $b)`"
     ctx.report("T4", word.span, f"there is no edge `{word.text}`", hint)
@@ -129,7 +129,7 @@ def _direct(ctx: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -
     else:
         direction = Direction.OUT
     ends = (target, source) if direction is Direction.IN else (source, target)
-    # The end that fixed the direction is right by construction, unless it is no end of this edge at all.
+    # The side that determined the direction fits by construction, unless its type is no endpoint of the edge.
     for end, type_name, fits in ((clause.left, left, ends[0]), (clause.right, right, ends[1])):
         if type_name is not None and type_name != fits:
             _report_misfit(ctx, end, type_name, edge, fits)
@@ -141,7 +141,7 @@ def _report_misfit(ctx: Context, end: ast.Name, type_name: str, edge: EdgeType, 
     joins = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`"
     hint = f"`${end.text}` would have to be a `{fits}`"
     if type_name not in (edge.source, edge.target):
-        ends = listed([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
+        ends = join_words([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
         hint = f"`${end.text}` would have to be a {ends}"
     ctx.report("T5", end.span, f"{joins}, but `${end.text}` is a `{type_name}`", hint)
 
@@ -159,7 +159,7 @@ def _check_names(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
         return True
     name = hops_variable.text
     if name == "_" or name in taken or name in scope or name in ctx.params:
-        hint = "leave `as $_` out" if name == "_" else "use a name that nothing else has"
+        hint = "leave `as $_` out" if name == "_" else "use an unused name"
         ctx.report("T37", hops_variable.span, f"`${name}` cannot hold the number of hops", hint)
         return False
     if edge_variable is not None and edge_variable.text != "_":
@@ -170,8 +170,8 @@ def _check_names(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
 
 
 def _type_of(scope: Scope, end: ast.Name) -> str | None:
-    found = scope.get(end.text)
-    return found.type_name if found is not None and found.kind is Kind.NODE else None
+    binding = scope.get(end.text)
+    return binding.type_name if binding is not None and binding.kind is Kind.NODE else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Start:
 
 @dataclass(slots=True)
 class Block:
-    """One checked block: what it binds and asks, each kind of clause in written order."""
+    """A checked block: its clauses by kind, each kind in written order."""
 
     scope: Scope
     starts: list[Start] = field(default_factory=list)
@@ -200,28 +200,28 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     """Check a block against the variables around it."""
     block = Block(outer.inner())
     scope = block.scope
-    loose: set[str] = set()
-    late: list[ast.Condition] = []
+    optional_names: set[str] = set()
+    late_conditions: list[ast.Condition] = []
     for clause in clauses:
         _count_clause(ctx, clause)
-        _refuse_crowd(ctx, scope, clause)
+        _check_variable_count(ctx, scope, clause)
         if isinstance(clause, ast.Binding):
-            if not _is_loose(ctx, scope, loose, clause, [clause.variable]):
+            if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.variable]):
                 _check_binding(ctx, block, clause)
         elif isinstance(clause, ast.Traversal):
-            if not _is_loose(ctx, scope, loose, clause, [clause.left, clause.right]):
+            if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.left, clause.right]):
                 walk = check_traversal(ctx, scope, clause)
                 if walk is not None:
                     block.walks.append(walk)
         elif isinstance(clause, ast.Optional):
-            loose.update(name for name in _bound_names(clause.clauses) if name not in scope)
+            optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
         elif not isinstance(clause, ast.Negation):
-            if any(name in loose and name not in scope for name in variables_of(clause)):
-                late.append(clause)
+            if any(name in optional_names and name not in scope for name in variables_of(clause)):
+                late_conditions.append(clause)
             else:
                 _keep(block.conditions, check_condition(ctx, scope, clause))
     _check_optionals(ctx, block, clauses)
-    for condition in late:
+    for condition in late_conditions:
         _keep(block.late_conditions, check_condition(ctx, scope, condition))
     for clause in clauses:
         if isinstance(clause, ast.Negation):
@@ -238,7 +238,7 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
     for clause in clauses:
         if not isinstance(clause, ast.Optional):
             continue
-        _refuse_crowd(ctx, scope, clause)
+        _check_variable_count(ctx, scope, clause)
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
             ctx.report("T30", clause.span, "this `optional` block is about nothing outside it", hint)
@@ -246,9 +246,9 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
                 scope.setdefault(name, Variable(name, Kind.BROKEN))
             continue
         inner = check_block(ctx, clause.clauses, scope)
-        fresh = tuple(variable for name, variable in inner.scope.items() if name not in scope)
-        block.optionals.append((inner, fresh))
-        scope.adopt(fresh)
+        new_variables = tuple(variable for name, variable in inner.scope.items() if name not in scope)
+        block.optionals.append((inner, new_variables))
+        scope.adopt(new_variables)
 
 
 def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
@@ -259,22 +259,22 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
         if variable != "_":
             scope.setdefault(variable, Variable(variable, Kind.BROKEN))
         return
-    found = scope.get(variable)
-    if found is not None and found.kind in (Kind.EDGE, Kind.HOPS):
-        what, code = ("an edge", "T23") if found.kind is Kind.EDGE else ("a number of hops", "T37")
+    bound = scope.get(variable)
+    if bound is not None and bound.kind in (Kind.EDGE, Kind.HOPS):
+        what, code = ("an edge", "T23") if bound.kind is Kind.EDGE else ("a number of hops", "T37")
         ctx.report(code, clause.variable.span, f"`${variable}` is {what} and cannot be bound as a node")
         return
-    if found is not None and found.kind is Kind.NODE and found.type_name != type_name:
-        message = f"`${variable}` is already a `{found.type_name}` and cannot also be a `{type_name}`"
+    if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
+        message = f"`${variable}` is already a `{bound.type_name}` and cannot also be a `{type_name}`"
         ctx.report("T25", clause.type.span, message, "use another variable")
         return
-    if variable != "_" and (found is None or found.kind is Kind.BROKEN):
+    if variable != "_" and (bound is None or bound.kind is Kind.BROKEN):
         scope.bind(variable, Kind.NODE, type_name)
     matches: list[tuple[str, ir.Expr]] = []
     for match in clause.matches:
         property_ = node.properties.get(match.property.text)
         if property_ is None:
-            hint = suggestion(match.property.text, node.properties)
+            hint = did_you_mean(match.property.text, node.properties)
             message = f"`{type_name}` has no property `{match.property.text}`"
             ctx.report("T2", match.property.span, message, hint)
             continue
@@ -285,7 +285,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
 
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
-    hint = suggestion(name.text, ctx.catalog.nodes)
+    hint = did_you_mean(name.text, ctx.catalog.nodes)
     if name.text in ctx.catalog.interfaces:
         hint = "an interface cannot be queried; bind one of the types that implement it"
     elif name.text in ctx.catalog.edges:
@@ -295,23 +295,25 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
 
 
 def _count_clause(ctx: Context, clause: ast.Clause) -> None:
-    """Refuse more clauses than a planner can compare with each other in good time; conditions are not among them."""
+    """Limit the clauses that the planner has to order against each other; conditions do not count."""
     if isinstance(clause, ast.Binding | ast.Traversal | ast.Optional | ast.Negation):
         ctx.pattern_clauses += 1
         if ctx.pattern_clauses > QUERY_CLAUSES_MAX:
             message = f"a query has at most {QUERY_CLAUSES_MAX} bindings, walks and blocks"
             ctx.report("Q000", clause.span, message, "split the query")
-            raise EnoughFound
+            raise TooManyFindings
 
 
-def _refuse_crowd(ctx: Context, scope: Scope, clause: ast.Clause) -> None:
+def _check_variable_count(ctx: Context, scope: Scope, clause: ast.Clause) -> None:
     if len(scope) > QUERY_VARIABLES_MAX:
         ctx.report("Q000", clause.span, f"a query binds at most {QUERY_VARIABLES_MAX} variables", "split the query")
-        raise EnoughFound
+        raise TooManyFindings
 
 
-def _is_loose(ctx: Context, scope: Scope, loose: set[str], clause: ast.Clause, ends: list[ast.Name]) -> bool:
-    end = next((end for end in ends if end.text in loose and end.text not in scope), None)
+def _uses_optional_variable(
+    ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause, ends: list[ast.Name]
+) -> bool:
+    end = next((end for end in ends if end.text in optional_names and end.text not in scope), None)
     if end is None:
         return False
     message = f"`${end.text}` belongs to an `optional` block and may be missing here"

@@ -1,6 +1,6 @@
-"""What a read gives back: columns, aggregates, and their static description.
+"""Checks the result of a read: returned columns, aggregates, `order`, `skip` and `limit`.
 
-Pure. Ordering and paging are in `orders`.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Scope, with_null
 from omnigraph.lang.query.check_expressions import describe, resolve
 from omnigraph.lang.query.check_filters import rank
-from omnigraph.lang.query.syntax_errors import AGGREGATES, RANKS, TEXT_PREDICATES, suggestion
+from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DescribedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """One checked column with its alias and its place."""
+    """A checked column with its alias and description."""
 
     column: ir.Column
     alias: str | None
@@ -36,14 +36,14 @@ class Returned:
 def check_projections(
     ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
 ) -> tuple[tuple[Returned, ...], bool]:
-    """Check `return`; tells also whether it aggregates."""
+    """Check `return`; the second value is True if it aggregates."""
     is_grouped = any(_is_aggregate(projection.expression) for projection in projections)
     returned: list[Returned] = []
     aliases: set[str] = set()
     for projection in projections:
         if projection.alias is not None and projection.alias.text in aliases:
-            message = f"another column is called `{projection.alias.text}` already"
-            ctx.report("T39", projection.alias.span, message, "give each column a name of its own")
+            message = f"duplicate column name `{projection.alias.text}`"
+            ctx.report("T39", projection.alias.span, message, "rename one of the columns")
         aliases |= {projection.alias.text} if projection.alias is not None else set()
         typed = _project(ctx, scope, projection)
         if typed is None or typed.type is None:
@@ -57,34 +57,36 @@ def check_projections(
         column = ir.Column(alias or _column_name(typed), typed, typed.type)
         type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
         returned.append(Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name)))
-    return _distinctly_named(returned, aliases), is_grouped
+    return _with_unique_names(returned, aliases), is_grouped
 
 
-def _distinctly_named(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
-    """Return the columns under names that differ: an alias stays, any other name that is taken gets a number."""
-    made: list[Returned] = []
-    # Where to go on counting, so that many columns of one name do not start from the first number each.
+def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
+    """Make column names unique: aliases stay, other names get a number if they are taken."""
+    renamed: list[Returned] = []
+    # The last number by name, so that many columns of the same name take linear time.
     numbers: dict[str, int] = {}
-    for one in returned:
-        name = own = one.column.name
-        while one.alias is None and name in taken:
-            numbers[own] = numbers.get(own, 1) + 1
-            name = f"{own}_{numbers[own]}"
+    for item in returned:
+        name = base = item.column.name
+        while item.alias is None and name in taken:
+            numbers[base] = numbers.get(base, 1) + 1
+            name = f"{base}_{numbers[base]}"
         taken.add(name)
-        made.append(replace(one, column=replace(one.column, name=name)))
-    return tuple(made)
+        renamed.append(replace(item, column=replace(item.column, name=name)))
+    return tuple(renamed)
 
 
-def refuse_blob(ctx: Context, place: ast.Expression, typed: ir.Expr, what: str) -> bool:
+def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, what: str) -> bool:
     """Report a Blob where values are shown or compared (T24)."""
     if typed.type is None or typed.type.scalar is not Scalar.BLOB:
         return False
-    ctx.report("T24", place.span, f"{describe(typed)}, which cannot be {what}", "read Blobs one by one through the API")
+    ctx.report(
+        "T24", expression.span, f"{describe(typed)}, which cannot be {what}", "read Blobs one by one through the API"
+    )
     return True
 
 
 def _is_aggregate(expression: ast.Expression) -> bool:
-    return isinstance(expression, ast.Call) and expression.function in AGGREGATES
+    return isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES
 
 
 def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
@@ -94,16 +96,16 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
         ctx.report("T33", expression.span, message, f'write `$v.{expression.name}`, or `"{expression.name}"`')
         return None
     if isinstance(expression, ast.Call):
-        if expression.function in AGGREGATES:
+        if expression.function in ast.AGGREGATES:
             return _aggregate(ctx, scope, expression)
-        if expression.function in TEXT_PREDICATES:
+        if expression.function in ast.TEXT_PREDICATES:
             message = f"`{expression.function}` is a condition and cannot be returned"
             ctx.report("T33", expression.span, message, "put it in `match`; to return a score, use `bm25`")
             return None
-        if expression.function in RANKS:
+        if expression.function in ast.RANKS:
             return _score(ctx, scope, expression, projection.alias)
     typed = resolve(ctx, scope, expression)
-    if typed is None or refuse_blob(ctx, expression, typed, "returned"):
+    if typed is None or reject_blob(ctx, expression, typed, "returned"):
         return None
     return typed
 
@@ -119,13 +121,13 @@ def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -
 def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
     if not call.arguments:
         return ir.Aggregate("count", None, ir.I64)
-    place, function = call.arguments[0], call.function
-    if isinstance(place, ast.Alias) or (isinstance(place, ast.Call) and place.function != "now"):
-        what = f"`{place.name}`" if isinstance(place, ast.Alias) else f"`{place.function}(…)`"
-        ctx.report("T8", place.span, f"`{function}` aggregates values of the pattern, not {what}")
+    argument, function = call.arguments[0], call.function
+    if isinstance(argument, ast.Alias) or (isinstance(argument, ast.Call) and argument.function != "now"):
+        what = f"`{argument.name}`" if isinstance(argument, ast.Alias) else f"`{argument.function}(…)`"
+        ctx.report("T8", argument.span, f"`{function}` aggregates values of the pattern, not {what}")
         return None
-    typed = resolve(ctx, scope, place)
-    if typed is None or typed.type is None or refuse_blob(ctx, place, typed, "aggregated"):
+    typed = resolve(ctx, scope, argument)
+    if typed is None or typed.type is None or reject_blob(ctx, argument, typed, "aggregated"):
         return None
     if function == "count":
         return ir.Aggregate(function, typed, ir.I64)
@@ -133,19 +135,19 @@ def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
     is_node = isinstance(typed, ir.NodeRef)
     if function in ("sum", "avg"):
         if not type_.is_number:
-            ctx.report("T8", place.span, f"`{function}` adds numbers, but {describe(typed)}")
+            ctx.report("T8", argument.span, f"`{function}` adds numbers, but {describe(typed)}")
             return None
         scalar = _sum_scalar(type_.scalar) if function == "sum" else Scalar.F64
         return ir.Aggregate(function, typed, PropertyType(scalar, nullable=True))
     if not (is_node or type_.is_number or type_.is_text):
         message = f"`{function}` compares numbers or Strings, but {describe(typed)}"
-        ctx.report("T8", place.span, message, "order by it and take `limit 1`")
+        ctx.report("T8", argument.span, message, "order by it and take `limit 1`")
         return None
     return ir.Aggregate(function, typed, with_null(type_, nullable=True))
 
 
 def _sum_scalar(scalar: Scalar) -> Scalar:
-    """Return the type of a sum: integers add up exactly in 64 bits, everything else in floats."""
+    """Return the type of a sum: 64-bit integers for integers, floats for all else."""
     if scalar in (Scalar.U32, Scalar.U64):
         return Scalar.U64
     return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
@@ -183,7 +185,7 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
     """Check `order`, with the limits that rankings need."""
     by_alias = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
-    found: ir.Rank | None = None
+    rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
     has_nearest = any(_is_call(key.expression, "nearest") for key in read.order)
     for position, key in enumerate(read.order):
@@ -209,8 +211,8 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
         if isinstance(typed, ir.ColumnRef):
             _check_direction(ctx, key, ranking)
         _check_limit(ctx, key.expression, ranking, read.limit)
-        found = ranking
-    return Ordered(found, () if found is not None else tuple(keys))
+        rank = ranking
+    return Ordered(rank, () if rank is not None else tuple(keys))
 
 
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
@@ -222,12 +224,12 @@ def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.Pa
     name = bound.value.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        hint = suggestion(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
+        hint = did_you_mean(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
         ctx.report("T36", bound.span, f"`${name}` is not a parameter of this query", hint)
         return None
     type_ = parameter.type
     if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
-        message = f"`{word}` needs a required whole number, but `${name}` is {type_}"
+        message = f"`{word}` needs a required integer, but `${name}` is {type_}"
         ctx.report("T36", bound.span, message, f"declare `${name}: I64`")
         return None
     return ir.ParameterRef(name, type_)
@@ -239,17 +241,21 @@ def _is_call(expression: ast.Expression, function: str) -> bool:
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
     if isinstance(expression, ast.Alias):
-        # A name that no column has is left to the run, as the language always did.
+        # An unknown column name is reported when the query runs, as in earlier releases.
         match = by_alias.get(expression.name)
         return ir.ColumnRef(expression.name, match.type if match else None)
-    if isinstance(expression, ast.Call) and expression.function in RANKS:
+    if isinstance(expression, ast.Call) and expression.function in ast.RANKS:
         return rank(ctx, scope, expression)
-    if isinstance(expression, ast.Call) and expression.function in AGGREGATES | TEXT_PREDICATES:
-        hint = "return it with an alias and order by that" if expression.function in AGGREGATES else "put it in `match`"
-        ctx.report("T33", expression.span, f"`{expression.function}` cannot stand in `order`", hint)
+    if isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES | ast.TEXT_PREDICATES:
+        hint = (
+            "return it with an alias and order by that"
+            if expression.function in ast.AGGREGATES
+            else "put it in `match`"
+        )
+        ctx.report("T33", expression.span, f"`{expression.function}` cannot be used in `order`", hint)
         return None
     typed = resolve(ctx, scope, expression)
-    if typed is None or refuse_blob(ctx, expression, typed, "ordered by"):
+    if typed is None or reject_blob(ctx, expression, typed, "ordered by"):
         return None
     if not isinstance(typed, ir.PropertyRef | ir.HopsRef):
         hint = "order by a property, a column alias, or a rank call"
@@ -274,32 +280,32 @@ def _check_direction(ctx: Context, key: ast.Ordering, ranking: ir.Rank) -> None:
         ctx.report("T32", key.direction.span, message, f"drop the direction or write `{best_first}`")
 
 
-def _check_limit(ctx: Context, place: ast.Expression, ranking: ir.Rank, limit: ast.Bound | None) -> None:
+def _check_limit(ctx: Context, expression: ast.Expression, ranking: ir.Rank, limit: ast.Bound | None) -> None:
     if isinstance(ranking, ir.Bm25):
         return
     code, word = ("T17", "nearest") if isinstance(ranking, ir.Nearest) else ("T21", "rrf")
     if limit is None:
-        ctx.report(code, place.span, f"ordering by `{word}` needs a limit", "add `limit 10` after `order`")
+        ctx.report(code, expression.span, f"ordering by `{word}` needs a limit", "add `limit 10` after `order`")
     elif limit.value == 0:
         ctx.report(code, limit.span, f"ordering by `{word}` needs a limit of at least 1")
 
 
 class _Remaining:
-    """The columns that an aggregate or `distinct` leaves to order by."""
+    """The columns that can be ordered by after an aggregate or `distinct`."""
 
     def __init__(self, returned: tuple[Returned, ...], grouped: bool) -> None:
         self._word = "an aggregate" if grouped else "`distinct`"
         self._aliases: dict[ir.Expr, str | None] = {}
         for item in returned:
-            # A group key with an alias is known by that alias alone.
+            # A group key with an alias can be ordered only by that alias.
             alias = item.alias if grouped else None
             if alias is None or item.column.expression not in self._aliases:
                 self._aliases[item.column.expression] = alias
 
-    def check(self, ctx: Context, place: ast.Expression, typed: ir.Expr) -> None:
+    def check(self, ctx: Context, expression: ast.Expression, typed: ir.Expr) -> None:
         alias = self._aliases.get(typed, "")
         if alias is None:
             return
         hint = f"order by `{alias}`" if alias else "return it too"
         message = f"{describe(typed)}; after {self._word} only returned columns can be ordered by"
-        ctx.report("T38", place.span, message, hint)
+        ctx.report("T38", expression.span, message, hint)

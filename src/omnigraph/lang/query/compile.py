@@ -13,15 +13,15 @@ from typing import Final, Literal, NamedTuple
 from omnigraph.lang.catalog import Catalog, PropertyType, Scalar
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, EnoughFound, Scope, TypeUse, types_read, types_written
+from omnigraph.lang.query.check_context import Context, Scope, TooManyFindings, TypeUse, types_read, types_written
 from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
 from omnigraph.lang.query.check_patterns import check_block
 from omnigraph.lang.query.check_returns import DescribedColumn, check_bound, check_order, check_projections
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.syntax_errors import nearest_word
 from omnigraph.lang.source import Source, Span
+from omnigraph.lang.suggestions import nearest_word
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
@@ -44,7 +44,7 @@ _KINDS: Final = {
 
 
 class QueryKey(NamedTuple):
-    """What a compiled query depends on; equal keys mean equal meaning."""
+    """Cache key of a compiled query; equal keys mean equal compilations."""
 
     source_hash: str
     name: str
@@ -75,11 +75,11 @@ def compile_query(source: Source, catalog: Catalog, *, name: str | None = None) 
 
 
 def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> CompiledQuery:
-    """Compile one parsed query of a source; raises LanguageError with all that is wrong with it."""
+    """Compile a parsed query of a source; raises `LanguageError` with all its diagnostics."""
     ctx = Context(source, catalog)
     try:
         compiled, descriptor = _check(ctx, query)
-    except EnoughFound:
+    except TooManyFindings:
         raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
         raise LanguageError(diagnostics=_in_order(ctx.findings))
@@ -147,7 +147,7 @@ def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
             ctx.report("T27", param.name.span, f"parameter `${name}` is declared twice", "drop one of them")
         elif param.type.dimension is not None and not 1 <= param.type.dimension <= VECTOR_DIMENSION_MAX:
             ctx.report("T27", param.type_span, f"a vector has between 1 and {VECTOR_DIMENSION_MAX} numbers")
-        # A refused parameter is still declared, so that its uses are not reported as well.
+        # A rejected parameter is still declared, so that its uses are not reported as well.
         ctx.params.setdefault(name, ir.Parameter(name, param.type, *_kinds_of(param.type)))
 
 
@@ -174,5 +174,5 @@ def _pick(source: Source, queries: tuple[ast.Query, ...], name: str | None) -> a
     else:
         near = nearest_word(name, names)
         message, hint = f"the source holds no query `{name}`", f"did you mean `{near}`?" if near else holds
-    # What is missing has no place in the source.
+    # A missing query has no position in the source.
     raise LanguageError(diagnostics=(Diagnostic("E1", message, source, Span(0, 0), hint, is_placed=False),))

@@ -1,4 +1,4 @@
-"""Print a plan as a tree that people can read.
+"""Formats a query plan as a readable tree.
 
 Pure; the text is for people and for cases, never parsed back.
 """

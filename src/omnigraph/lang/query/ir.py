@@ -1,4 +1,4 @@
-"""The typed intermediate representation: what a query means, with a type on every expression and operator.
+"""The typed intermediate representation (IR) of a query: expressions and operators with their types.
 
 Pure values. Engines run it without asking the catalog; `lower` makes it and `plan` prints it.
 """
@@ -68,7 +68,7 @@ class ParameterRef:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The one instant of the query."""
+    """The timestamp of the query, the same everywhere in it."""
 
     type: PropertyType = NOW
 
@@ -160,7 +160,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison: unknown when a side is null. Numbers compare by exact value, whatever their widths."""
+    """A comparison: unknown when a side is null. Numbers compare by exact value, independent of their widths."""
 
     op: CompareOp
     left: Expr
@@ -242,7 +242,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class AntiJoin:
-    """Keep the rows for which the inner pipeline, started from that row, gives nothing."""
+    """Keep the rows for which the inner pipeline, started from that row, has no result."""
 
     inner: tuple[Operator, ...]
 
@@ -284,7 +284,7 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class ReadIR:
-    """A read. A `rank` replaces the order keys; `is_grouped` tells whether any column is an aggregate."""
+    """A read. A `rank` replaces the order keys; `is_grouped` is True if any column is an aggregate."""
 
     name: str
     params: tuple[Parameter, ...]
@@ -331,7 +331,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A delete; a node takes the edges of `cascades` along."""
+    """A delete; deleting a node also deletes its edges of the types in `cascades`."""
 
     kind: str
     type_name: str

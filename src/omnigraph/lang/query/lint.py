@@ -1,4 +1,4 @@
-"""Lint: compile every query of some files, and point out what an author may have forgotten.
+"""Linter: compiles every query of the sources and warns about probable omissions.
 
 Pure. Findings sort by severity, type, property; errors come first.
 """
@@ -14,15 +14,15 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_mutations import nullable_properties
 from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.syntax_errors import listed
 from omnigraph.lang.source import Source
+from omnigraph.lang.suggestions import join_words
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding(Diagnostic):
-    """A diagnostic that knows what it is about: a file, a query, or a property that queries update."""
+    """A diagnostic with its subject: a file, a query, or a property that queries update."""
 
     query: str | None = None
     type_name: str | None = None
@@ -31,7 +31,7 @@ class LintFinding(Diagnostic):
 
     @property
     def name(self) -> str:
-        """Return what the finding is about: `Type.property`, a query, or a file."""
+        """The subject of the finding: `Type.property`, a query, or a file."""
         if self.type_name is not None:
             return f"{self.type_name}.{self.property_name}"
         return self.query or self.source.name
@@ -43,13 +43,13 @@ class LintFinding(Diagnostic):
             "property": self.property_name,
             "query_names": list(self.query_names) or ([] if self.query is None else [self.query]),
         }
-        # A dataclass with slots is a new class, which the short form of `super` does not know.
+        # `super()` does not work in a slotted dataclass, which is a new class.
         return {**Diagnostic.to_json(self), **about}
 
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """One query of a linted file: compiled, or refused."""
+    """A query of a linted file: compiled, or with its errors."""
 
     file: str
     name: str
@@ -58,7 +58,7 @@ class QueryReport:
     diagnostics: tuple[Diagnostic, ...]
 
     def result(self, warnings: Sequence[str]) -> dict[str, object]:
-        """Return the query in short: whether it compiled, and what is wrong with it."""
+        """Return a summary: whether the query compiled, its warnings and errors."""
         shown = {"name": self.name, "kind": self.kind, "status": "ok" if self.compiled else "error"}
         error = {} if self.compiled else {"error": "; ".join(item.message for item in self.diagnostics)}
         return {**shown, **({"warnings": list(warnings)} if warnings else {}), **error}
@@ -84,7 +84,7 @@ class QueryReport:
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """All findings over some files. `status` is `error` when a file or query was refused."""
+    """All findings on the sources. `status` is `error` if a source or query has errors."""
 
     findings: tuple[LintFinding, ...]
     queries: tuple[QueryReport, ...]
@@ -94,20 +94,20 @@ class LintReport:
         return "error" if any(finding.severity is Severity.ERROR for finding in self.findings) else "ok"
 
     def to_json(self) -> dict[str, object]:
-        found = [finding.severity for finding in self.findings]
+        severities = [finding.severity for finding in self.findings]
         return {
             "status": self.status,
             "queries_processed": len(self.queries),
-            "errors": found.count(Severity.ERROR),
-            "warnings": found.count(Severity.WARNING),
-            "infos": found.count(Severity.INFO),
+            "errors": severities.count(Severity.ERROR),
+            "warnings": severities.count(Severity.WARNING),
+            "infos": severities.count(Severity.INFO),
             "results": [query.result(self._warnings_of(query)) for query in self.queries],
             "findings": [finding.to_json() for finding in self.findings],
             "queries": [query.to_json() for query in self.queries],
         }
 
     def _warnings_of(self, query: QueryReport) -> list[str]:
-        """Return what is worth a second look in one query; what concerns several is among the findings alone."""
+        """Return the warnings on a single query; those on several queries are in `findings` only."""
         return [
             finding.message
             for finding in self.findings
@@ -145,8 +145,8 @@ def _about(item: Diagnostic, query: str | None) -> LintFinding:
 
 
 def _sort_key(finding: LintFinding) -> tuple[object, ...]:
-    place = (finding.source.name, finding.span.start)
-    return _RANK[finding.severity], finding.type_name or "", finding.property_name or "", *place, finding.code
+    position = (finding.source.name, finding.span.start)
+    return _RANK[finding.severity], finding.type_name or "", finding.property_name or "", *position, finding.code
 
 
 def _without_params(queries: Iterable[CompiledQuery]) -> Iterable[LintFinding]:
@@ -169,11 +169,11 @@ def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[L
                 assigned.setdefault(statement.type_name, set()).update(item.column for item in statement.assignments)
     for type_name, updating in updates.items():
         first = next(iter(updating.values()))
-        by = listed([f"`{name}`" for name in sorted(updating)], conjunction="and")
+        by = join_words([f"`{name}`" for name in sorted(updating)], conjunction="and")
         for item in nullable_properties(catalog.nodes[type_name]):
             if item.name not in assigned[type_name]:
                 message = f"no update sets `{type_name}.{item.name}`; `{type_name}` is updated by {by}"
                 hint = "set it in an update, or ignore this if it never changes"
-                place = (first.source, first.span)
+                position = (first.source, first.span)
                 names = tuple(sorted(updating))
-                yield LintFinding("L201", message, *place, hint, Severity.WARNING, None, type_name, item.name, names)
+                yield LintFinding("L201", message, *position, hint, Severity.WARNING, None, type_name, item.name, names)

@@ -46,12 +46,14 @@ class _Lowering:
 
     def matches(self, variable: str, start: Start, nullable: bool) -> tuple[ir.Expr, ...]:
         properties = self._catalog.nodes[start.node_type].properties
-        found: list[ir.Expr] = []
+        comparisons: list[ir.Expr] = []
         for name, value in start.matches:
             type_ = with_null(properties[name].type, nullable)
             op = ir.CompareOp.CONTAINS if type_.is_list else ir.CompareOp.EQ
-            found.append(ir.Compare(op, ir.PropertyRef(variable, Kind.NODE.value, start.node_type, name, type_), value))
-        return tuple(found)
+            comparisons.append(
+                ir.Compare(op, ir.PropertyRef(variable, Kind.NODE.value, start.node_type, name, type_), value)
+            )
+        return tuple(comparisons)
 
 
 def _fresh(block: Block) -> set[str]:
@@ -59,14 +61,14 @@ def _fresh(block: Block) -> set[str]:
 
 
 class _Pattern:
-    """The bindings and walks of one block, arranged so that every walk starts from a bound variable."""
+    """The bindings and walks of a block, ordered so that every walk starts from a bound variable."""
 
     def __init__(self, lowering: _Lowering, block: Block, outer: frozenset[str]) -> None:
         self._lowering = lowering
         self._bound = set(outer)
         self._done: list[ir.Operator] = []
         self._nullable = {name for name in outer if block.scope[name].nullable}
-        # Anonymous ends get a name of their own each, so that two of them stay unrelated.
+        # Each anonymous endpoint gets a unique name, so that two of them stay unrelated.
         self._starts = [(start.variable or lowering.temporary(), start) for start in block.starts]
         self._walks = [
             (walk.left or lowering.temporary(), walk.right or lowering.temporary(), walk) for walk in block.walks

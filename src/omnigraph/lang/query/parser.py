@@ -1,518 +1,182 @@
-"""Parse `.gq` text into the syntax tree, or refuse it with one Q000 diagnostic.
+"""Parses `.gq` sources, and words their syntax errors: what was expected, what was found, and what was probably meant.
 
-Pure. Bounded: size and nesting are checked before the parser sees the text, and nothing recurses over it.
+Pure.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib import resources
-from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
-from lark import Lark, Token, UnexpectedInput
-
-from omnigraph.lang.catalog import PropertyType, Scalar
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
+from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, Stop, SyntaxFault, parse_source, quote_token
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.syntax_errors import (
-    FUNCTIONS,
-    before_at,
-    describe_expected,
-    found_at,
-    hint_for,
-    listed,
-    suggestion,
-)
+from omnigraph.lang.query.ast_builder import Builder
 from omnigraph.lang.source import Source, Span
-from omnigraph.limits import QUERY_TOKENS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
-
-I64_MAX: Final = 2**63 - 1
-U64_MAX: Final = 2**64 - 1
-# A number with more digits fits nothing, and Python itself refuses to read very long ones.
-DIGITS_MAX: Final = 40
-_ESCAPE: Final = re.compile(r"\\([\s\S])")
-_ESCAPES: Final = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
-
-
-class SyntaxRefusal(Exception):
-    """A syntax error found while building; the parser turns it into a diagnostic."""
-
-    def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.span = span
-        self.message = message
-        self.hint = hint
-
-
-def span_of(token: Token) -> Span:
-    """Return the place of a token in its source."""
-    assert token.start_pos is not None
-    assert token.end_pos is not None
-    return Span(token.start_pos, token.end_pos)
-
-
-def name_of(token: Token) -> ast.Name:
-    """Return the token as a name, variables without their `$`."""
-    return ast.Name(token[1:] if token.startswith("$") else str(token), span_of(token))
-
-
-def read_string(token: Token) -> str:
-    """Return the text a string token stands for."""
-    body = token[1:-1]
-    if "\\" not in body:
-        return str(body)
-
-    def replace(match: re.Match[str]) -> str:
-        found = _ESCAPES.get(match[1])
-        if found is None:
-            start = span_of(token).start + 1 + match.start()
-            hint = 'only \\" \\\\ \\n \\r and \\t are escapes; write a backslash as \\\\'
-            raise SyntaxRefusal(Span(start, start + 2), f"unsupported escape `{match[0]}` in a string", hint)
-        return found
-
-    return _ESCAPE.sub(replace, body)
-
-
-def read_integer(token: Token, least: int, most: int, what: str) -> int:
-    """Return the integer of a token, or refuse one outside its bounds."""
-    value = int(token) if len(token) <= DIGITS_MAX else most + 1
-    if not least <= value <= most:
-        raise SyntaxRefusal(span_of(token), f"{what} must lie between {least} and {most}")
-    return value
-
-
-def expression_of(child: object) -> ast.Expression:
-    if isinstance(child, Token):
-        return ast.Variable(child[1:], span_of(child))
-    assert isinstance(child, ast.Expression)
-    return child
-
-
-class ValueBuilder:
-    """Names, literals and calls."""
-
-    def text(self, c: list[Token]) -> ast.Literal:
-        return ast.Literal(read_string(c[0]), Scalar.STRING, span_of(c[0]))
-
-    def decimal(self, c: list[Token]) -> ast.Literal:
-        value = float(c[0])
-        if value in (float("inf"), float("-inf")):
-            raise SyntaxRefusal(span_of(c[0]), "this number is too large for a 64-bit float")
-        return ast.Literal(value, Scalar.F64, span_of(c[0]))
-
-    def integer(self, c: list[Token]) -> ast.Literal:
-        value = read_integer(c[0], -I64_MAX - 1, U64_MAX, "an integer")
-        return ast.Literal(value, Scalar.I64 if value <= I64_MAX else Scalar.U64, span_of(c[0]))
-
-    def boolean(self, c: list[Token]) -> ast.Literal:
-        return ast.Literal(c[0] == "true", Scalar.BOOL, span_of(c[0]))
-
-    def list_literal(self, c: list[object]) -> ast.ListLiteral:
-        first, last = c[0], c[-1]
-        assert isinstance(first, Token)
-        assert isinstance(last, Token)
-        items = tuple(item for item in c if isinstance(item, ast.Literal | ast.ListLiteral))
-        if len(items) != sum(item is not None for item in c) - 2:
-            call = next(item for item in c if isinstance(item, ast.Call))
-            raise SyntaxRefusal(call.span, f"a list holds literals only, not `{call.function}()`")
-        return ast.ListLiteral(items, span_of(first).to(span_of(last)))
-
-    def variable(self, c: list[Token]) -> ast.Variable:
-        return ast.Variable(c[0][1:], span_of(c[0]))
-
-    def access(self, c: list[Token]) -> ast.PropertyAccess:
-        variable, name = name_of(c[0]), name_of(c[1])
-        return ast.PropertyAccess(variable, name, variable.span.to(name.span))
-
-    def alias(self, c: list[Token]) -> ast.Alias:
-        return ast.Alias(str(c[0]), span_of(c[0]))
-
-    def call(self, c: list[object]) -> ast.Call | ast.Literal:
-        word, close = c[0], c[-1]
-        assert isinstance(word, Token)
-        assert isinstance(close, Token)
-        arguments = tuple(expression_of(child) for child in c[1:-1] if child is not None)
-        function, span = str(word), span_of(word).to(span_of(close))
-        if function not in FUNCTIONS:
-            known = suggestion(function, FUNCTIONS, otherwise=f"the functions are {listed(sorted(FUNCTIONS))}")
-            raise SyntaxRefusal(span_of(word), f"there is no function `{function}`", known)
-        fewest, most = FUNCTIONS[function]
-        if not fewest <= len(arguments) <= most:
-            wanted = listed([str(count) for count in range(fewest, most + 1)])
-            message = f"`{function}` takes {wanted} argument{'s' * (most != 1)}, not {len(arguments)}"
-            raise SyntaxRefusal(span, message)
-        return self._special(ast.Call(function, arguments, span))
-
-    def call_star(self, c: list[Token]) -> ast.Call:
-        span = span_of(c[0]).to(span_of(c[-1]))
-        if c[0] != "count":
-            raise SyntaxRefusal(span_of(c[1]), f"`*` is an argument of `count` only, not of `{c[0]}`")
-        return ast.Call("count", (), span)
-
-    def value_call(self, c: list[ast.Call | ast.Literal]) -> ast.Call | ast.Literal:
-        value = c[0]
-        if isinstance(value, ast.Call) and value.function != "now":
-            hint = 'a value is a literal, a parameter, `now()`, `date("…")` or `datetime("…")`'
-            raise SyntaxRefusal(value.span, f"`{value.function}()` is not a value", hint)
-        return value
-
-    def _special(self, call: ast.Call) -> ast.Call | ast.Literal:
-        first = call.arguments[0] if call.arguments else None
-        if call.function in ("date", "datetime"):
-            if not isinstance(first, ast.Literal) or first.scalar is not Scalar.STRING:
-                assert first is not None
-                hint = f'write {call.function}("2024-01-31"), or declare a parameter of that type'
-                raise SyntaxRefusal(first.span, f"`{call.function}` takes its text in double quotes", hint)
-            scalar = Scalar.DATE if call.function == "date" else Scalar.DATETIME
-            return ast.Literal(first.value, scalar, call.span)
-        if call.function == "nearest" and not isinstance(first, ast.PropertyAccess):
-            assert first is not None
-            hint = "write nearest($x.vectors, …)"
-            raise SyntaxRefusal(first.span, "the first argument of `nearest` is a property of a variable", hint)
-        return call
-
-
-U32_MAX: Final = 2**32 - 1
-_BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
-T = TypeVar("T")
-
-
-def _only(children: list[object], kind: type[T]) -> tuple[T, ...]:
-    return tuple(child for child in children if isinstance(child, kind))
-
-
-def _conditions(children: list[object]) -> tuple[ast.Condition, ...]:
-    return tuple(child for child in children if isinstance(child, ast.Condition))
-
-
-class ConditionBuilder(ValueBuilder):
-    """Filters and their combinations."""
-
-    def comparison(self, c: list[object]) -> ast.Comparison:
-        left, operator, right = c
-        assert isinstance(operator, Token)
-        a, b = expression_of(left), expression_of(right)
-        return ast.Comparison(a, name_of(operator), b, a.span.to(b.span))
-
-    def null_test(self, c: list[object]) -> ast.NullTest:
-        operand, null = expression_of(c[0]), c[-1]
-        assert isinstance(null, Token)
-        return ast.NullTest(operand, c[2] is not None, operand.span.to(span_of(null)))
-
-    def membership(self, c: list[object]) -> ast.Membership:
-        operand, collection = expression_of(c[0]), expression_of(c[2])
-        assert isinstance(collection, ast.ListLiteral | ast.Variable)
-        return ast.Membership(operand, collection, operand.span.to(collection.span))
-
-    def text_predicate(self, c: list[ast.Call | ast.Literal]) -> ast.TextPredicate:
-        call = c[0]
-        if not isinstance(call, ast.Call) or call.function not in ("search", "fuzzy", "match_text"):
-            raise SyntaxRefusal(
-                call.span, "this is a value, not a condition", "compare it with something, as in `… = …`"
-            )
-        return ast.TextPredicate(call, call.span)
-
-    def any_of(self, c: list[object]) -> ast.AnyOf:
-        parts = _conditions(c)
-        return ast.AnyOf(parts, parts[0].span.to(parts[-1].span))
-
-    def all_of(self, c: list[object]) -> ast.AllOf:
-        parts = _conditions(c)
-        return ast.AllOf(parts, parts[0].span.to(parts[-1].span))
-
-
-class PatternBuilder(ConditionBuilder):
-    """Bindings, traversals and blocks."""
-
-    def match(self, c: list[object]) -> ast.Match:
-        name, value = c
-        assert isinstance(name, Token)
-        return ast.Match(name_of(name), value)  # type: ignore[arg-type]
-
-    def binding(self, c: list[object]) -> ast.Binding:
-        variable, type_name = c[0], c[1]
-        assert isinstance(variable, Token)
-        assert isinstance(type_name, Token)
-        name, type_ = name_of(variable), name_of(type_name)
-        return ast.Binding(name, type_, _only(c, ast.Match), name.span.to(type_.span))
-
-    def hops(self, c: list[Token | None]) -> ast.Hops:
-        opening, low, high, closing = c
-        assert opening is not None
-        assert low is not None
-        assert closing is not None
-        minimum = read_integer(low, 0, U32_MAX, "a hop bound")
-        maximum = None if high is None else read_integer(high, 0, U32_MAX, "a hop bound")
-        return ast.Hops(minimum, maximum, span_of(opening).to(span_of(closing)))
-
-    def walk(self, c: list[object]) -> ast.Traversal:
-        left, edge, *rest = c
-        return self._walk(left, None, edge, rest, undirected=False)
-
-    def walk_both(self, c: list[object]) -> ast.Traversal:
-        left, _, edge, _, *rest = c
-        return self._walk(left, None, edge, rest, undirected=True)
-
-    def walk_edge(self, c: list[object]) -> ast.Traversal:
-        left, variable, edge, *rest = c
-        return self._walk(left, variable, edge, rest, undirected=False)
-
-    def walk_edge_both(self, c: list[object]) -> ast.Traversal:
-        left, variable, _, edge, _, *rest = c
-        return self._walk(left, variable, edge, rest, undirected=True)
-
-    def _walk(
-        self, left: object, variable: object, edge: object, rest: list[object], *, undirected: bool
-    ) -> ast.Traversal:
-        hops, right, _, hops_variable = rest
-        assert isinstance(left, Token)
-        assert isinstance(edge, Token)
-        assert isinstance(right, Token)
-        if re.match(r"not(?![A-Za-z0-9])", edge):
-            hint = "write `not { … }` around the pattern to negate it"
-            raise SyntaxRefusal(span_of(edge), f"`{edge}` cannot be used as an edge here", hint)
-        start, end = name_of(left), name_of(right)
-        return ast.Traversal(
-            left=start,
-            edge=name_of(edge),
-            right=end,
-            undirected=undirected,
-            edge_variable=name_of(variable) if isinstance(variable, Token) else None,
-            hops=hops if isinstance(hops, ast.Hops) else None,
-            hops_variable=name_of(hops_variable) if isinstance(hops_variable, Token) else None,
-            span=start.span.to(end.span),
-        )
-
-    def block(self, c: list[ast.Clause]) -> tuple[ast.Clause, ...]:
-        return tuple(c)
-
-    def negation(self, c: list[object]) -> ast.Negation:
-        word, clauses = c
-        assert isinstance(word, Token)
-        return ast.Negation(clauses, span_of(word))  # type: ignore[arg-type]
-
-    def optional(self, c: list[object]) -> ast.Optional:
-        word, clauses = c
-        assert isinstance(word, Token)
-        return ast.Optional(clauses, span_of(word))  # type: ignore[arg-type]
-
-
-class MutationBuilder(PatternBuilder):
-    """Statements that write."""
-
-    def assign(self, c: list[object]) -> ast.Match:
-        return self.match(c)
-
-    def predicate(self, c: list[object]) -> ast.Predicate:
-        name, operator, value = c
-        assert isinstance(name, Token)
-        assert isinstance(operator, Token)
-        return ast.Predicate(name_of(name), name_of(operator), value)  # type: ignore[arg-type]
-
-    def insert(self, c: list[object]) -> ast.Insert:
-        word, type_name = c[0], c[1]
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        return ast.Insert(name_of(type_name), _only(c, ast.Match), span_of(word).to(span_of(type_name)))
-
-    def update(self, c: list[object]) -> ast.Update:
-        word, type_name, predicate = c[0], c[1], c[-1]
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        assert isinstance(predicate, ast.Predicate)
-        span = span_of(word).to(span_of(type_name))
-        return ast.Update(name_of(type_name), _only(c, ast.Match), predicate, span)
-
-    def delete(self, c: list[object]) -> ast.Delete:
-        word, type_name, predicate = c
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        assert isinstance(predicate, ast.Predicate)
-        return ast.Delete(name_of(type_name), predicate, span_of(word).to(span_of(type_name)))
-
-    def mutation(self, c: list[ast.Statement]) -> ast.Mutation:
-        return ast.Mutation(tuple(c))
-
-
-class Builder(MutationBuilder):
-    """Whole queries."""
-
-    def projection(self, c: list[object]) -> ast.Projection:
-        expression, _, alias = c
-        return ast.Projection(expression_of(expression), name_of(alias) if isinstance(alias, Token) else None)
-
-    def ordering(self, c: list[object]) -> ast.Ordering:
-        expression, direction = expression_of(c[0]), c[1]
-        if direction is None:
-            return ast.Ordering(expression, None)
-        assert isinstance(direction, Token)
-        if isinstance(expression, ast.Call) and expression.function == "nearest":
-            hint = "`nearest` always puts the closest first; leave the direction out"
-            raise SyntaxRefusal(span_of(direction), f"`nearest` takes no `{direction}`", hint)
-        return ast.Ordering(expression, name_of(direction))
-
-    def order(self, c: list[ast.Ordering]) -> tuple[ast.Ordering, ...]:
-        return tuple(c)
-
-    def skip(self, c: list[Token]) -> ast.Bound:
-        return self._bound(c[0], "skip")
-
-    def limit(self, c: list[Token]) -> ast.Bound:
-        return self._bound(c[0], "limit")
-
-    def read(self, c: list[object]) -> ast.Read:
-        clauses, distinct, *projections, order, skip, limit = c
-        return ast.Read(
-            clauses=clauses,  # type: ignore[arg-type]
-            distinct=distinct is not None,
-            projections=_only(projections, ast.Projection),
-            order=order or (),  # type: ignore[arg-type]
-            skip=skip,  # type: ignore[arg-type]
-            limit=limit,  # type: ignore[arg-type]
-        )
-
-    def type_scalar(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        return PropertyType(self._base(c[0]), nullable=len(c) > 1), span_of(c[0])
-
-    def type_list(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        return PropertyType(self._base(c[0]), is_list=True, nullable=len(c) > 1), span_of(c[0])
-
-    def type_vector(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        if c[0] != "Vector":
-            raise SyntaxRefusal(span_of(c[0]), f"`{c[0]}` takes no length", "only `Vector(n)` does")
-        dimension = read_integer(c[1], 0, U32_MAX, "a vector length")
-        return PropertyType(Scalar.VECTOR, nullable=len(c) > 2, dimension=dimension), span_of(c[0]).to(span_of(c[1]))
-
-    def param(self, c: list[object]) -> ast.Param:
-        variable, typed = c
-        assert isinstance(variable, Token)
-        assert isinstance(typed, tuple)
-        return ast.Param(name_of(variable), *typed)
-
-    def meta(self, c: list[Token]) -> tuple[Token, str]:
-        return c[0], read_string(c[1])
-
-    def query(self, c: list[object]) -> ast.Query:
-        name, body = c[0], c[-1]
-        assert isinstance(name, Token)
-        assert isinstance(body, ast.Read | ast.Mutation)
-        metadata: dict[str, str] = {}
-        for word, text in _only(c, tuple):
-            if word not in ("@description", "@instruction"):
-                hint = "a query takes `@description` and `@instruction`"
-                raise SyntaxRefusal(span_of(word), f"a query takes no `{word}`", hint)
-            if word in metadata:
-                raise SyntaxRefusal(span_of(word), f"`{word}` is written twice", "keep one of them")
-            metadata[word] = text
-        params = _only(c, ast.Param)
-        return ast.Query(name_of(name), params, metadata.get("@description"), metadata.get("@instruction"), body)
-
-    def start(self, c: list[ast.Query]) -> tuple[ast.Query, ...]:
-        return tuple(c)
-
-    def _bound(self, token: Token, what: str) -> ast.Bound:
-        span = span_of(token)
-        if token.startswith("$"):
-            return ast.Bound(ast.Variable(token[1:], span), span)
-        return ast.Bound(read_integer(token, 0, U64_MAX, f"`{what}`"), span)
-
-    def _base(self, token: Token) -> Scalar:
-        scalar = _BASES.get(token)
-        if scalar is None:
-            if token == "Vector":
-                raise SyntaxRefusal(span_of(token), "`Vector` needs its length", "write `Vector(3)`")
-            known = suggestion(
-                token, [*_BASES, "Vector"], otherwise=f"the types are {listed(sorted(_BASES))} or Vector(n)"
-            )
-            raise SyntaxRefusal(span_of(token), f"there is no parameter type `{token}`", known)
-        return scalar
-
-
-# What is never closed runs to the end, so that no text is scanned twice.
-_BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"?|//[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|[\[\](){}]')
-
-_TOKENS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"?|(?://[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*))|\w+|[^\w\s]')
+from omnigraph.lang.suggestions import join_words
+from omnigraph.limits import QUERY_TOKENS_MAX
+
+# Word, required terminals, further terminals: a state that accepts all the required ones is described by the word,
+# which then covers the further ones too. Earlier groups win.
+_GROUPS: Final[tuple[tuple[str, set[str], set[str]], ...]] = (
+    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"LPAR", "STRING", "INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
+    ("an operator", {"COMPARE", "LESS", "MORE"}, {"CONTAINS", "STARTS_WITH", "IS", "IN"}),
+    ("a condition", {"VAR", "NAME", "STRING", "LPAR"}, {"INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
+    ("an expression", {"VAR", "NAME", "STRING"}, {"INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
+    ("a literal", {"STRING", "INT", "FLOAT", "BOOL"}, {"NAME", "OPEN_BRACKET"}),
+    ("a property name", {"NAME", "AS", "IS"}, {"ASC", "DESC", "AND", "OR", "IN", "NOT", "OPTIONAL", "CONTAINS"}
+        | {"STARTS_WITH", "BOOL", "INSERT", "UPDATE", "DELETE"}),
+    ("a statement", {"INSERT", "UPDATE", "DELETE"}, set()),
+)  # fmt: skip
+
+_WORDS: Final = {
+    "TYPE": "a type name",
+    "VAR": "a variable",
+    "NAME": "a name",
+    "META": "`@description`",
+    "INT": "an integer",
+    "FLOAT": "a number",
+    "STRING": "a string",
+    "BOOL": "`true` or `false`",
+    "STAR": "`*`",
+    "OPTIONAL_MARK": "`?`",
+    "LESS": "`<`",
+    "MORE": "`>`",
+    "COMPARE": "`=`",
+    "LPAR": "`(`",
+    "CLOSE_PAREN": "`)`",
+    "OPEN_BRACE": "`{`",
+    "CLOSE_BRACE": "`}`",
+    "OPEN_BRACKET": "`[`",
+    "CLOSE_BRACKET": "`]`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "DOT": "`.`",
+    "$END": "the end of the source",
+}
+
+# Habits from other languages, by token.
+_HABITS: Final = {
+    "'": "strings take double quotes",
+    "==": "equality is one `=`",
+    "!": "write `!=` to compare, or `not { … }` around a pattern",
+    "&": "write `and`, or simply put the filters one after the other",
+    "|": "write `or`",
+    ";": "leave it out: nothing ends in a semicolon",
+    "#": "comments start with `//`",
+    "-": "write a sign directly before its number; there is no arithmetic",
+    "+": "numbers take no `+`; there is no arithmetic",
+    "*": "only `count(*)` takes a star",
+    "`": "names take no quotes",
+}
+
+_TOKEN: Final = re.compile(
+    r"[$@]?[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?[A-Za-z0-9_]*|\"[^\"\n]{0,40}\"?|[=!<>]=|\S"
+)
+_FILE_NAME: Final = re.compile(r"[^\s{}]+\.(?:gq|txt|pg)")
+_LOOK_BACK: Final = 200
 
 
 def parse_queries(source: Source) -> tuple[ast.Query, ...]:
-    """Return the queries of a source in written order; raises LanguageError with one Q000."""
-    _guard(source)
-    try:
-        queries: tuple[ast.Query, ...] = _parser().parse(source.text)  # type: ignore[assignment]
-    except UnexpectedInput as error:
-        raise _refused(source, _explain(source.text, error)) from None
-    except SyntaxRefusal as error:
-        raise _refused(source, error) from None
+    """Return the queries of a source in written order; raises `LanguageError` with one Q000."""
+    queries: tuple[ast.Query, ...] = parse_source(source, _LANGUAGE)
     return queries
 
 
-@cache
-def _parser() -> Lark:
-    grammar = resources.files("omnigraph.lang.query").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", transformer=Builder(), maybe_placeholders=True)
+def _explain(source: Source, stop: Stop) -> SyntaxFault:
+    text, offset, accepted = source.text, stop.offset, stop.accepted
+    before, before_offset = _token_before(text, offset)
+    earlier, _ = _token_before(text, before_offset)
+    if accepted == {"LPAR"} and earlier != "query":
+        # A bare word was read as a function name, so the parser waits for its parenthesis; a value belongs there.
+        offset, before, accepted = before_offset, earlier, frozenset({"VAR", "STRING", "INT", "FLOAT", "BOOL"})
+    token = _token_at(text, offset)
+    what = f"found {quote_token(token)}" if token else "the source ends here"
+    message = f"expected {_describe_expected(accepted, before)}, but {what}"
+    return SyntaxFault(message, Span(offset, offset + len(token)), _hint(token, before, accepted, text, offset))
 
 
-def _guard(source: Source) -> None:
-    text = source.text
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise _refused(source, SyntaxRefusal(Span(error.start, error.end), "this is not a Unicode character")) from None
-    if size > SOURCE_BYTES_MAX:
-        message = f"the source has {size} bytes; at most {SOURCE_BYTES_MAX} are read"
-        raise _refused(source, SyntaxRefusal(Span(0, 0), message, "split it into several files"))
-    depth = 0
-    for match in _BRACKETS.finditer(text):
-        bracket = match[0]
-        if bracket in ("(", "[", "{"):
-            depth += 1
-            if depth > SOURCE_NESTING_MAX:
-                message = f"brackets are nested more than {SOURCE_NESTING_MAX} deep"
-                raise _refused(source, SyntaxRefusal(Span(match.start(), match.end()), message))
-        elif bracket in (")", "]", "}"):
-            depth -= 1
-    # A token has a character at least, so what is short need not be counted.
-    if len(text) > QUERY_TOKENS_MAX and _count_tokens(text) > QUERY_TOKENS_MAX:
-        message = f"the source has more than {QUERY_TOKENS_MAX} words and signs"
-        hint = "split it, or pass long lists as parameters"
-        raise _refused(source, SyntaxRefusal(Span(0, 0), message, hint))
+def _token_at(text: str, offset: int) -> str:
+    """Return the token at an offset, empty at the end of the source."""
+    match = _TOKEN.match(text, offset)
+    return match[0][:SHOWN_TOKEN_MAX] if match else text[offset : offset + 1]
 
 
-def _count_tokens(text: str) -> int:
-    """Return how many words and signs a text has, about as the parser counts them; stops beyond the bound."""
-    return sum(1 for _ in islice(_TOKENS.finditer(text), QUERY_TOKENS_MAX + 1))
+def _token_before(text: str, offset: int) -> tuple[str, int]:
+    """Return the token that ends before an offset, and where it starts."""
+    start = max(0, offset - _LOOK_BACK)
+    tokens = list(_TOKEN.finditer(text, start, offset))
+    return (tokens[-1][0], tokens[-1].start()) if tokens else ("", offset)
 
 
-def _refused(source: Source, refusal: SyntaxRefusal) -> LanguageError:
-    finding = Diagnostic("Q000", refusal.message, source, refusal.span, refusal.hint)
-    return LanguageError(diagnostics=(finding,))
+def _describe_expected(accepted: frozenset[str], before: str) -> str:
+    """Describe the accepted terminals; `before` is the token just read."""
+    left = set(accepted)
+    if left == {"NAME"}:
+        special = {"query": "a query name", "as": "a column name"}
+        return special.get(before, "a property name")
+    words: list[str] = []
+    for word, required, also in _GROUPS:
+        if required <= left:
+            words.append(word)
+            left -= required | also
+    closing = sorted(left & {"CLOSE_BRACE", "CLOSE_PAREN", "CLOSE_BRACKET", "$END"})
+    for name in [*sorted(left.difference(closing)), *closing]:
+        words.append(_WORDS.get(name) or f"`{name.strip('_').lower()}`")
+    unique = list(dict.fromkeys(words))
+    return join_words(unique[:6]) if unique else "nothing more"
 
 
-def _explain(text: str, error: UnexpectedInput) -> SyntaxRefusal:
-    offset: int = getattr(error, "pos_in_stream", -1)
-    token = getattr(error, "token", None)
-    if offset < 0 or (token is not None and token.type == "$END"):
-        offset = len(text)
-    parser = getattr(error, "interactive_parser", None)
-    accepts: set[str] = set(parser.accepts()) if parser is not None else set()
-    before, before_offset = before_at(text, offset)
-    earlier, _ = before_at(text, before_offset)
-    if accepts == {"LPAR"} and earlier != "query":
-        # A bare word stood where a value belongs; only the missing parenthesis told the parser so.
-        offset, before, accepts = before_offset, earlier, {"VAR", "STRING", "INT", "FLOAT", "BOOL"}
-    found = found_at(text, offset)
-    if found[:1] == '"' and not (token and token.type == "STRING"):
-        return SyntaxRefusal(Span(offset, offset + 1), "this string is never closed", 'end it with `"`')
-    if text.startswith("/*", offset):
-        return SyntaxRefusal(Span(offset, offset + 2), "this comment is never closed", "end it with `*/`")
-    what = f"found {_quoted(found)}" if found else "the source ends here"
-    message = f"expected {describe_expected(accepts, before)}, but {what}"
-    hint = hint_for(found, before, accepts, text, offset)
-    return SyntaxRefusal(Span(offset, offset + max(len(found), 1) if found else offset), message, hint)
+def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
+    """Return a hint for a common mistake."""
+    if not before:
+        if _FILE_NAME.fullmatch(text.strip()):
+            return "this looks like a file name; pass the text of the file"
+        return "a source holds queries: `query name() { match { … } return { … } }`"
+    if token in ("and", "or") and accepted & {"INSERT", "UPDATE", "DELETE"}:
+        return "the `where` of a mutation takes one comparison; write a statement for each"
+    habit = _habit_hint(token, before, text, offset)
+    if habit:
+        return habit
+    if token == "null":
+        return "there is no null value: test with `is null`, or leave the property out"
+    if token == "," and "NOT" in accepted:
+        return "clauses stand one after the other, without commas"
+    if token[:1].isupper() and before.startswith("$") and "NAME" in accepted:
+        return f"an edge is traversed with a lower-case first letter: `{token[0].lower()}{token[1:]}`"
+    if token[:1].islower() and "TYPE" in accepted:
+        return f"type names begin with an upper-case letter: `{token[0].upper()}{token[1:]}`"
+    if token == ":" and "LPAR" in accepted:
+        return f"variables begin with `$`: `${before}`"
+    if token == "}" and accepted == {"NAME"} and before in ("{", ","):
+        return "leave the braces out, or name a property"
+    if token == "}" and before.isdigit() and "COMMA" in accepted:
+        return f"a hop range has two bounds: `{{{before},{before}}}`"
+    if token in ("order", "skip", "limit") and "CLOSE_BRACE" in accepted:
+        return "the order is `order { … }`, then `skip`, then `limit`"
+    if token.isidentifier() and accepted & {"VAR", "STRING"} and "NAME" not in accepted:
+        return f"variables begin with `$`: `${token}`"
+    return None
 
 
-def _quoted(found: str) -> str:
-    # A control character or a backtick would spoil the message, so it is shown by its escape.
-    return f"`{found}`" if found.isprintable() and "`" not in found else repr(found)
+def _habit_hint(token: str, before: str, text: str, offset: int) -> str | None:
+    if token == "." and (before.isdigit() or text[offset + 1 : offset + 2].isdigit()):
+        return "a number with a point has digits on both sides of it"
+    if token == "=" and before == "=" and text[offset - 1 : offset] == "=":
+        return _HABITS["=="]
+    if token[:1].isdigit() and re.match(r"[0-9.]+[eE]", text[offset : offset + 60]):
+        return "numbers have no exponent: write all digits"
+    if token[:1] == "$" and len(token) == 1:
+        return "a variable is `$` and a lower-case name, with no gap"
+    if token.startswith("$") and token[1:2].isupper():
+        return f"variables begin with a lower-case letter: `${token[1].lower()}{token[2:]}`"
+    return _HABITS.get(token) or (_HABITS.get(token[:1]) if token else None)
+
+
+_LANGUAGE: Final = Language(
+    package="omnigraph.lang.query",
+    code="Q000",
+    builder=Builder(),
+    explain=_explain,
+    size_hint="split it into several files",
+    tokens_max=QUERY_TOKENS_MAX,
+)

@@ -1,36 +1,24 @@
-"""Builds the syntax tree while Lark parses, and puts every `@item` in its place.
+"""Builds the syntax tree of `.pg` while Lark parses, and tells annotations from constraints by their position.
 
-Pure. Raises `SyntaxFault` for what the grammar lets through and the language does not.
+Pure. Raises `SyntaxFault` for what the grammar accepts and the language does not.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, TypeAlias
 
 from lark import Token
 
 from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.schema.ast import Argument, Declaration, Item, PropertyDeclaration, TypeExpression, Word
 from omnigraph.lang.source import Span
 
 CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED: Final = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _DIGITS_MAX: Final = 10
 
 Children: TypeAlias = list[Any]
 Body: TypeAlias = tuple[tuple[PropertyDeclaration, ...], tuple[Item, ...]]
-
-
-class SyntaxFault(Exception):
-    """A syntax error with its words; the parser turns it into an S1 diagnostic."""
-
-    def __init__(self, message: str, span: Span, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.span = span
-        self.hint = hint
 
 
 class Builder:
@@ -53,7 +41,7 @@ class Builder:
         _, name, annotations, implements, *members = children
         properties, constraints = _body(members)
         for item in annotations:
-            _refuse_constraint(item, "node")
+            _reject_constraint(item, "node")
         return Declaration("node", _word(name), properties, annotations, constraints, implements or ())
 
     def edge(self, children: Children) -> Declaration:
@@ -62,7 +50,7 @@ class Builder:
         cardinality = items[0] if items and _is_cardinality(items[0]) else None
         annotations = items[1:] if cardinality else items
         for item in annotations:
-            _refuse_constraint(item, "edge")
+            _reject_constraint(item, "edge")
         return Declaration(
             "edge",
             _word(name),
@@ -95,22 +83,22 @@ class Builder:
         return TypeExpression(nullable, expression.span, expression.dimension, expression.values)
 
     def base(self, children: Children) -> TypeExpression:
-        return TypeExpression(PropertyType(Scalar(children[0])), _span(children[0]))
+        return TypeExpression(PropertyType(Scalar(children[0])), span_of(children[0]))
 
     def list(self, children: Children) -> TypeExpression:
-        return TypeExpression(PropertyType(Scalar(children[0]), is_list=True), _span(children[0]))
+        return TypeExpression(PropertyType(Scalar(children[0]), is_list=True), span_of(children[0]))
 
     def enum(self, children: Children) -> TypeExpression:
         values = tuple(_word(token) for token in children[1:])
         type_ = PropertyType(Scalar.STRING, enum_values=tuple(sorted({value.text for value in values})))
-        return TypeExpression(type_, _span(children[0]).to(values[-1].span), values=values)
+        return TypeExpression(type_, span_of(children[0]).to(values[-1].span), values=values)
 
     def vector(self, children: Children) -> TypeExpression:
         keyword, size = children
         # Past ten digits any number is refused by S3 alike, and Python itself refuses to read very long ones.
         digits = size.lstrip("0") or "0"
         dimension = int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
-        span = _span(keyword).to(_span(size))
+        span = span_of(keyword).to(span_of(size))
         return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
 
     def item(self, children: Children) -> Item:
@@ -122,7 +110,7 @@ class Builder:
         return item
 
     def name(self, children: Children) -> Argument:
-        return Argument("name", str(children[0]), _span(children[0]))
+        return Argument("name", str(children[0]), span_of(children[0]))
 
     def value(self, children: Children) -> Argument:
         return _literal(children[0])
@@ -147,32 +135,14 @@ class Builder:
         return Word(f"{sign or ''}{number}", Span((sign or number).start_pos, number.end_pos))
 
 
-def _span(token: Token) -> Span:
-    return Span(token.start_pos or 0, token.end_pos or 0)
-
-
 def _word(token: Token) -> Word:
-    return Word(str(token), _span(token))
+    return Word(str(token), span_of(token))
 
 
 def _literal(token: Token) -> Argument:
     if token.type == "STRING":
-        return Argument("string", _unescape(token), _span(token))
-    return Argument("number" if token.type in ("INT", "FLOAT") else "bool", str(token), _span(token))
-
-
-def _unescape(token: Token) -> str:
-    def replace(match: re.Match[str]) -> str:
-        if match[1] not in _ESCAPED:
-            start = (token.start_pos or 0) + 1 + match.start()
-            raise SyntaxFault(
-                f"unsupported escape `{match[0]}` in a string",
-                Span(start, start + 2),
-                'the escapes are \\" \\\\ \\n \\r and \\t; write `\\\\` for a backslash, also in a regular expression',
-            )
-        return _ESCAPED[match[1]]
-
-    return _ESCAPE.sub(replace, token[1:-1])
+        return Argument("string", read_string(token), span_of(token))
+    return Argument("number" if token.type in ("INT", "FLOAT") else "bool", str(token), span_of(token))
 
 
 def _check_arguments(item: Item) -> None:
@@ -202,7 +172,7 @@ def _is_cardinality(item: Item) -> bool:
     bounds = item.arguments[0]
     if bounds.low is None or not bounds.low.isdecimal() or not (bounds.high or "0").isdecimal():
         raise SyntaxFault(
-            "a cardinality is written `min..max` or `min..`, in whole numbers",
+            "a cardinality is written `min..max` or `min..`, in integers",
             bounds.span,
             "write `@card(0..3)` for at most three, `@card(1..)` for at least one",
         )
@@ -211,17 +181,17 @@ def _is_cardinality(item: Item) -> bool:
     return True
 
 
-def _refuse_constraint(item: Item, kind: str) -> None:
+def _reject_constraint(item: Item, kind: str) -> None:
     if item.word in CONSTRAINT_WORDS and item.arguments is not None:
         raise SyntaxFault(
             f"the constraint `@{item.word}(…)` stands outside the body",
             item.span,
             f"move it between the braces of the {kind}",
         )
-    _refuse_cardinality(item)
+    _reject_cardinality(item)
 
 
-def _refuse_cardinality(item: Item) -> None:
+def _reject_cardinality(item: Item) -> None:
     if item.word == "card" and item.arguments and item.arguments[0].kind == "range":
         raise SyntaxFault(
             "`@card(…)` is out of place",
@@ -244,7 +214,7 @@ def _body(members: Children) -> Body:
             constraints.append(member)
             is_after_property = False
         elif is_after_property:
-            _refuse_cardinality(member)
+            _reject_cardinality(member)
             annotations.append(member)
             properties[-1] = PropertyDeclaration(properties[-1].name, properties[-1].type, tuple(annotations))
         else:

@@ -1,4 +1,4 @@
-"""Writes shapes as JSON, with or without identities.
+"""Encodes shapes and identities as JSON, and decodes them.
 
 Pure. One writer serves the shape hash and the schema IR: identities, where there are any, ride beside the names.
 """
@@ -27,7 +27,7 @@ Json: TypeAlias = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class TypeIds:
-    """The identities of one type; an interface has no table, so no incarnation."""
+    """The identities of a type; an interface has no table, so no incarnation."""
 
     type_id: int
     incarnation_id: int | None
@@ -54,17 +54,17 @@ def encode_shape(shape: SchemaShape, identities: Identities | None = None) -> Js
 
 
 def shape_hash(shape: SchemaShape) -> str:
-    """Name what a schema says, whoever accepted it and whatever identities it got."""
+    """Return the digest of a shape, independent of its identities."""
     return canonical_hash(encode_shape(shape))
 
 
-def _encode_type(shape: TypeShape, own: TypeIds | None, ids: Identities) -> Json:
-    property_ids = own.property_ids if own is not None else {}
+def _encode_type(shape: TypeShape, type_ids: TypeIds | None, ids: Identities) -> Json:
+    property_ids = type_ids.property_ids if type_ids is not None else {}
     encoded: Json = {"name": shape.name}
-    if own is not None:
-        encoded["type_id"] = own.type_id
-        if own.incarnation_id is not None:
-            encoded["table_incarnation_id"] = own.incarnation_id
+    if type_ids is not None:
+        encoded["type_id"] = type_ids.type_id
+        if type_ids.incarnation_id is not None:
+            encoded["table_incarnation_id"] = type_ids.incarnation_id
     encoded["properties"] = [_encode_property(item, property_ids) for item in shape.properties]
     if isinstance(shape, InterfaceShape):
         return encoded

@@ -1,6 +1,6 @@
-"""Compiles a `.pg` source: parse, expand, check, give identities, resolve.
+"""Compiles a `.pg` source: parse, expand, check, assign identities, resolve.
 
-Pure. The one entry to the schema language.
+Pure. The only entry point of the schema language.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, Node
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.schema.checks import check_draft, note_draft
 from omnigraph.lang.schema.codec import TypeIds, shape_hash
-from omnigraph.lang.schema.expand import AnnotationPlace, expand_interfaces
+from omnigraph.lang.schema.expand import AnnotationPosition, expand_interfaces
 from omnigraph.lang.schema.identity import allocate_identities, resolve_names
 from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR
 from omnigraph.lang.schema.lower import Origins, lower_draft
@@ -131,14 +131,18 @@ def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = N
     return CompiledSchema(source, shape, shape_hash(shape), ir, catalog_of(ir), notes, origins)
 
 
-def legacy_annotations(accepted: SchemaIR | None) -> frozenset[AnnotationPlace]:
+def legacy_annotations(accepted: SchemaIR | None) -> frozenset[AnnotationPosition]:
     """Return the unknown annotations of an accepted schema; earlier releases took any word."""
     if accepted is None:
         return frozenset()
-    places: set[AnnotationPlace] = set()
+    positions: set[AnnotationPosition] = set()
     for kind in KINDS:
         for name, shape in accepted.types(kind).items():
-            places.update(AnnotationPlace(kind, name, None, item.name) for item in getattr(shape, "annotations", ()))
+            positions.update(
+                AnnotationPosition(kind, name, None, item.name) for item in getattr(shape, "annotations", ())
+            )
             for property_ in shape.properties:
-                places.update(AnnotationPlace(kind, name, property_.name, item.name) for item in property_.annotations)
-    return frozenset(places)
+                positions.update(
+                    AnnotationPosition(kind, name, property_.name, item.name) for item in property_.annotations
+                )
+    return frozenset(positions)

@@ -1,4 +1,4 @@
-"""Gives every declared type its full set of properties: its own, then what its interfaces add.
+"""Expands every declared type to its full set of properties: declared, then inherited from interfaces.
 
 Pure, and silent about mistakes: the rules look at the result and report.
 """
@@ -30,8 +30,8 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotationPlace:
-    """Where an annotation stands; without a property, on the type itself."""
+class AnnotationPosition:
+    """The position of an annotation: on a property, or without one on the type itself."""
 
     kind: Kind
     type_name: str
@@ -50,11 +50,11 @@ class Draft:
     owners: tuple[Owner, ...]
     interfaces: Mapping[str, Owner]
     nodes: Mapping[str, Owner]
-    legacy: frozenset[AnnotationPlace] = frozenset()
+    legacy: frozenset[AnnotationPosition] = frozenset()
 
 
 def expand_interfaces(
-    source: Source, declarations: tuple[Declaration, ...], legacy: frozenset[AnnotationPlace] = frozenset()
+    source: Source, declarations: tuple[Declaration, ...], legacy: frozenset[AnnotationPosition] = frozenset()
 ) -> Draft:
     """Return the draft of a schema, owners in source order."""
     interfaces: dict[str, Owner] = {}

@@ -1,4 +1,4 @@
-"""Finds the accepted type or property behind every name of a new schema.
+"""Resolves the names of a new schema to accepted types and properties, following `@rename_from`, and assigns ids.
 
 Pure. An exact name wins, then a rename hint; everything else is new (I1 to I6).
 """
@@ -14,8 +14,8 @@ from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import IDENTITY_MAX, KINDS, SchemaIR
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin
 from omnigraph.lang.schema.shape import SchemaShape, TypeShape
-from omnigraph.lang.schema.suggestions import did_you_mean
 from omnigraph.lang.source import Source, Span
+from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ KINDS: Final[tuple[Kind, ...]] = ("interface", "node", "edge")
 
 @dataclass(frozen=True)
 class SchemaIR:
-    """An accepted schema of one graph; `domain` is the graph's own and tells its identities from another graph's."""
+    """An accepted schema; `domain` is unique to its graph, so that identities of different graphs never mix."""
 
     domain: str
     next_identity_id: int
@@ -125,7 +125,7 @@ class SchemaIR:
         return canonical_hash(self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """Return the stored form; `from_json` takes it back unchanged."""
+        """Return the stored form; `from_json` reverses it exactly."""
         return {
             "ir_version": IR_VERSION,
             "identity_domain": self.domain,
@@ -146,7 +146,7 @@ class SchemaIR:
             written = ir.to_json()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise malformed(f"{type(error).__name__} {error}") from None
-        # What was read is written again and compared, so that nothing unknown or out of place slips through.
+        # Round trip: encoding the result again must give the same JSON, so unknown or misplaced fields are detected.
         if not is_same_json(written, value):
             raise malformed("it is not in canonical form: an unknown member, a wrong reference or another order")
         check_integrity(ir.domain, ir.next_identity_id, shape, identities)

@@ -1,4 +1,4 @@
-"""From the key of a node to its `id`: once over whole columns, once for a single node.
+"""Computes the `id` of a node from its key, over columns and for a single node.
 
 Pure, but needs pyarrow: nothing on the compile path imports this module. The two forms agree value for value.
 """

@@ -1,4 +1,4 @@
-"""Turns a checked draft into its shape and the origins of its parts.
+"""Lowers a checked draft to its canonical shape, and records the source position of every part.
 
 Pure. Runs only on drafts without errors, so it asks no questions.
 """
@@ -53,7 +53,7 @@ _MARKS: Final = ("index", "key", "unique")
 
 
 def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
-    """Return the canonical shape of a draft and where everything in it came from."""
+    """Return the canonical shape of a draft and the source position of each part."""
     shapes = sorted((_lower_owner(owner) for owner in draft.owners), key=lambda shape: shape.name)
     schema = SchemaShape(
         tuple(shape for shape in shapes if isinstance(shape, InterfaceShape)),

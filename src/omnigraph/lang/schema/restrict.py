@@ -1,4 +1,4 @@
-"""Restricts a schema to some of its types and properties, as text and as IR, for those who may not read the others.
+"""Removes hidden types and properties from a schema, as source text and as IR.
 
 Pure.
 """
@@ -26,24 +26,24 @@ _BLANK_LINES: Final = re.compile(rf"({_STRING})|\n(?:[ \t]*\r?\n)+", re.DOTALL)
 
 
 def with_their_edges(catalog: Catalog, hidden: Set[str]) -> frozenset[str]:
-    """Return some types, and all edges that have one of them at an end."""
-    edges = (one.name for one in catalog.edges.values() if one.source in hidden or one.target in hidden)
+    """Return the hidden types and all edge types with a hidden endpoint."""
+    edges = (edge.name for edge in catalog.edges.values() if edge.source in hidden or edge.target in hidden)
     return frozenset(hidden).union(edges)
 
 
 def restrict_ir(ir: SchemaIR, hidden: Set[str]) -> SchemaIR:
-    """Return an IR without some node and edge types; identities stay what they are."""
+    """Return an IR without some node and edge types; identities stay the same."""
     shape = replace(
         ir.shape,
-        nodes=tuple(one for one in ir.shape.nodes if one.name not in hidden),
-        edges=tuple(one for one in ir.shape.edges if one.name not in hidden),
+        nodes=tuple(node for node in ir.shape.nodes if node.name not in hidden),
+        edges=tuple(edge for edge in ir.shape.edges if edge.name not in hidden),
     )
-    own = ir.identities
+    ids = ir.identities
     return SchemaIR(
         ir.domain,
         ir.next_identity_id,
         shape,
-        Identities(own.interfaces, _without(own.nodes, hidden), _without(own.edges, hidden)),
+        Identities(ids.interfaces, _without(ids.nodes, hidden), _without(ids.edges, hidden)),
     )
 
 
@@ -51,14 +51,17 @@ def without_properties(ir: SchemaIR, property_ids: Set[int]) -> SchemaIR:
     """Return an IR without some properties, and without the constraints and embeddings that name one of them."""
     if not property_ids:
         return ir
-    own = ir.identities
+    ids = ir.identities
     shape = replace(
         ir.shape,
-        nodes=tuple(_without_properties(one, own.nodes[one.name], property_ids) for one in ir.shape.nodes),
-        edges=tuple(_without_properties(one, own.edges[one.name], property_ids) for one in ir.shape.edges),
+        nodes=tuple(_without_properties(node, ids.nodes[node.name], property_ids) for node in ir.shape.nodes),
+        edges=tuple(_without_properties(edge, ids.edges[edge.name], property_ids) for edge in ir.shape.edges),
     )
-    nodes, edges = ({name: _kept_ids(one, property_ids) for name, one in ids.items()} for ids in (own.nodes, own.edges))
-    return SchemaIR(ir.domain, ir.next_identity_id, shape, Identities(own.interfaces, nodes, edges))
+    nodes, edges = (
+        {name: _kept_ids(type_ids, property_ids) for name, type_ids in by_name.items()}
+        for by_name in (ids.nodes, ids.edges)
+    )
+    return SchemaIR(ir.domain, ir.next_identity_id, shape, Identities(ids.interfaces, nodes, edges))
 
 
 def _without_properties(type_: S, ids: TypeIds, property_ids: Set[int]) -> S:
@@ -66,35 +69,35 @@ def _without_properties(type_: S, ids: TypeIds, property_ids: Set[int]) -> S:
     return replace(
         type_,
         properties=tuple(
-            replace(one, embed=None) if one.embed is not None and one.embed.source in gone else one
-            for one in type_.properties
-            if one.name not in gone
+            replace(item, embed=None) if item.embed is not None and item.embed.source in gone else item
+            for item in type_.properties
+            if item.name not in gone
         ),
-        constraints=tuple(one for one in type_.constraints if not gone & set(one.columns)),
+        constraints=tuple(item for item in type_.constraints if not gone & set(item.columns)),
     )
 
 
 def _kept_ids(ids: TypeIds, property_ids: Set[int]) -> TypeIds:
-    return replace(ids, property_ids={name: one for name, one in ids.property_ids.items() if one not in property_ids})
+    return replace(ids, property_ids={name: id_ for name, id_ in ids.property_ids.items() if id_ not in property_ids})
 
 
 def restrict_source(text: str, hidden: Set[str]) -> str:
-    """Return a schema without some node and edge types, and without comments: they may speak of what is hidden.
+    """Return a schema without some node and edge types, and without comments, which may mention them.
 
     >>> restrict_source("// of B\\nnode A {}\\nnode B {} // and A\\nedge E: A -> A\\n", {"B"})
     'node A {}\\nedge E: A -> A\\n'
     """
     plain = _COMMENT.sub(lambda match: match[1] or ("" if match[2] else " "), text)
     declarations = parse_schema(Source("schema.pg", plain))
-    # Without comments, only blanks are between the word that begins a declaration and its name.
-    starts = [plain.rindex(one.kind, 0, one.name.span.start) for one in declarations]
+    # Without comments, there is only white space between the keyword of a declaration and its name.
+    starts = [plain.rindex(item.kind, 0, item.name.span.start) for item in declarations]
     parts = [
         plain[start:end].rstrip() + "\n"
-        for one, start, end in zip(declarations, starts, [*starts[1:], len(plain)], strict=True)
-        if one.kind == "interface" or one.name.text not in hidden
+        for item, start, end in zip(declarations, starts, [*starts[1:], len(plain)], strict=True)
+        if item.kind == "interface" or item.name.text not in hidden
     ]
     return _BLANK_LINES.sub(lambda match: match[1] or "\n", "".join(parts))
 
 
 def _without(types: Mapping[str, V], hidden: Set[str]) -> dict[str, V]:
-    return {name: one for name, one in types.items() if name not in hidden}
+    return {name: type_ for name, type_ in types.items() if name not in hidden}

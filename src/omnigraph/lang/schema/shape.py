@@ -1,4 +1,4 @@
-"""The shape of a schema: what it says, expanded and in one canonical order, without identities.
+"""The shape of a schema: its content, expanded and in canonical order, without identities.
 
 Pure values. Source order, comments and rename hints leave no trace here, so equal shapes have equal hashes.
 """
@@ -106,7 +106,7 @@ class SchemaShape:
 
 
 def canonical_hash(value: object) -> str:
-    """Return `sha256:` and the digest of a JSON value, whatever the order of its members.
+    """Return `sha256:` and the digest of a JSON value, independent of the order of its keys.
 
     >>> canonical_hash({"a": 1, "b": 2}) == canonical_hash({"b": 2, "a": 1})
     True

@@ -1,56 +1,46 @@
-"""Graph analytics over any number of edges: in this process while they fit, on Spark when they do not.
+"""Graph analytics over any number of edges: in process while they fit in memory, otherwise on Spark.
 
-May import the facade and everything below it, and the rest of the pipeline; pyspark only when Spark is asked for.
+Every measure takes the `MeasureOptions` as keywords. May import the facade and everything below it, and the rest of the
+pipeline; pyspark only if Spark is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from omnigraph.engine import algo
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
-from omnigraph.engine.session import Moment
 from omnigraph.graph import Graph
-from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.algo.measurement import Measured, measure
-from omnigraph.pipeline.spark.executors import Engine
+from omnigraph.pipeline.algo.measurement import Measured, MeasureOptions, measure
 
-__all__ = ["Measured", "components", "degree", "label_propagation", "pagerank"]
-
-Columns: TypeAlias = Callable[[BlockGraph], Mapping[str, Numbers]]
+__all__ = ["MeasureOptions", "Measured", "components", "degree", "label_propagation", "pagerank"]
 
 
-def degree(
-    graph: Graph,
-    edges: Sequence[str] | None = None,
-    *,
-    branch: str = MAIN,
-    at: Moment | None = None,
-    write_to: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-) -> Measured:
-    """Measure `degree`, `in_degree` and `out_degree` of every node at an end of the edge types; all when None.
+def degree(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[MeasureOptions]) -> Measured:
+    """Measure `degree`, `in_degree` and `out_degree` of every node.
 
-    `write_to` names a property that the degree is written to, in one commit on the branch.
+    Args:
+        graph: The graph to measure.
+        edges: The edge types to follow; all by default.
+        options: See `MeasureOptions`.
     """
-    return measure(graph, edges, algo.degrees, branch, at, write_to, engine, spark)
+    return measure(graph, edges, algo.degrees, **options)
 
 
-def components(
-    graph: Graph,
-    edges: Sequence[str] | None = None,
-    *,
-    branch: str = MAIN,
-    at: Moment | None = None,
-    write_to: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-) -> Measured:
-    """Measure the `component` of every node: equal numbers for what edges join, in any direction; 0 is the largest."""
-    compute: Columns = lambda sweeps: {"component": algo.components(sweeps)}  # noqa: E731 - it is handed on
-    return measure(graph, edges, compute, branch, at, write_to, engine, spark)
+def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[MeasureOptions]) -> Measured:
+    """Measure the connected `component` of every node, ignoring the direction of edges; 0 is the largest.
+
+    Args:
+        graph: The graph to measure.
+        edges: The edge types to follow; all by default.
+        options: See `MeasureOptions`.
+    """
+
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
+        return {"component": algo.components(sweeps)}
+
+    return measure(graph, edges, compute, **options)
 
 
 def pagerank(
@@ -60,34 +50,38 @@ def pagerank(
     damping: float = 0.85,
     iterations: int = 100,
     tolerance: float = 1e-8,
-    branch: str = MAIN,
-    at: Moment | None = None,
-    write_to: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
+    **options: Unpack[MeasureOptions],
 ) -> Measured:
-    """Measure the `pagerank` of every node; all add up to 1."""
+    """Measure the `pagerank` of every node; the ranks add up to 1.
+
+    Args:
+        graph: The graph to measure.
+        edges: The edge types to follow; all by default.
+        damping: The probability of following an edge instead of jumping to a random node.
+        iterations: The maximum number of iterations.
+        tolerance: Stop when the ranks change by less than this.
+        options: See `MeasureOptions`.
+    """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"pagerank": algo.pagerank(sweeps, damping=damping, iterations=iterations, tolerance=tolerance)}
 
-    return measure(graph, edges, compute, branch, at, write_to, engine, spark)
+    return measure(graph, edges, compute, **options)
 
 
 def label_propagation(
-    graph: Graph,
-    edges: Sequence[str] | None = None,
-    *,
-    iterations: int = 20,
-    branch: str = MAIN,
-    at: Moment | None = None,
-    write_to: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
+    graph: Graph, edges: Sequence[str] | None = None, *, iterations: int = 20, **options: Unpack[MeasureOptions]
 ) -> Measured:
-    """Measure the `community` of every node by label propagation; 0 is the largest."""
+    """Measure the `community` of every node by label propagation; 0 is the largest.
+
+    Args:
+        graph: The graph to measure.
+        edges: The edge types to follow; all by default.
+        iterations: The maximum number of iterations.
+        options: See `MeasureOptions`.
+    """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"community": algo.label_propagation(sweeps, iterations=iterations)}
 
-    return measure(graph, edges, compute, branch, at, write_to, engine, spark)
+    return measure(graph, edges, compute, **options)

@@ -1,6 +1,6 @@
-"""Load: an input of any size as one commit, on any branch, by the rules of an ingest.
+"""The public entry point of a load: validate arguments, authorize, plan the input and run the transaction.
 
-Tasks read, check and stage; the driver judges what concerns many rows at once and publishes, or nothing happens.
+A load follows the rules of an ingest and is atomic: everything is published as one commit, or nothing is.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock, settings
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
-from omnigraph.engine.given import checked
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights
+from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -28,20 +28,26 @@ from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.bulk_load.report import LoadReport, digest_input, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
+    find_table_key,
     is_frame,
     parse_columns,
     plan_columns,
     plan_ndjson,
-    table_key_of,
 )
 from omnigraph.pipeline.bulk_load.splits import Path as Source
-from omnigraph.pipeline.bulk_load.transaction import AlreadyApplied, Done, Loading, Options, Work, find_applied
-from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, executors
+from omnigraph.pipeline.bulk_load.transaction import (
+    AlreadyApplied,
+    LoadOptions,
+    LoadOutcome,
+    LoadPlan,
+    LoadTransaction,
+    find_applied,
+)
+from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, start_executors
 
 OnError = Literal["fail", "quarantine"]
 
 
-@checked
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -61,150 +67,196 @@ def load(
     master: str | None = None,
     watcher: Progress = NO_PROGRESS,
 ) -> LoadReport:
-    """Write an input of any size as one commit.
+    """Load an input of any size as one commit.
 
-    `data` names NDJSON files, `nodes` and `edges` give the Parquet files, CSV files or DataFrames of a type; each may
-    be a path, a directory, a pattern or an `s3://` address. With a `job_id`, the same load is done only once. With
-    `on_error="quarantine"`, up to `max_errors` wrong entities are left out and written to the directory `report`. With
-    `embed`, `@embed` vectors that the input does not give are made from their texts.
+    Args:
+        graph: The graph to write to.
+        data: NDJSON files, whose lines name their types: paths, directories, glob patterns or `s3://` addresses.
+        nodes: Parquet or CSV files, or Spark DataFrames, by node type.
+        edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+        mode: `append` inserts, `merge` inserts or replaces by id, `overwrite` replaces all entities of the types.
+        branch: The branch to write to.
+        from_branch: If `branch` does not exist, create it from this branch.
+        job_id: Idempotency key; a load with the same key and input is applied at most once.
+        on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
+        max_errors: How many entities a quarantine may leave out before the load fails.
+        report: Directory for `report.json` and `rejected.ndjson`.
+        embed: Make the `@embed` vectors that the input does not have from their texts.
+        actor: Who writes; by default the actor of the graph.
+        engine: `local` runs threads, `spark` runs executors, `auto` chooses by the size of the input.
+        master: The Spark master; by default Spark runs on this machine.
+        watcher: Receives progress.
+
+    Returns:
+        What was loaded and rejected, and the commit, if there was anything to publish.
+
+    Raises:
+        UsageError: An argument or a file cannot be used.
+        DataError: The input breaks a rule of the schema; nothing was written.
+        JobExists: `job_id` was used for another input.
     """
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    check_type("from_branch", from_branch, str | None)
+    check_type("job_id", job_id, str | None)
+    check_type("report", report, str | os.PathLike | None)
+    check_type("max_errors", max_errors, int)
     check_engine(engine)
-    _check_words(mode, on_error)
+    _check_choices(mode, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
-        raise UsageError(f"`max_errors` is {max_errors}; it takes a whole number from 0 on", max_errors=max_errors)
-    core, branch, started = graph.core, branch.strip(), clock.elapsed()
-    core = admit(core, "change", on(branch), actor)
-    actor = core.actor
-    base = missing_base(core, branch, from_branch)
+        raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
+    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
+    session = authorize(session, "change", on_branch(branch), actor)
+    base = missing_base(session, branch, from_branch)
     if base is not None:
-        check_base(core, base, branch)
-    folder = prepare_folder(report) if report is not None else None
-    start = core.kernel.snapshot(base if base is not None else branch)
-    catalog = rights(core, start, branch if base is not None else None).seen.catalog
-    work = _work(catalog, _sources(data), nodes or {}, edges or {})
-    size = sum(split.size for split in work.splits)
-    runner = _runner(engine, master, size, work.frames, watcher)
-    how = f"{mode}, embedded" if embed else mode
-    digest = digest_input(runner, how, work.splits, work.frames) if job_id is not None else ""
-    job = job_id if job_id is not None else new_ulid()
+        check_base(session, base, branch)
+    report_folder = prepare_folder(report) if report is not None else None
+    start = session.kernel.snapshot(base if base is not None else branch)
+    catalog = write_permissions(session, start, branch if base is not None else None).visible.catalog
+    load_plan = _plan_input(catalog, _list_sources(data), nodes or {}, edges or {})
+    size = sum(split.size for split in load_plan.splits)
+    runner = _choose_runner(engine, master, size, load_plan.frames, watcher)
+    digest = ""
+    if job_id is not None:
+        digested_mode = f"{mode}, embedded" if embed else mode
+        digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
+    options = LoadOptions(
+        mode,
+        branch,
+        session.actor,
+        job_id if job_id is not None else new_ulid(),
+        digest,
+        max_errors,
+        report_folder if on_error == "quarantine" else None,
+        embed=embed,
+    )
 
     def report_applied(commit: Commit) -> LoadReport:
-        return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, commit, actor, already_applied=True)
+        return LoadReport(
+            branch,
+            base,
+            False,
+            mode,
+            options.job_id,
+            runner.engine,
+            {},
+            {},
+            commit,
+            session.actor,
+            already_applied=True,
+        )
 
-    known = core.kernel.history(branch) if job_id is not None and base is None else ()
-    applied = find_applied(known, job, digest)
+    commits = session.kernel.history(branch) if job_id is not None and base is None else ()
+    applied = find_applied(commits, options.job_id, digest)
     if applied is not None:
         return report_applied(applied)
-    rejects = folder if on_error == "quarantine" else None
-    options = Options(mode, branch, job, digest, actor, max_errors, rejects, embed=embed)
     try:
-        done = _run(core, runner, options, base, work)
-    except AlreadyApplied as twin:
-        return report_applied(twin.commit)
+        outcome = _run_on_branch(session, runner, options, base, load_plan)
+    except AlreadyApplied as applied_meanwhile:
+        return report_applied(applied_meanwhile.commit)
     result = LoadReport(
         branch,
         base,
         base is not None,
         mode,
-        job,
+        options.job_id,
         runner.engine,
-        _counts(done, "node:"),
-        _counts(done, "edge:"),
-        done.commit,
-        actor,
-        rejected=done.rejected,
-        embedded=done.embedded,
+        _counts_of_kind(outcome, "node:"),
+        _counts_of_kind(outcome, "edge:"),
+        outcome.commit,
+        session.actor,
+        rejected=outcome.rejected,
+        embedded=outcome.embedded,
         input_bytes=size,
         seconds=clock.elapsed() - started,
     )
-    if folder is not None:
-        write_report(folder, result)
+    if report_folder is not None:
+        write_report(report_folder, result)
     return result
 
 
-def _counts(done: Done, kind: str) -> dict[str, int]:
-    return {key.removeprefix(kind): count for key, count in done.counts.items() if key.startswith(kind)}
+def _counts_of_kind(outcome: LoadOutcome, kind: str) -> dict[str, int]:
+    return {key.removeprefix(kind): count for key, count in outcome.counts.items() if key.startswith(kind)}
 
 
-def _run(core: Core, runner: Runner, options: Options, base: str | None, work: Work) -> Done:
-    """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
+def _run_on_branch(
+    session: GraphSession, runner: Runner, options: LoadOptions, base: str | None, load_plan: LoadPlan
+) -> LoadOutcome:
+    """Run the transaction; a missing branch is created first, and deleted again if nothing was loaded."""
     if base is None:
-        return Loading(core, core.whole(options.branch), runner, options).run(work)
+        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
     try:
-        with mask_hidden_tag(core, options.branch):
-            create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+        with mask_hidden_tag(session, options.branch):
+            create_branch(session.kernel, options.branch, session.full_view(base).snapshot, options.actor)
     except GraphError as error:
-        # Another load, such as the same job in another process, may have made it meanwhile.
-        if error.code != "branch.exists" or missing_base(core, options.branch, base) is not None:
+        # Another load, such as the same job in another process, may have created it meanwhile.
+        if error.code != "branch.exists" or missing_base(session, options.branch, base) is not None:
             raise
-        return Loading(core, core.whole(options.branch), runner, options).run(work)
-    view = core.whole(options.branch)
+        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
+    view = session.full_view(options.branch)
     try:
-        return Loading(core, view, runner, options).run(work)
+        return LoadTransaction(session, view, runner, options).run(load_plan)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
         if is_untouched:
-            # What the caller has to hear of is why nothing was loaded.
+            # The caller needs the reason of the failed load, not that of a failed cleanup.
             with suppress(OmniGraphError):
-                if core.kernel.snapshot(options.branch).head == view.snapshot.head:
-                    delete_branch(core.kernel, options.branch, options.actor)
+                if session.kernel.snapshot(options.branch).head == view.snapshot.head:
+                    delete_branch(session.kernel, options.branch, options.actor)
         raise
 
 
-def _check_words(mode: str, on_error: str) -> None:
-    for what, word, known in (
-        ("mode", mode, get_args(Mode)),
-        ("on_error", on_error, get_args(OnError)),
-    ):
-        if word not in known:
-            raise UsageError(f"there is no {what} `{word}`; it is one of {', '.join(known)}", word=word)
+def _check_choices(mode: str, on_error: str) -> None:
+    for argument, value, choices in (("mode", mode, get_args(Mode)), ("on_error", on_error, get_args(OnError))):
+        if value not in choices:
+            raise UsageError(f"unknown {argument} `{value}`; expected one of {', '.join(choices)}", word=value)
 
 
-def _sources(data: Source | Sequence[Source]) -> list[Source]:
-    # Whatever is neither is refused, by its type, when its files are looked for.
+def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
+    # Anything else is rejected with its type when its files are looked for.
     return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
 
 
-def _work(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> Work:
-    """Return what is to be loaded; NDJSON may hold any type, other files hold the type that they are given for."""
-    named = _named(catalog, nodes, edges)
+def _plan_input(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> LoadPlan:
+    """Cut the sources into splits. NDJSON may hold any type; other files hold the type they were passed for."""
+    named = _parse_typed_sources(catalog, nodes, edges)
     if not data and not named:
         raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
     frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
     splits = plan_ndjson(data)
     for key, columns in named.items():
         splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
-    return Work(splits, frames, _all_keys(catalog) if data else sorted(named), list(named))
+    return LoadPlan(splits, frames, _all_table_keys(catalog) if data else sorted(named), list(named))
 
 
-def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
+def _parse_typed_sources(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
     named: dict[str, Columns] = {}
-    for kind, given in (("node", nodes), ("edge", edges)):
-        for name, source in given.items():
+    for kind, sources in (("node", nodes), ("edge", edges)):
+        for name, source in sources.items():
             columns = parse_columns(source)
             if kind == "node" and columns.source is not None:
                 raise UsageError(
-                    f"`{name}` is a node type, which has no ends; leave `:{columns.source}->{columns.target}` away",
+                    f"`{name}` is a node type, which has no endpoints; omit `:{columns.source}->{columns.target}`",
                     type=name,
                 )
-            named[table_key_of(catalog, kind, str(name))] = columns
+            named[find_table_key(catalog, kind, str(name))] = columns
     return named
 
 
-def _all_keys(catalog: Catalog) -> list[str]:
-    return sorted(
-        [*(one.table_key for one in catalog.nodes.values()), *(one.table_key for one in catalog.edges.values())]
-    )
+def _all_table_keys(catalog: Catalog) -> list[str]:
+    return sorted(type_.table_key for types in (catalog.nodes, catalog.edges) for type_ in types.values())
 
 
-def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Progress) -> Runner:
-    """Return where tasks run: small inputs are done before Spark would have started."""
+def _choose_runner(
+    engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Progress
+) -> Runner:
+    """Return where tasks run: threads for a small input, which is loaded before Spark would have started."""
     for columns in frames.values():
         if engine == "local":
-            raise UsageError("a DataFrame lives in Spark; leave `engine` away, or give a file", engine=engine)
+            raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=engine)
         return Executors(columns.data.sparkSession, watcher)
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
         return Threads(watcher, settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
-    return executors(master, watcher)
+    return start_executors(master, watcher)

@@ -1,6 +1,6 @@
-"""Rows of a CSV file as columns of texts, each with the line that it begins in; rows that are no rows are reported.
+"""Read a CSV file as string columns, with the line on which each row starts; malformed rows become violations.
 
-Knows the format, not what columns mean. A file is read in blocks, so no more of it is held than one of them.
+Knows the format, not the schema. A file is read block by block.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _NEWLINE: Final = ord("\n")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows, the lines they begin in, all lines up to the next rows, and the texts of refused rows by line."""
+    """Rows, the line on which each starts, the range of their lines, and the text of malformed rows by line."""
 
     table: pa.Table
     numbers: Numbers
     lines: range
-    refused: dict[int, str]
+    malformed: dict[int, str]
 
 
-class _Valueless(Enum):
-    """What rows without any value are; a reader of CSV cannot tell an empty line from a row of empty fields."""
+class _BlankRows(Enum):
+    """What rows without any value are: the CSV reader does not distinguish an empty line from a row of empty fields."""
 
     EMPTY_LINES = "empty lines"
     ROWS = "rows"
@@ -44,12 +44,12 @@ class _Valueless(Enum):
 
 
 def read_csv(split: Split, findings: Findings) -> Iterator[Rows]:
-    """Yield the rows of a file; ragged rows, and texts that are not UTF-8, go to the findings."""
-    reading = _Reading(split, findings, _header(split))
+    """Yield the rows of a file; add ragged rows and invalid UTF-8 to the findings."""
+    reading = _CsvReader(split, findings, _read_header(split))
     yield from reading.batches()
 
 
-def _header(split: Split) -> list[str]:
+def _read_header(split: Split) -> list[str]:
     with open_stream(split.file, split.compression) as stream:
         first = stream.read(_HEAD_BYTES)
     if not first.strip():
@@ -58,8 +58,8 @@ def _header(split: Split) -> list[str]:
 
 
 @dataclass
-class _Reading:
-    """One pass over a file: the row and the line that come next, rows that the reader refused, and what was decided."""
+class _CsvReader:
+    """One pass over a file: the next row and line, the ragged rows not yet reported, and what blank rows are."""
 
     split: Split
     findings: Findings
@@ -67,7 +67,7 @@ class _Reading:
     next_row: int = 2
     next_line: int = 2
     ragged: list[Any] = field(default_factory=list)
-    valueless: _Valueless | None = None
+    blank_rows: _BlankRows | None = None
 
     def batches(self) -> Iterator[Rows]:
         first = 1
@@ -80,7 +80,7 @@ class _Reading:
             yield self._rows(nothing, first, is_last=True)
 
     def _open(self, on_ragged: Any, *, is_skipping_empty: bool) -> Iterator[Any]:
-        # Texts become values by the rules of the schema, not by what they look like; bytes become texts here.
+        # The schema decides the types, so no type inference; bytes are decoded below to report invalid UTF-8 by row.
         options = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(self.header, pa.binary()),
             strings_can_be_null=True,
@@ -92,7 +92,7 @@ class _Reading:
             newlines_in_values=True, ignore_empty_lines=is_skipping_empty, invalid_row_handler=on_ragged
         )
         with open_stream(self.split.file, self.split.compression) as stream:
-            source: Any = _WholeLineEnds(stream)
+            source: Any = _UnsplitLineEnds(stream)
             yield from pyarrow.csv.open_csv(source, read, parse, options)
 
     def _skip_ragged(self, row: Any) -> str:
@@ -100,92 +100,94 @@ class _Reading:
         return "skip"
 
     def _rows(self, table: pa.Table, first: int, *, is_last: bool = False) -> Rows:
-        numbers, refused = self._number(table, is_last=is_last)
-        rows = Rows(table, numbers, range(first, self.next_line), refused)
-        return self._with_texts(self._without_valueless(rows))
+        numbers, malformed = self._number(table, is_last=is_last)
+        rows = Rows(table, numbers, range(first, self.next_line), malformed)
+        return self._decode_utf8(self._without_blank(rows))
 
     def _number(self, table: pa.Table, *, is_last: bool) -> tuple[Numbers, dict[int, str]]:
-        """Return the line in which each row begins; refused rows, which stand between them, are told by theirs."""
-        # The reader may be ahead of the batch that it hands out: refused rows behind it are left for the next one.
+        """Return the line on which each row starts, and the ragged rows among them by line."""
+        # The reader may be ahead of its batch: ragged rows after the batch are left for the next one.
         count = table.num_rows + len(self.ragged)
-        places = np.arange(self.next_row, self.next_row + count)
-        is_ragged = np.isin(places, [row.number for row in self.ragged])
+        row_numbers = np.arange(self.next_row, self.next_row + count)
+        is_ragged = np.isin(row_numbers, [row.number for row in self.ragged])
         if not is_last:
             stop = int(np.searchsorted(np.cumsum(~is_ragged), table.num_rows)) + 1 if table.num_rows else 0
-            places, is_ragged = places[:stop], is_ragged[:stop]
-        gone, self.ragged = self.ragged[: int(is_ragged.sum())], self.ragged[int(is_ragged.sum()) :]
-        taken = np.ones(len(places), np.int64)
-        taken[~is_ragged] += _newlines(table)
-        taken[is_ragged] += np.array([row.text.count("\n") for row in gone], np.int64)
-        starts = self.next_line + np.cumsum(taken) - taken
-        self.next_row += len(places)
-        self.next_line += int(taken.sum())
-        for row, line in zip(gone, starts[is_ragged].tolist(), strict=True):
+            row_numbers, is_ragged = row_numbers[:stop], is_ragged[:stop]
+        skipped, self.ragged = self.ragged[: int(is_ragged.sum())], self.ragged[int(is_ragged.sum()) :]
+        line_counts = np.ones(len(row_numbers), np.int64)
+        line_counts[~is_ragged] += _count_newlines(table)
+        line_counts[is_ragged] += np.array([row.text.count("\n") for row in skipped], np.int64)
+        starts = self.next_line + np.cumsum(line_counts) - line_counts
+        self.next_row += len(row_numbers)
+        self.next_line += int(line_counts.sum())
+        for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True):
             message = f"this row has {row.actual_columns} fields, and the header has {row.expected_columns}; correct it"
             self.findings.add(Violation("N1", message, self.split.table_key, line=line))
-        return starts[~is_ragged], {line: row.text for row, line in zip(gone, starts[is_ragged].tolist(), strict=True)}
+        return starts[~is_ragged], {
+            line: row.text for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True)
+        }
 
-    # -- rows without any value --------------------------------------------------------------------------------
+    # -- blank rows --------------------------------------------------------------------------------------------
 
-    def _without_valueless(self, rows: Rows) -> Rows:
-        """Leave out empty lines; where a file has such rows and empty lines, all of them are reported."""
-        mask = _valueless(rows.table)
+    def _without_blank(self, rows: Rows) -> Rows:
+        """Drop empty lines; if a file has both empty lines and blank rows, report all of them."""
+        mask = _is_blank(rows.table)
         if not mask.any():
             return rows
-        if self.valueless is None:
-            self.valueless = self._decide_valueless()
-        if self.valueless is _Valueless.ROWS:
+        if self.blank_rows is None:
+            self.blank_rows = self._classify_blank_rows()
+        if self.blank_rows is _BlankRows.ROWS:
             return rows
-        lines = rows.numbers[mask].tolist() if self.valueless is _Valueless.MIXED else []
+        lines = rows.numbers[mask].tolist() if self.blank_rows is _BlankRows.MIXED else []
         for line in lines:
             message = (
-                "this is an empty line or a row without any value, and the file has both, which cannot be told apart;"
-                " remove the empty lines"
+                "this is an empty line or a row without any value; the file has both, and they cannot be distinguished."
+                " Remove the empty lines"
             )
             self.findings.add(Violation("N1", message, self.split.table_key, line=line))
         return Rows(
             rows.table.filter(pa.array(~mask)),
             rows.numbers[~mask],
             rows.lines,
-            rows.refused | dict.fromkeys(lines, ""),
+            rows.malformed | dict.fromkeys(lines, ""),
         )
 
-    def _decide_valueless(self) -> _Valueless:
-        """Read the file twice more, with empty lines and without: what stays are rows."""
+    def _classify_blank_rows(self) -> _BlankRows:
+        """Read the file twice more, with and without empty lines: blank rows remain in both."""
 
         def skip(_: Any) -> str:
             return "skip"
 
         with_lines, without = (
-            sum(int(_valueless(batch).sum()) for batch in self._open(skip, is_skipping_empty=is_skipping))
+            sum(int(_is_blank(batch).sum()) for batch in self._open(skip, is_skipping_empty=is_skipping))
             for is_skipping in (False, True)
         )
         if without == 0:
-            return _Valueless.EMPTY_LINES
-        return _Valueless.ROWS if with_lines == without else _Valueless.MIXED
+            return _BlankRows.EMPTY_LINES
+        return _BlankRows.ROWS if with_lines == without else _BlankRows.MIXED
 
-    # -- texts -------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------------------
 
-    def _with_texts(self, rows: Rows) -> Rows:
-        """Return rows whose bytes are texts; rows in which some are not are reported and left out."""
+    def _decode_utf8(self, rows: Rows) -> Rows:
+        """Decode bytes as UTF-8; report and drop rows that are not."""
         is_bad = np.zeros(rows.table.num_rows, bool)
         for name, column in zip(rows.table.column_names, rows.table.columns, strict=True):
-            for row in _not_texts(column):
+            for row in _invalid_utf8_rows(column):
                 if not is_bad[row]:
                     message = f"column `{name}` is not UTF-8 text; save the file as UTF-8"
                     line = int(rows.numbers[row])
                     self.findings.add(Violation("N1", message, self.split.table_key, property=name, line=line))
                 is_bad[row] = True
-        refused = rows.refused | {
-            int(rows.numbers[row]): _shown(rows.table.slice(row, 1)) for row in np.flatnonzero(is_bad).tolist()
+        malformed = rows.malformed | {
+            int(rows.numbers[row]): _format_row(rows.table.slice(row, 1)) for row in np.flatnonzero(is_bad).tolist()
         }
         table = rows.table.filter(pa.array(~is_bad)) if is_bad.any() else rows.table
         texts = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
-        return Rows(table.cast(texts), rows.numbers[~is_bad], rows.lines, refused)
+        return Rows(table.cast(texts), rows.numbers[~is_bad], rows.lines, malformed)
 
 
-class _WholeLineEnds(io.RawIOBase):
-    """A stream whose pieces never end between `\\r` and `\\n`.
+class _UnsplitLineEnds(io.RawIOBase):
+    """A stream whose chunks never end between `\\r` and `\\n`.
 
     Arrow drops a `\\n` that begins a block after a `\\r`, also inside quotes, where both belong to the value.
     """
@@ -205,46 +207,46 @@ class _WholeLineEnds(io.RawIOBase):
         return True
 
 
-def _newlines(table: pa.Table) -> Numbers:
-    """Return how many line ends the values of each row hold."""
+def _count_newlines(table: pa.Table) -> Numbers:
+    """Return the number of newlines within the values of each row."""
     total = np.zeros(table.num_rows, np.int64)
     for column in table.columns:
-        for place, chunk in _chunks(column):
+        for start, chunk in _chunks(column):
             if (_bytes_of(chunk) == _NEWLINE).any():
-                found = pc.fill_null(pc.count_substring(chunk, "\n"), 0)
-                total[place : place + len(chunk)] += found.to_numpy(zero_copy_only=False)
+                counts = pc.fill_null(pc.count_substring(chunk, "\n"), 0)
+                total[start : start + len(chunk)] += counts.to_numpy(zero_copy_only=False)
     return total
 
 
 def _chunks(column: Any) -> Iterator[tuple[int, Column]]:
-    place = 0
+    start = 0
     for chunk in column.chunks:
-        yield place, chunk
-        place += len(chunk)
+        yield start, chunk
+        start += len(chunk)
 
 
 def _bytes_of(chunk: Column) -> Any:
-    """Return the bytes of all values of an array, one after the other."""
+    """Return the concatenated bytes of all values of an array."""
     data = chunk.buffers()[2]
     return np.frombuffer(data if data is not None else b"", np.uint8)
 
 
-def _valueless(rows: pa.Table | pa.RecordBatch) -> Any:
-    """Return which rows have no value in any column."""
+def _is_blank(rows: pa.Table | pa.RecordBatch) -> Any:
+    """Return a mask of the rows without any value."""
     masks = [np.asarray(pc.is_null(column), bool) for column in rows.columns]
     return np.logical_and.reduce(masks)
 
 
-def _not_texts(column: Any) -> list[int]:
-    """Return the rows of a column whose bytes are not UTF-8; value by value only where there are some."""
+def _invalid_utf8_rows(column: Any) -> list[int]:
+    """Return the rows of a column that are not UTF-8; decodes value by value only if there are any."""
     try:
         column.cast(pa.string())
     except pa.ArrowInvalid:
-        return [row for row, value in enumerate(column.to_pylist()) if value is not None and not _is_text(value)]
+        return [row for row, value in enumerate(column.to_pylist()) if value is not None and not _is_utf8(value)]
     return []
 
 
-def _is_text(value: bytes) -> bool:
+def _is_utf8(value: bytes) -> bool:
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -252,6 +254,6 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _shown(row: pa.Table) -> str:
+def _format_row(row: pa.Table) -> str:
     values = row.to_pylist()[0]
     return str({name: value if value is None else value.decode(errors="replace") for name, value in values.items()})

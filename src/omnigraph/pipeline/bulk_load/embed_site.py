@@ -1,6 +1,6 @@
-"""Asking: how tasks reach the provider of embeddings and the cache of vectors, wherever they run.
+"""Access to the embedding provider and the vector cache for tasks on executors.
 
-What every process has of it is made once, and shared by its tasks.
+Each process builds its client once and shares it among its tasks.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from omnigraph.engine.embed.cache import GeneratedVectors, VectorCache, VectorSp
 from omnigraph.engine.embed.fetch import VectorFetcher
 from omnigraph.engine.query.embedders import Embedder, embedding_error, from_settings
 from omnigraph.engine.tasks import Runner
-from omnigraph.pipeline.bulk_load.job import Place, Settings, place_of
+from omnigraph.pipeline.bulk_load.job import GraphAccess, Settings, graph_access
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.settings import SETTINGS
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 
-_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
-# Executors ask the provider that the driver was told of, with its key.
-SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_KEYS)
-# A remote session does not tell how many tasks it runs at once.
-_SLOTS_UNKNOWN: Final = 8
+_API_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+# Executors use the provider and API key of the driver.
+SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_API_KEYS)
+# Spark Connect does not report its parallelism.
+_PROCESSES_UNKNOWN: Final = 8
 _lock: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Wherever a task runs; so many processes ask the provider at the same time."""
+class ExecutorSite:
+    """Graph and embedding-provider access for a task; `sharers` processes share the rate limit."""
 
-    place: Place
+    access: GraphAccess
     sharers: int
 
     def dataset(self, ref: DatasetRef) -> Dataset:
-        return self.place.open(ref)
+        return self.access.open(ref)
 
     def filler(self, space: VectorSpace) -> VectorFetcher:
         with _lock:
@@ -52,10 +52,10 @@ def _embedder(settings: Settings, sharers: int) -> Embedder:
 
 
 @lru_cache(maxsize=8)
-def _filler(site: Elsewhere, space: VectorSpace) -> VectorFetcher:
-    # The store puts the driver's settings into this process, among them those of the provider.
-    store = site.place.store()
-    embedder = _embedder(site.place.settings, site.sharers)
+def _filler(site: ExecutorSite, space: VectorSpace) -> VectorFetcher:
+    # Opening the store sets the driver's settings in this process, those of the provider included.
+    store = site.access.store()
+    embedder = _embedder(site.access.settings, site.sharers)
     if VectorSpace.of(embedder, space.dimension) != space:
         raise embedding_error(
             f"the graph was opened to embed with `{space.model}` of `{space.provider}`, but the settings now name"
@@ -67,17 +67,17 @@ def _filler(site: Elsewhere, space: VectorSpace) -> VectorFetcher:
 
 
 @lru_cache(maxsize=8)
-def _made(site: Elsewhere, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
-    return read_generated(site.place.store(), dimension, space)
+def _made(site: ExecutorSite, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
+    return read_generated(site.access.store(), dimension, space)
 
 
-def site_of(uri: str, operation_id: str, sharers: int) -> Elsewhere:
-    """Return how tasks of one operation reach the graph and the provider."""
-    return Elsewhere(place_of(uri, operation_id, SETTING_NAMES), max(1, sharers))
+def executor_site(uri: str, operation_id: str, sharers: int) -> ExecutorSite:
+    """Return the access that tasks of one operation have to the graph and the provider."""
+    return ExecutorSite(graph_access(uri, operation_id, SETTING_NAMES), max(1, sharers))
 
 
-def slots(runner: Runner) -> int:
-    """Return how many processes run tasks at the same time; threads of one process share an embedder."""
+def count_processes(runner: Runner) -> int:
+    """Return how many processes run tasks concurrently; threads of one process share an embedder."""
     if not isinstance(runner, Executors):
         return 1
     from pyspark.errors import PySparkException
@@ -85,4 +85,4 @@ def slots(runner: Runner) -> int:
     try:
         return int(runner.spark.sparkContext.defaultParallelism)
     except PySparkException:
-        return _SLOTS_UNKNOWN
+        return _PROCESSES_UNKNOWN

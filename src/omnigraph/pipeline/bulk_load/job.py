@@ -1,6 +1,6 @@
-"""Jobs: what every task of one load has to know, as plain values that travel; and how a task reaches the graph.
+"""The values that travel from the driver to every task of a load, and a task's access to the graph.
 
-Tasks never talk to the manifest: all they learn about the graph is in here.
+Tasks never read the manifest: all they know of the graph is in a `Job`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import orjson
 
@@ -25,76 +25,87 @@ from omnigraph.store.write.fragments import claims
 if TYPE_CHECKING:
     from omnigraph.pipeline.bulk_load.stage_split import EmbedJob
 
-
-# Names with their values; None for one that is not set, wherever a task runs.
+# Names of environment variables with their values; None for a variable that must be unset in the task's process.
 Settings: TypeAlias = tuple[tuple[str, str | None], ...]
+
+# How violations of an input name a row: "line 7".
+UNIT: Final = "line"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the graph is, for one operation, and the settings with which the driver reaches it."""
+class GraphAccess:
+    """The address of a graph and the driver's storage settings, for the tasks of one operation."""
 
     uri: str
     operation_id: str
     settings: Settings = ()
 
     def store(self) -> Store:
-        """Return the store of this place; tasks of one operation in one process share it."""
-        # A worker of Spark serves one application, operation after operation, each with what its driver was told.
+        """Return the store; tasks of one operation in one process share it."""
+        # A Spark worker serves one operation after another, so each sets and unsets what its own driver sent.
         os.environ.update({name: value for name, value in self.settings if value is not None})
         for name in (name for name, value in self.settings if value is None):
             os.environ.pop(name, None)
-        return _store(self)
+        return _cached_store(self)
 
     def open(self, ref: DatasetRef) -> Dataset:
         return self.store().open(ref)
 
 
-def place_of(uri: str, operation_id: str, more: Sequence[str] = ()) -> Place:
-    """Return a place with the storage settings of this process, and `more` that tasks have from here or not at all."""
-    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in more)
-    # Executors may have storage settings of their own.
-    given = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in more}
-    return Place(uri, operation_id, tuple(given.items()))
+def graph_access(uri: str, operation_id: str, required: Sequence[str] = ()) -> GraphAccess:
+    """Return access with the storage settings of this process; `required` settings are unset in tasks if unset here."""
+    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in required)
+    # A storage setting that is unset here is left alone: executors may be configured by themselves.
+    settings = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in required}
+    return GraphAccess(uri, operation_id, tuple(settings.items()))
 
 
 @lru_cache(maxsize=4)
-def _store(place: Place) -> Store:
-    return Store(Location.parse(place.uri))
+def _cached_store(access: GraphAccess) -> Store:
+    return Store(Location.parse(access.uri))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One load as its tasks see it.
+    """A load as its tasks see it.
 
-    `ir` is the schema that its input may name types of, `schema_hash` that of the whole graph; `base_version` is the
-    manifest version that it was planned on, if it must not replace anything newer; `targets` are the datasets that rows
-    of each type are staged for, `side` the folder for all other files. With `embed`, rows without a vector get one.
+    Attributes:
+        access: Where the graph is; its operation id names all files of the load.
+        scratch: Folder for key segments and other temporary files.
+        ir: Schema with the types that the input may name, as JSON.
+        schema_hash: Hash of the graph's full schema.
+        base_version: Manifest version that an overwrite was planned on; None if it may replace newer rows.
+        targets: The datasets that rows of each type are staged for.
+        violations_max: How many violations a task reports.
+        is_rejecting: Whether wrong entities are left out instead of failing the load.
+        embed: How to make missing `@embed` vectors; None if they are not made.
     """
 
-    place: Place
-    operation_id: str
-    side: str
+    access: GraphAccess
+    scratch: str
     ir: str
     schema_hash: str
     base_version: int | None
     intent: Intent
-    unit: str
     targets: Mapping[str, DatasetRef]
     violations_max: int
-    is_rejecting: bool
+    is_rejecting: bool = False
     embed: EmbedJob | None = None
 
     @property
+    def operation_id(self) -> str:
+        return self.access.operation_id
+
+    @property
     def claims(self) -> list[str]:
-        """The beginnings of all paths at which tasks stage files."""
+        """The path prefixes under which tasks stage files."""
         return [path for ref in self.targets.values() for path in claims(ref, self.operation_id)]
 
     @property
     def catalog(self) -> Catalog:
-        return catalog_from(self.ir)
+        return parse_catalog(self.ir)
 
 
 @lru_cache(maxsize=4)
-def catalog_from(ir: str) -> Catalog:
+def parse_catalog(ir: str) -> Catalog:
     return catalog_of(SchemaIR.from_json(orjson.loads(ir)))

@@ -1,7 +1,7 @@
-"""Key files: the hashes that set rules compare, written by tasks beside the data, read by whoever checks.
+"""Key segments: sorted files of the key hashes of one chunk of an input, or of one committed fragment.
 
-One file for one type of one chunk of an input, or for one fragment of what is committed. Hashes lie in order, so that
-whoever checks a range of them reads that range alone; and each only once, so that no value fills a range by itself.
+Hashes are sorted, with bucket offsets, so that a task reads only its range of a segment. Each hash is stored
+once per segment, with a count, so that a frequent value (a hub node) cannot fill a range.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Cardinality, EdgeType
 from omnigraph.limits import LOAD_BUCKETS_MAX
-from omnigraph.pipeline.bulk_load.key_hashes import Found, hash_column, hash_rows, is_among, later_rows
+from omnigraph.pipeline.bulk_load.key_hashes import Candidates, find_duplicates, hash_column, hash_rows, is_among
 from omnigraph.pipeline.bulk_load.splits import open_file
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
 from omnigraph.store.read.dataset import lance_errors
 from omnigraph.store.store import Store
 
-# The arrays of one key: `hash` in order, `row` the first row that has it, and what else goes along with that row.
-Run: TypeAlias = dict[str, Numbers]
+# The arrays of one key: sorted `hash`, its first `row`, its `count`, and extra hashes of that row.
+KeyArrays: TypeAlias = dict[str, Numbers]
 
-_SHIFT: Final = np.uint64(64 - (LOAD_BUCKETS_MAX - 1).bit_length())
-# The directory of a file is read with its first bytes, unless a type has very many keys.
+_BUCKET_SHIFT: Final = np.uint64(64 - (LOAD_BUCKETS_MAX - 1).bit_length())
+# The directory of a segment fits the first read, unless a type has very many keys.
 _HEAD_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Pile:
-    """A key file, the number of the row that its rows are counted from, and how many keys it holds."""
+class KeySegment:
+    """The file of a segment, the row number that its rows count from, and the number of its keys."""
 
     path: str
     first: int
@@ -43,138 +43,144 @@ class Pile:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """One of several equal ranges of all hashes."""
+class HashRange:
+    """Range `number` of `count` equal ranges of all hashes."""
 
     number: int
     count: int
 
-    def fences(self) -> tuple[int, int]:
+    def bucket_bounds(self) -> tuple[int, int]:
         step = LOAD_BUCKETS_MAX // self.count
         return self.number * step, (self.number + 1) * step
 
-    def chosen(self, hashes: Numbers) -> Numbers:
-        """Return the hashes that are in the range."""
-        low, high = self.fences()
-        places = hashes >> _SHIFT
-        return hashes[(places >= low) & (places < high)]
+    def select(self, hashes: Numbers) -> Numbers:
+        """Return the hashes that fall into the range."""
+        low, high = self.bucket_bounds()
+        buckets = hashes >> _BUCKET_SHIFT
+        return hashes[(buckets >= low) & (buckets < high)]
 
 
-EVERYTHING: Final = Range(0, 1)
+ALL_HASHES: Final = HashRange(0, 1)
 
 
 def key_names(type_: Type) -> tuple[str, ...]:
-    """Return what set rules look at in a type: ids, ends, and each `@unique` by its place."""
+    """Return the keys that set rules compare: ids, endpoints, and each `@unique` by its number."""
     ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
-    return ("id", *ends, *tuple_names(type_))
+    return ("id", *ends, *unique_names(type_))
 
 
-def tuple_names(type_: Type) -> tuple[str, ...]:
+def unique_names(type_: Type) -> tuple[str, ...]:
     return tuple(map(str, range(len(type_.unique))))
 
 
-def freed_names(type_: Type) -> tuple[str, ...]:
-    """Return the keys that an entity gives free when another one of its id comes in: values, and a source's edge."""
+def released_names(type_: Type) -> tuple[str, ...]:
+    """Return the keys that an entity releases when it is replaced: unique values, and the edge count of its source."""
     is_counted = isinstance(type_, EdgeType) and type_.cardinality != Cardinality()
-    return (*(("src",) if is_counted else ()), *tuple_names(type_))
+    return (*(("src",) if is_counted else ()), *unique_names(type_))
 
 
-def columns_of(type_: Type, names: Sequence[str]) -> list[str]:
-    """Return the columns that keys are made of."""
-    tuples = {str(place): columns for place, columns in enumerate(type_.unique)}
+def columns_of_keys(type_: Type, names: Sequence[str]) -> list[str]:
+    """Return the columns that some keys consist of."""
+    tuples = {str(index): columns for index, columns in enumerate(type_.unique)}
     return list(dict.fromkeys(column for name in names for column in tuples.get(name, (name,))))
 
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of some rows, and what can be told from these rows alone.
+    """The keys of some rows, and the violations that are visible in these rows alone.
 
-    `repeats` are the first rows that have the key of an earlier one, `odd` the first rows with values that a rule
-    refuses to compare.
+    `duplicates` are the first rows that repeat an earlier key, `incomparable` the first rows with values that the
+    uniqueness rule refuses to compare.
     """
 
-    runs: dict[str, Run] = field(default_factory=dict)
-    repeats: dict[str, Found] = field(default_factory=dict)
-    odd: dict[str, Numbers] = field(default_factory=dict)
+    arrays: dict[str, KeyArrays] = field(default_factory=dict)
+    duplicates: dict[str, Candidates] = field(default_factory=dict)
+    incomparable: dict[str, Numbers] = field(default_factory=dict)
 
 
-def keys_of(type_: Type, rows: pa.Table, names: Sequence[str], along: Sequence[str], seed: str, limit: int) -> Keys:
-    """Return the keys of rows; with ids go a second hash (`check`) and the keys that the rows would give free."""
+def extract_keys(
+    type_: Type, rows: pa.Table, names: Sequence[str], extra: Sequence[str], seed: str, limit: int
+) -> Keys:
+    """Hash the named keys of rows; `extra` hashes (a second one of the id, `check`, or released keys) go with ids."""
     keys = Keys()
     for name in names:
         if name.isdigit():
             columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
-            complete, odd = _comparable(columns)
+            complete, odd = _find_comparable(columns)
             hashes = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
             _add_distinct(keys, name, hashes, np.flatnonzero(complete), {}, limit)
-            keys.odd[name] = np.flatnonzero(odd)[:limit]
+            keys.incomparable[name] = np.flatnonzero(odd)[:limit]
         elif name == "id":
-            others = {one: _beside(type_, rows, one, seed) for one in along}
+            extras = {extra_name: _extra_hashes(type_, rows, extra_name, seed) for extra_name in extra}
             hashes = hash_column(rows.column("id"), seed)
-            _add_distinct(keys, name, hashes, np.arange(rows.num_rows), others, limit)
+            _add_distinct(keys, name, hashes, np.arange(rows.num_rows), extras, limit)
         else:
-            keys.runs[name] = make_run(hash_column(rows.column(name), seed), np.arange(rows.num_rows), {})
+            keys.arrays[name] = build_key_arrays(hash_column(rows.column(name), seed), np.arange(rows.num_rows), {})
     return keys
 
 
 def _add_distinct(
-    keys: Keys, name: str, hashes: Numbers, rows: Numbers, others: Mapping[str, Numbers], limit: int
+    keys: Keys, name: str, hashes: Numbers, rows: Numbers, extras: Mapping[str, Numbers], limit: int
 ) -> None:
-    """Add a key that no two rows should share, and tell which do."""
-    run = make_run(hashes, rows, others)
-    again = run["hash"][run.pop("count") > 1]
-    if len(again):
-        chosen = is_among(hashes, again)
-        keys.repeats[name] = later_rows(hashes[chosen], rows[chosen], limit)
-    keys.runs[name] = run
+    """Add a key that must be unique, and the rows that repeat it."""
+    arrays = build_key_arrays(hashes, rows, extras)
+    repeated = arrays["hash"][arrays.pop("count") > 1]
+    if len(repeated):
+        is_repeated = is_among(hashes, repeated)
+        keys.duplicates[name] = find_duplicates(hashes[is_repeated], rows[is_repeated], limit)
+    keys.arrays[name] = arrays
 
 
-def _beside(type_: Type, rows: pa.Table, name: str, seed: str) -> Numbers:
+def _extra_hashes(type_: Type, rows: pa.Table, name: str, seed: str) -> Numbers:
     if name == "check":
         return hash_column(rows.column("id"), f"{seed}/check")
     if not name.isdigit():
         return hash_column(rows.column(name), seed)
     columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
-    complete, _ = _comparable(columns)
-    # Zero stands for a tuple that holds no value; one whose hash it is would only be looked at for nothing.
+    complete, _ = _find_comparable(columns)
+    # Zero marks an incomplete tuple. A tuple that happens to hash to zero costs a needless lookup, nothing more.
     hashes = np.zeros(rows.num_rows, np.uint64)
     hashes[complete] = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
     return hashes
 
 
-def make_run(hashes: Numbers, rows: Numbers, others: Mapping[str, Numbers]) -> Run:
-    """Return keys in order, each once, with its first row, its count, and what else belongs to that row.
+def build_key_arrays(hashes: Numbers, rows: Numbers, extras: Mapping[str, Numbers]) -> KeyArrays:
+    """Sort and deduplicate hashes; keep the first row of each, its count, and the extra hashes of that row.
 
-    Keys of one hash are told apart by their `check`, if they have one.
+    Equal hashes with different `check` hashes are different keys.
     """
     order = np.argsort(hashes)
     ordered = hashes[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = ordered[1:] != ordered[:-1]
-    if "check" in others and not is_new.all():
-        order = np.lexsort((others["check"], hashes))
-        ordered, check = hashes[order], others["check"][order]
+    if "check" in extras and not is_new.all():
+        order = np.lexsort((extras["check"], hashes))
+        ordered, check = hashes[order], extras["check"][order]
         is_new[1:] = (ordered[1:] != ordered[:-1]) | (check[1:] != check[:-1])
     starts = np.flatnonzero(is_new)
-    places = np.minimum.reduceat(order, starts) if len(starts) else order
+    first_rows = np.minimum.reduceat(order, starts) if len(starts) else order
     counts = np.diff(np.append(starts, len(order)))
-    run: Run = {"hash": ordered[starts], "row": rows[places].astype(np.uint32), "count": counts.astype(np.uint32)}
-    return run | {name: values[places] for name, values in others.items()}
+    arrays: KeyArrays = {
+        "hash": ordered[starts],
+        "row": rows[first_rows].astype(np.uint32),
+        "count": counts.astype(np.uint32),
+    }
+    return arrays | {name: values[first_rows] for name, values in extras.items()}
 
 
-def _comparable(columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
-    """Return which rows hold a whole tuple, and which hold a value that the rule on tuples refuses to compare."""
+def _find_comparable(columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
+    """Return masks of the rows without nulls, and of the rows with a value that cannot be compared."""
     complete = np.ones(len(columns[0]), bool)
     odd = np.zeros(len(columns[0]), bool)
     for column in columns:
         complete &= np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
-        odd |= _incomparable(column)
+        odd |= _is_incomparable(column)
     if any(pa.types.is_nested(column.type) for column in columns):
         complete[:] = False
     return complete, odd
 
 
-def _incomparable(column: Column) -> Numbers:
+def _is_incomparable(column: Column) -> Numbers:
     if pa.types.is_nested(column.type):
         mask: Any = pc.is_valid(column)
     elif pa.types.is_floating(column.type):
@@ -187,66 +193,66 @@ def _incomparable(column: Column) -> Numbers:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def write_keys(store: Store, folder: str, runs: Mapping[str, Run], first: int = 0) -> Pile:
-    """Write keys under a fresh name, of rows that are counted from a number.
+def write_keys(store: Store, folder: str, arrays: Mapping[str, KeyArrays], first: int = 0) -> KeySegment:
+    """Write a segment under a new name; its rows count from `first`.
 
-    Two attempts of one task write two files, and only the one that is told of counts.
+    Each attempt of a task writes its own file, and the driver learns only that of the successful attempt.
     """
     pieces: list[bytes] = []
     directory: dict[str, dict[str, tuple[str, int, int]]] = {}
-    place = 0
-    for name, run in runs.items():
-        places = directory.setdefault(name, {})
-        for array, values in {"fence": _fences(run["hash"]), **run}.items():
-            places[array] = (values.dtype.str, place, len(values))
+    position = 0
+    for name, key_arrays in arrays.items():
+        entries = directory.setdefault(name, {})
+        for array_name, values in {"fence": _bucket_offsets(key_arrays["hash"]), **key_arrays}.items():
+            entries[array_name] = (values.dtype.str, position, len(values))
             pieces.append(np.ascontiguousarray(values).tobytes())
-            place += len(pieces[-1])
+            position += len(pieces[-1])
     head = orjson.dumps(directory)
     path = f"{folder}/{new_ulid()}.keys"
     store.objects.write(path, b"".join([len(head).to_bytes(8, "little"), head, *pieces]))
-    return Pile(path, first, sum(len(run["hash"]) for run in runs.values()))
+    return KeySegment(path, first, sum(len(key_arrays["hash"]) for key_arrays in arrays.values()))
 
 
-def _fences(hashes: Numbers) -> Numbers:
-    starts = np.arange(LOAD_BUCKETS_MAX, dtype=np.uint64) << _SHIFT
+def _bucket_offsets(hashes: Numbers) -> Numbers:
+    starts = np.arange(LOAD_BUCKETS_MAX, dtype=np.uint64) << _BUCKET_SHIFT
     return np.append(np.searchsorted(hashes, starts), len(hashes)).astype(np.uint32)
 
 
-def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within: Range = EVERYTHING) -> Run:
-    """Return arrays of one key, as far as they are in a range of hashes; nothing if the file does not have the key."""
+def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within: HashRange = ALL_HASHES) -> KeyArrays:
+    """Read arrays of one key within a range of hashes; empty if the segment lacks the key."""
     with lance_errors(f"reading {path}"), open_file(store.root.child(path).uri) as file:
         head: bytes = file.read_at(_HEAD_BYTES, 0)
         length = int.from_bytes(head[:8], "little")
         if length > len(head) - 8:
             head += file.read_at(length + 8 - len(head), len(head))
-        places = orjson.loads(head[8 : 8 + length]).get(name)
-        if places is None:
+        entries = orjson.loads(head[8 : 8 + length]).get(name)
+        if entries is None:
             return {array: np.zeros(0, np.uint64) for array in arrays}
 
         def read(array: str, start: int, stop: int) -> Numbers:
-            kind, place, _ = places[array]
-            size = np.dtype(kind).itemsize
-            raw = file.read_at((stop - start) * size, 8 + length + place + start * size)
-            return np.frombuffer(raw, kind)
+            dtype, position, _ = entries[array]
+            size = np.dtype(dtype).itemsize
+            raw = file.read_at((stop - start) * size, 8 + length + position + start * size)
+            return np.frombuffer(raw, dtype)
 
-        start, stop = 0, places["hash"][2]
+        start, stop = 0, entries["hash"][2]
         if within.count > 1:
-            low, high = within.fences()
+            low, high = within.bucket_bounds()
             fences = read("fence", low, high + 1)
             start, stop = int(fences[0]), int(fences[-1])
         return {array: read(array, start, stop) for array in arrays}
 
 
 def write_numbers(store: Store, folder: str, numbers: Numbers) -> str:
-    """Write plain numbers under a fresh name and return its path."""
+    """Write an array of numbers under a new name and return its path."""
     path = f"{folder}/{new_ulid()}.numbers"
     store.objects.write(path, np.ascontiguousarray(numbers).tobytes())
     return path
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """Some of the numbers in a file."""
+class FileSlice:
+    """A slice of the numbers in a file."""
 
     path: str
     start: int

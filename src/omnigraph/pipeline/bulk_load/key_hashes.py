@@ -1,7 +1,7 @@
-"""64-bit hashes of whole columns: what set rules compare instead of values.
+"""64-bit hashes of columns, and set operations on sorted arrays of them, in pure numpy.
 
-Pure numpy. A different hash proves that two values differ; an equal one makes them candidates, to be compared. The
-seed keeps anybody from preparing values that agree.
+Different hashes prove that two values differ; equal hashes make them candidates. The hash is keyed by the operation, so
+that an input cannot be crafted to collide.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Hashes: TypeAlias = Numbers
 
 _U64: Final = np.uint64
 _SLICE_ROWS: Final = 16_384
-# Longer texts than this many words of eight bytes are hashed one by one.
-_WORDS: Final = 64
-# How much of a word belongs to a text that has this many bytes left.
+# Strings of more than this many 8-byte words are hashed one by one.
+_WORDS_MAX: Final = 64
+# Masks that keep the first 0 to 8 bytes of a word.
 _MASKS: Final = np.array([(1 << (8 * count)) - 1 for count in range(9)], np.uint64)
 
 
@@ -35,12 +35,12 @@ def _factors(seed: str) -> Hashes:
 
 
 def hash_column(column: Column, seed: str) -> Hashes:
-    """Return one hash a row; equal values of one type have equal hashes, and a null has some hash."""
+    """Return a hash per row. Equal values of one type have equal hashes; a null has an arbitrary one."""
     column = one_array(column)
     if pa.types.is_string(column.type):
-        # A slice at a time, all that is computed for it stays in the processor's cache.
+        # Slices of this size keep all intermediate arrays in the CPU cache.
         slices = (column.slice(start, _SLICE_ROWS) for start in range(0, len(column), _SLICE_ROWS))
-        return np.concatenate([np.zeros(0, np.uint64), *(_hash_texts(one, seed) for one in slices)])
+        return np.concatenate([np.zeros(0, np.uint64), *(_hash_strings(piece, seed) for piece in slices)])
     if pa.types.is_floating(column.type):
         # Negative zero equals zero.
         numbers = pc.add(column, pa.scalar(0.0, column.type)).cast(pa.float64())
@@ -51,18 +51,18 @@ def hash_column(column: Column, seed: str) -> Hashes:
         width = {32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
         plain = column.view(width) if pa.types.is_date(column.type) else column
         bits = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
-    return _mixed(bits * _factors(seed)[0] + _factors(seed)[2])
+    return _mix(bits * _factors(seed)[0] + _factors(seed)[2])
 
 
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
-    """Return one hash for each tuple of values."""
+    """Return a hash per tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        total = _mixed(total * _factors(seed)[1] + hash_column(column, seed))
+        total = _mix(total * _factors(seed)[1] + hash_column(column, seed))
     return total
 
 
-def _hash_texts(column: Any, seed: str) -> Hashes:
+def _hash_strings(column: Any, seed: str) -> Hashes:
     if column.null_count:
         column = pc.fill_null(column, "")
     start, factor = _factors(seed)[:2]
@@ -70,68 +70,70 @@ def _hash_texts(column: Any, seed: str) -> Hashes:
     if len(column) == 0 or data_buffer is None:
         return np.full(len(column), start, np.uint64)
     offsets = np.frombuffer(offset_buffer, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    # Eight more bytes let the last word be read whole.
-    own = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    data, offsets = np.concatenate([own, np.zeros(8, np.uint8)]), offsets - offsets[0]
+    # Padding, so that the last word can be read in full.
+    used = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    data, offsets = np.concatenate([used, np.zeros(8, np.uint8)]), offsets - offsets[0]
     words = np.ndarray((len(data) - 7,), np.uint64, buffer=data.data, strides=(1,))
     lengths = np.diff(offsets)
     hashes = np.where(lengths > 0, start + lengths.astype(np.uint64) * factor, start)
-    rows, places, left = np.arange(len(column)), offsets[:-1], lengths
-    for _ in range(_WORDS):
-        if not (left > 0).all():
-            inside = left > 0
-            rows, places, left = rows[inside], places[inside], left[inside]
+    rows, positions, remaining = np.arange(len(column)), offsets[:-1], lengths
+    for _ in range(_WORDS_MAX):
+        if not (remaining > 0).all():
+            inside = remaining > 0
+            rows, positions, remaining = rows[inside], positions[inside], remaining[inside]
         if len(rows) == 0:
             return hashes
-        word = words[places] & _MASKS[np.minimum(left, 8)]
-        hashes[rows] = _mixed((hashes[rows] ^ word) * factor)
-        places, left = places + 8, left - 8
-    for row in rows[left > 0].tolist():
-        text = data[offsets[row] : offsets[row + 1]].tobytes()
-        hashes[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8, key=seed.encode()[:64]).digest(), "little")
+        word = words[positions] & _MASKS[np.minimum(remaining, 8)]
+        hashes[rows] = _mix((hashes[rows] ^ word) * factor)
+        positions, remaining = positions + 8, remaining - 8
+    for row in rows[remaining > 0].tolist():
+        string = data[offsets[row] : offsets[row + 1]].tobytes()
+        hashes[row] = int.from_bytes(hashlib.blake2b(string, digest_size=8, key=seed.encode()[:64]).digest(), "little")
     return hashes
 
 
-def _mixed(bits: Hashes) -> Hashes:
-    """Spread the difference of two numbers over all bits; one to one, so it adds no collision."""
+def _mix(bits: Hashes) -> Hashes:
+    """The finalizer of splitmix64: a bijection with full avalanche, so it adds no collision."""
     bits = (bits ^ (bits >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> _U64(27))) * _U64(0x94D049BB133111EB)
     return bits ^ (bits >> _U64(31))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Rows that are suspects, the first ones of all, each with a mark: its hash, or the row that it repeats."""
+class Candidates:
+    """The first rows that may break a rule, each with a mark: its hash, or the row that it repeats."""
 
     rows: Numbers
     marks: Numbers
 
     @classmethod
-    def first(cls, rows: Numbers, marks: Numbers, limit: int) -> Found:
+    def first(cls, rows: Numbers, marks: Numbers, limit: int) -> Candidates:
         order = np.argsort(rows, kind="stable")[:limit]
         return cls(rows[order], marks[order])
 
-    def moved(self, first: int) -> Found:
-        """Return rows that repeat others, counted from elsewhere."""
-        return Found(self.rows + first, self.marks + first)
+    def shift(self, first: int) -> Candidates:
+        """Return duplicates with rows counted from another first row."""
+        return Candidates(self.rows + first, self.marks + first)
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+NO_CANDIDATES = Candidates(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
-def gathered(parts: Sequence[Found], limit: int) -> Found:
-    """Return the first ones of several."""
-    parts = [one for one in parts if len(one)]
+def merge_candidates(parts: Sequence[Candidates], limit: int) -> Candidates:
+    """Return the first rows of several candidates."""
+    parts = [part for part in parts if len(part)]
     if not parts:
-        return NOTHING
-    return Found.first(np.concatenate([one.rows for one in parts]), np.concatenate([one.marks for one in parts]), limit)
+        return NO_CANDIDATES
+    return Candidates.first(
+        np.concatenate([part.rows for part in parts]), np.concatenate([part.marks for part in parts]), limit
+    )
 
 
-def repeated(ordered: Numbers) -> Numbers:
-    """Return the hashes that come more than once in a sorted array.
+def duplicate_hashes(ordered: Numbers) -> Numbers:
+    """Return the hashes that occur more than once in a sorted array.
 
     >>> repeated(np.array([1, 2, 3, 3, 3], np.uint64)).tolist()
     [3]
@@ -139,73 +141,75 @@ def repeated(ordered: Numbers) -> Numbers:
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
 
-def missing(ordered: Numbers, known: Sequence[Numbers]) -> Numbers:
-    """Return the hashes of a sorted array that are in none of the known sorted arrays, in order, each once."""
-    # Looking up sorted values in a sorted array walks through memory once; unsorted ones jump about in it.
-    for one in known:
-        ordered = ordered[~_is_among_sorted(ordered, one)]
+def subtract(ordered: Numbers, others: Sequence[Numbers]) -> Numbers:
+    """Return the distinct hashes of a sorted array that are in none of the other sorted arrays."""
+    # Binary searches of sorted values touch memory in order, which is much faster than at random.
+    for hashes in others:
+        ordered = ordered[~_is_among_sorted(ordered, hashes)]
     return np.unique(ordered)
 
 
-def common(ordered: Numbers, others: Numbers) -> Numbers:
-    """Return the hashes that are in both of two sorted arrays, in order, each once."""
+def intersect(ordered: Numbers, others: Numbers) -> Numbers:
+    """Return the distinct hashes that are in both of two sorted arrays."""
     return np.unique(ordered[_is_among_sorted(ordered, others)])
 
 
 def _is_among_sorted(values: Numbers, others: Numbers) -> Any:
     if len(others) == 0:
         return np.zeros(len(values), bool)
-    places = np.minimum(np.searchsorted(others, values), len(others) - 1)
-    return others[places] == values
+    positions = np.minimum(np.searchsorted(others, values), len(others) - 1)
+    return others[positions] == values
 
 
 def is_among(values: Numbers, chosen: Numbers) -> Any:
-    """Return for each hash whether it is one of the chosen."""
+    """Return a mask of the hashes that are among the chosen ones."""
     return _is_among_sorted(values, np.sort(chosen))
 
 
-def later_rows(hashes: Numbers, rows: Numbers, limit: int) -> Found:
-    """Return the first rows that repeat an earlier one's hash, each with the earliest of them."""
+def find_duplicates(hashes: Numbers, rows: Numbers, limit: int) -> Candidates:
+    """Return the first rows that repeat the hash of an earlier row, each marked with the earliest such row."""
     order = np.argsort(rows)
     hashes, rows = hashes[order], rows[order]
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     later = np.ones(len(rows), bool)
     later[first] = False
     chosen = np.flatnonzero(later)[:limit]
-    return Found(rows[chosen], rows[first[inverse[chosen]]])
+    return Candidates(rows[chosen], rows[first[inverse[chosen]]])
 
 
-def superseded(hashes: Numbers, checks: Numbers, rows: Numbers) -> Numbers:
-    """Return in order the rows whose key comes again in a later row."""
+def find_superseded_rows(hashes: Numbers, checks: Numbers, rows: Numbers) -> Numbers:
+    """Return, sorted, the rows whose key occurs again in a later row."""
     order = np.lexsort((rows, checks, hashes))
     hashes, checks, rows = hashes[order], checks[order], rows[order]
-    again = (hashes[1:] == hashes[:-1]) & (checks[1:] == checks[:-1])
-    return np.sort(rows[:-1][again])
+    is_repeated = (hashes[1:] == hashes[:-1]) & (checks[1:] == checks[:-1])
+    return np.sort(rows[:-1][is_repeated])
 
 
-def is_matched(hashes: Numbers, checks: Numbers, known: Numbers, known_checks: Numbers) -> Any:
-    """Return for each key whether it is one of the known ones, by both of its hashes."""
+def is_known_key(hashes: Numbers, checks: Numbers, known: Numbers, known_checks: Numbers) -> Any:
+    """Return a mask of the keys that are among the known ones, by both hashes (128 bits)."""
     order = np.argsort(known)
     known, known_checks = known[order], known_checks[order]
-    found = np.zeros(len(hashes), bool)
-    asked: Numbers = np.arange(len(hashes))
-    places: Numbers = np.searchsorted(known, hashes)
-    # More than one round only for keys whose first hash is that of several known ones.
-    while len(asked):
-        inside = places < len(known)
-        asked, places = asked[inside], places[inside]
-        same = known[places] == hashes[asked]
-        asked, places = asked[same], places[same]
-        found[asked] |= known_checks[places] == checks[asked]
-        places = places + 1
-    return found
+    is_known = np.zeros(len(hashes), bool)
+    pending: Numbers = np.arange(len(hashes))
+    positions: Numbers = np.searchsorted(known, hashes)
+    # A second round is needed only where several known keys share the first hash.
+    while len(pending):
+        inside = positions < len(known)
+        pending, positions = pending[inside], positions[inside]
+        same = known[positions] == hashes[pending]
+        pending, positions = pending[same], positions[same]
+        is_known[pending] |= known_checks[positions] == checks[pending]
+        positions = positions + 1
+    return is_known
 
 
-def degrees(sources: Sequence[tuple[Numbers, Numbers]], taken: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
-    """Return sources and how many edges each has: the counts of several sides, without those that are taken away."""
-    hashes = np.concatenate([*(one for one, _ in sources), taken[0]])
-    counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -taken[1].astype(np.int64)])
-    found, inverse = np.unique(hashes, return_inverse=True)
-    totals = np.zeros(len(found), np.int64)
+def sum_degrees(
+    sources: Sequence[tuple[Numbers, Numbers]], removed: tuple[Numbers, Numbers]
+) -> tuple[Numbers, Numbers]:
+    """Return the sources of edges and their degrees: the sum of several sides less the removed edges."""
+    hashes = np.concatenate([*(side for side, _ in sources), removed[0]])
+    counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -removed[1].astype(np.int64)])
+    nodes, inverse = np.unique(hashes, return_inverse=True)
+    totals = np.zeros(len(nodes), np.int64)
     np.add.at(totals, inverse, counts)
-    return found, totals
+    return nodes, totals

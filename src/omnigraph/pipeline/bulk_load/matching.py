@@ -1,6 +1,7 @@
-"""Matching: which committed rows an input replaces, found range by range of the hashes of ids, marked by fragment.
+"""Tasks over one range of key hashes: superseded rows, replaced committed rows, and candidates of violations.
 
-A fragment is one task's alone when rows are marked, so no two of them ever mark rows of the same one.
+The probe side of a partitioned hash join: a task reads its range of every key segment, and equal keys always meet in
+the same range. Replaced rows are then marked by one task per fragment, so that no two tasks change the same one.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ import pyarrow as pa
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.limits import LOAD_SUSPECTS_MAX
-from omnigraph.pipeline.bulk_load.job import Job, Place
+from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
 from omnigraph.pipeline.bulk_load.key_files import (
-    Pile,
-    Range,
-    Slice,
-    columns_of,
-    freed_names,
-    keys_of,
-    make_run,
+    FileSlice,
+    HashRange,
+    KeySegment,
+    build_key_arrays,
+    columns_of_keys,
+    extract_keys,
     read_keys,
-    tuple_names,
+    released_names,
+    unique_names,
     write_keys,
     write_numbers,
 )
 from omnigraph.pipeline.bulk_load.key_hashes import (
-    Found,
-    common,
-    degrees,
+    Candidates,
+    duplicate_hashes,
+    find_duplicates,
+    find_superseded_rows,
+    intersect,
     is_among,
-    is_matched,
-    later_rows,
-    missing,
-    repeated,
-    superseded,
+    is_known_key,
+    subtract,
+    sum_degrees,
 )
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.delta import Intent
@@ -46,78 +47,88 @@ from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS
 from omnigraph.store.write.fragments import Marked, mark_rows, read_fragment
 
-Piles = Sequence[Pile]
+KeySegments = Sequence[KeySegment]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTask:
-    """Which keys of which fragment are asked for, and what is to go along with ids."""
+    """The keys to read of one committed fragment, and the extra hashes to store beside ids."""
 
     ref: DatasetRef
     fragment_id: int
     table_key: str
     names: tuple[str, ...]
-    along: tuple[str, ...]
+    extra: tuple[str, ...]
 
 
-def read_fragment_keys(job: Job, task: KeyTask) -> Pile:
-    """Write the keys of one fragment; its rows are counted by their addresses."""
+def read_fragment_keys(job: Job, task: KeyTask) -> KeySegment:
+    """Write the keys of one fragment as a segment whose row numbers are row addresses."""
     type_ = job.catalog.type_of(task.table_key)
-    names = [*task.names, *(name for name in task.along if name != "check")]
-    rows = read_fragment(job.place.open(task.ref), task.fragment_id, columns_of(type_, names))
-    keys = keys_of(type_, rows, task.names, task.along, job.operation_id, 0)
+    names = [*task.names, *(name for name in task.extra if name != "check")]
+    rows = read_fragment(job.access.open(task.ref), task.fragment_id, columns_of_keys(type_, names))
+    keys = extract_keys(type_, rows, task.names, task.extra, job.operation_id, 0)
     offsets = (rows.column(ROW_ADDRESS).to_numpy() & 0xFFFF_FFFF).astype(np.uint32)
-    for run in keys.runs.values():
-        run["row"] = offsets[run["row"]]
-    return write_keys(job.place.store(), job.side, keys.runs, task.fragment_id << 32)
+    for arrays in keys.arrays.values():
+        arrays["row"] = offsets[arrays["row"]]
+    return write_keys(job.access.store(), job.scratch, keys.arrays, task.fragment_id << 32)
 
 
-def read_range(job: Job, piles: Piles, name: str, arrays: Sequence[str], within: Range) -> dict[str, Numbers]:
-    """Return arrays of one key from many files; rows are numbered through all of them."""
-    store = job.place.store()
-    found: dict[str, list[Numbers]] = {array: [np.zeros(0, np.uint64)] for array in arrays}
-    if "row" in found:
-        found["row"] = [np.zeros(0, np.int64)]
-    for pile in piles:
-        run = read_keys(store, pile.path, name, arrays, within)
-        for array, values in run.items():
-            found[array].append(values.astype(np.int64) + pile.first if array == "row" else values)
-    return {array: np.concatenate(parts) for array, parts in found.items()}
+def read_hash_range(
+    job: Job, segments: KeySegments, name: str, arrays: Sequence[str], within: HashRange
+) -> dict[str, Numbers]:
+    """Return arrays of one key from many segments, with global row numbers."""
+    store = job.access.store()
+    values_by_array: dict[str, list[Numbers]] = {array: [np.zeros(0, np.uint64)] for array in arrays}
+    if "row" in values_by_array:
+        values_by_array["row"] = [np.zeros(0, np.int64)]
+    for segment in segments:
+        segment_arrays = read_keys(store, segment.path, name, arrays, within)
+        for array, values in segment_arrays.items():
+            values_by_array[array].append(values.astype(np.int64) + segment.first if array == "row" else values)
+    return {array: np.concatenate(parts) for array, parts in values_by_array.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
-    """The committed rows of one type in one range that are replaced: their addresses, and the keys they give free."""
+class ReplacedRows:
+    """The committed rows of one type in one range that the input replaces.
 
-    hits: str
+    `addresses` is a file of sorted row addresses, `fragments` the slice of each fragment in it, `released` a segment
+    with the unique values and edge sources that these rows held.
+    """
+
+    addresses: str
     fragments: Mapping[int, tuple[int, int]]
-    freed: Pile | None
+    released: KeySegment | None
 
 
-def match_range(job: Job, ours: Mapping[str, Piles], theirs: Mapping[str, Piles], within: Range) -> dict[str, Matched]:
-    """Find the committed rows whose ids come in, by both hashes, as far as these are in a range."""
-    found: dict[str, Matched] = {}
-    for key in theirs:
-        free = freed_names(job.catalog.type_of(key))
-        own = read_range(job, ours[key], "id", ("hash", "check"), within)
-        there = read_range(job, theirs[key], "id", ("hash", "check", "row", *free), within)
-        hit = is_matched(there["hash"], there["check"], own["hash"], own["check"])
-        if not hit.any():
+def find_replaced(
+    job: Job, incoming: Mapping[str, KeySegments], committed: Mapping[str, KeySegments], within: HashRange
+) -> dict[str, ReplacedRows]:
+    """Find the committed rows whose ids come in, by both hashes of the id: replacing a wrong row would lose data."""
+    replaced: dict[str, ReplacedRows] = {}
+    for key in committed:
+        names = released_names(job.catalog.type_of(key))
+        staged = read_hash_range(job, incoming[key], "id", ("hash", "check"), within)
+        stored = read_hash_range(job, committed[key], "id", ("hash", "check", "row", *names), within)
+        is_replaced = is_known_key(stored["hash"], stored["check"], staged["hash"], staged["check"])
+        if not is_replaced.any():
             continue
-        addresses = np.sort(there["row"][hit])
-        store = job.place.store()
-        freed = {name: there[name][hit] for name in free}
-        runs = {name: make_run(hashes, np.zeros(len(hashes), np.uint32), {}) for name, hashes in freed.items()}
-        found[key] = Matched(
-            write_numbers(store, job.side, addresses),
-            slices_of(addresses >> 32),
-            write_keys(store, job.side, runs) if runs else None,
+        addresses = np.sort(stored["row"][is_replaced])
+        store = job.access.store()
+        released = {name: stored[name][is_replaced] for name in names}
+        arrays = {
+            name: build_key_arrays(hashes, np.zeros(len(hashes), np.uint32), {}) for name, hashes in released.items()
+        }
+        replaced[key] = ReplacedRows(
+            write_numbers(store, job.scratch, addresses),
+            slice_bounds(addresses >> 32),
+            write_keys(store, job.scratch, arrays) if arrays else None,
         )
-    return found
+    return replaced
 
 
-def slices_of(ordered: Numbers) -> dict[int, tuple[int, int]]:
-    """Return where each number begins and ends in a sorted array."""
+def slice_bounds(ordered: Numbers) -> dict[int, tuple[int, int]]:
+    """Return the start and stop of each distinct number in a sorted array."""
     numbers, starts = np.unique(ordered, return_index=True)
     stops = [*starts[1:].tolist(), len(ordered)]
     return dict(zip(numbers.tolist(), zip(starts.tolist(), stops, strict=True), strict=True))
@@ -125,226 +136,232 @@ def slices_of(ordered: Numbers) -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MarkTask:
-    """One fragment, and where the addresses of its rows that go are written."""
+    """One fragment, and the file slices with the addresses of the rows to delete."""
 
     ref: DatasetRef
     fragment_id: int
-    hits: tuple[Slice, ...]
+    addresses: tuple[FileSlice, ...]
 
 
-def mark_fragment(place: Place, task: MarkTask) -> Marked:
-    """Mark the rows of one fragment that are replaced or deleted."""
-    store = place.store()
-    addresses = np.concatenate([one.read(store, "<i8") for one in task.hits])
-    return mark_rows(place.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))
+def mark_fragment(access: GraphAccess, task: MarkTask) -> Marked:
+    """Add rows of one fragment to its deletion file."""
+    store = access.store()
+    addresses = np.concatenate([slice_.read(store, "<i8") for slice_ in task.addresses])
+    return mark_rows(access.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """Rows of one type that later ones of the same id replace, in one range: their numbers, cut by split."""
+class SupersededRows:
+    """A file of row numbers that later rows of the same id replace, and the slice of each split in it."""
 
     path: str
     splits: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def drop_range(job: Job, ours: Mapping[str, Piles], bounds: Mapping[str, Numbers], within: Range) -> dict[str, Dropped]:
-    """Find the rows of an input whose id comes again in it, as far as their hashes are in a range."""
-    found: dict[str, Dropped] = {}
-    for key, piles in ours.items():
-        hashes = np.sort(read_range(job, piles, "id", ("hash",), within)["hash"])
+def find_superseded(
+    job: Job, incoming: Mapping[str, KeySegments], bounds: Mapping[str, Numbers], within: HashRange
+) -> dict[str, SupersededRows]:
+    """Find the rows of an input whose id occurs again in a later row."""
+    superseded: dict[str, SupersededRows] = {}
+    for key, segments in incoming.items():
+        hashes = np.sort(read_hash_range(job, segments, "id", ("hash",), within)["hash"])
         if not (hashes[1:] == hashes[:-1]).any():
             continue
-        own = read_range(job, piles, "id", ("hash", "check", "row"), within)
-        rows = superseded(own["hash"], own["check"], own["row"])
+        staged = read_hash_range(job, segments, "id", ("hash", "check", "row"), within)
+        rows = find_superseded_rows(staged["hash"], staged["check"], staged["row"])
         if len(rows):
             splits = np.searchsorted(bounds[key], rows, side="right") - 1
-            # Whoever stages a split again counts its rows from its own first one.
-            path = write_numbers(job.place.store(), job.side, rows - bounds[key][splits])
-            found[key] = Dropped(path, slices_of(splits))
-    return found
+            # The task that stages a split again counts rows from the first one of the split.
+            path = write_numbers(job.access.store(), job.scratch, rows - bounds[key][splits])
+            superseded[key] = SupersededRows(path, slice_bounds(splits))
+    return superseded
 
 
-# What a finder found, by type and by what it looked at.
-FoundByKey = dict[tuple[str, str], Found]
+# Candidates by type and by key name, such as `src` or `0.taken` for the first `@unique`.
+CandidatesByKey = dict[tuple[str, str], Candidates]
 
-# The number of a row that the input does not have, after all that it has.
+# Row number of a candidate without an incoming row; sorts after all others.
 NO_ROW: Final = 2**62
 
 
 @dataclass(frozen=True)
-class Piled:
-    """All key files of a check: of the input, of what is committed, and of what the input takes the place of."""
+class ComparedKeys:
+    """All key segments of a check by type: incoming, committed, and released by replaced rows."""
 
-    ours: Mapping[str, Piles]
-    theirs: Mapping[str, Piles]
-    freed: Mapping[str, Piles]
+    incoming: Mapping[str, KeySegments]
+    committed: Mapping[str, KeySegments]
+    released: Mapping[str, KeySegments]
     limit: int
 
 
 @dataclass
-class Bucket:
-    """One range of hashes of everything that is compared."""
+class HashBucket:
+    """One hash range of all compared keys, read on demand."""
 
     job: Job
-    piled: Piled
-    within: Range
+    compared: ComparedKeys
+    within: HashRange
     _sorted: dict[tuple[str, str, str], Numbers] = field(default_factory=dict)
 
     @property
     def types(self) -> Iterator[tuple[str, Type]]:
-        return ((key, self.job.catalog.type_of(key)) for key in sorted(self.piled.ours))
+        return ((key, self.job.catalog.type_of(key)) for key in sorted(self.compared.incoming))
 
     @property
     def intent(self) -> Intent:
         return self.job.intent
 
-    def ours(self, key: str, name: str) -> Numbers:
-        """Return the hashes of a key that come in, sorted."""
-        return self._ordered("ours", self.piled.ours, key, name)
+    def incoming(self, key: str, name: str) -> Numbers:
+        """Return the sorted hashes of an incoming key."""
+        return self._ordered("incoming", self.compared.incoming, key, name)
 
-    def theirs(self, key: str, name: str) -> Numbers:
-        """Return the hashes of a key that are committed, sorted."""
-        return self._ordered("theirs", self.piled.theirs, key, name)
+    def committed(self, key: str, name: str) -> Numbers:
+        """Return the sorted hashes of a committed key."""
+        return self._ordered("committed", self.compared.committed, key, name)
 
-    def freed(self, key: str, name: str) -> Numbers:
-        """Return the hashes of a key that committed rows give free, sorted."""
-        return self._ordered("freed", self.piled.freed, key, name)
+    def released(self, key: str, name: str) -> Numbers:
+        """Return the sorted hashes of a key that replaced rows release."""
+        return self._ordered("released", self.compared.released, key, name)
 
     def staying(self, key: str) -> Numbers:
-        """Return the ids that are committed and that the input does not replace as a whole."""
-        is_replaced = self.intent is Intent.REPLACE and key in self.piled.ours
-        return np.zeros(0, np.uint64) if is_replaced else self.theirs(key, "id")
+        """Return the committed ids of a type, none if the input overwrites the type."""
+        is_replaced = self.intent is Intent.REPLACE and key in self.compared.incoming
+        return np.zeros(0, np.uint64) if is_replaced else self.committed(key, "id")
 
     def entries(self, key: str, name: str, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """Return hashes and rows of the chosen keys that come in."""
-        own = read_range(self.job, self.piled.ours[key], name, ("hash", "row"), self.within)
-        mask = is_among(own["hash"], chosen)
-        return own["hash"][mask], own["row"][mask]
+        """Return hashes and rows of the incoming keys that are among the chosen hashes."""
+        staged = read_hash_range(self.job, self.compared.incoming[key], name, ("hash", "row"), self.within)
+        is_chosen = is_among(staged["hash"], chosen)
+        return staged["hash"][is_chosen], staged["row"][is_chosen]
 
-    def counts(self, side: Mapping[str, Piles], key: str) -> tuple[Numbers, Numbers]:
-        """Return the sources of edges with how many each has."""
-        found = read_range(self.job, side.get(key, ()), "src", ("hash", "count"), self.within)
-        return found["hash"], found["count"]
+    def counts(self, side: Mapping[str, KeySegments], key: str) -> tuple[Numbers, Numbers]:
+        """Return the sources of edges and the number of edges of each."""
+        arrays = read_hash_range(self.job, side.get(key, ()), "src", ("hash", "count"), self.within)
+        return arrays["hash"], arrays["count"]
 
-    def _ordered(self, word: str, side: Mapping[str, Piles], key: str, name: str) -> Numbers:
-        place = (word, key, name)
-        if place not in self._sorted:
-            hashes = read_range(self.job, side.get(key, ()), name, ("hash",), self.within)["hash"]
-            self._sorted[place] = np.sort(hashes)
-        return self._sorted[place]
-
-
-def find_suspects(job: Job, piled: Piled, within: Range) -> dict[str, FoundByKey]:
-    """Return the suspects of every set rule in one range."""
-    bucket = Bucket(job, piled, within)
-    return {rule: found for rule, find in FINDERS.items() if (found := find(bucket))}
+    def _ordered(self, side_name: str, side: Mapping[str, KeySegments], key: str, name: str) -> Numbers:
+        cache_key = (side_name, key, name)
+        if cache_key not in self._sorted:
+            hashes = read_hash_range(self.job, side.get(key, ()), name, ("hash",), self.within)["hash"]
+            self._sorted[cache_key] = np.sort(hashes)
+        return self._sorted[cache_key]
 
 
-def look_up(job: Job, piled: Piled, key: str, name: str, asked: tuple[Numbers, Range]) -> tuple[Numbers, Numbers]:
-    """Return hashes and rows of those of the asked keys that come in, in one range."""
-    return Bucket(job, piled, asked[1]).entries(key, name, asked[0])
+def find_candidates(job: Job, compared: ComparedKeys, within: HashRange) -> dict[str, CandidatesByKey]:
+    """Return the candidates of every set rule in one range."""
+    bucket = HashBucket(job, compared, within)
+    return {rule: candidates for rule, find in FINDERS.items() if (candidates := find(bucket))}
 
 
-def _first(bucket: Bucket, key: str, name: str, hashes: Numbers) -> Found:
-    found, rows = bucket.entries(key, name, hashes)
-    return Found.first(rows, found, bucket.piled.limit)
+def look_up_keys(
+    job: Job, compared: ComparedKeys, key: str, name: str, lookup: tuple[Numbers, HashRange]
+) -> tuple[Numbers, Numbers]:
+    """Return hashes and rows of the incoming keys that are among the looked-up hashes of one range."""
+    return HashBucket(job, compared, lookup[1]).entries(key, name, lookup[0])
 
 
-def _repeats(bucket: Bucket, key: str, name: str) -> Iterator[Found]:
-    again = repeated(bucket.ours(key, name))
-    if len(again):
-        hashes, rows = bucket.entries(key, name, again)
-        yield later_rows(hashes, rows, bucket.piled.limit)
+def _first_candidates(bucket: HashBucket, key: str, name: str, hashes: Numbers) -> Candidates:
+    matched, rows = bucket.entries(key, name, hashes)
+    return Candidates.first(rows, matched, bucket.compared.limit)
 
 
-def _repeated_ids(bucket: Bucket) -> FoundByKey:
-    return {(key, "id"): found for key, _ in bucket.types for found in _repeats(bucket, key, "id")}
+def _duplicates(bucket: HashBucket, key: str, name: str) -> Iterator[Candidates]:
+    repeated = duplicate_hashes(bucket.incoming(key, name))
+    if len(repeated):
+        hashes, rows = bucket.entries(key, name, repeated)
+        yield find_duplicates(hashes, rows, bucket.compared.limit)
 
 
-def _taken_ids(bucket: Bucket) -> FoundByKey:
-    found: FoundByKey = {}
+def _duplicate_ids(bucket: HashBucket) -> CandidatesByKey:
+    return {(key, "id"): candidates for key, _ in bucket.types for candidates in _duplicates(bucket, key, "id")}
+
+
+def _existing_ids(bucket: HashBucket) -> CandidatesByKey:
+    candidates: CandidatesByKey = {}
     for key, _ in bucket.types if bucket.intent is Intent.INSERT else ():
-        taken = common(bucket.ours(key, "id"), bucket.theirs(key, "id"))
-        if len(taken):
-            found[key, "id"] = _first(bucket, key, "id", taken)
-    return found
+        existing = intersect(bucket.incoming(key, "id"), bucket.committed(key, "id"))
+        if len(existing):
+            candidates[key, "id"] = _first_candidates(bucket, key, "id", existing)
+    return candidates
 
 
-def _shared_tuples(bucket: Bucket) -> FoundByKey:
-    found: FoundByKey = {}
+def _duplicate_tuples(bucket: HashBucket) -> CandidatesByKey:
+    candidates: CandidatesByKey = {}
     for key, type_ in bucket.types:
-        for name in tuple_names(type_):
-            found |= {(key, f"{name}.again"): one for one in _repeats(bucket, key, name)}
-            taken = common(bucket.ours(key, name), bucket.theirs(key, name))
-            # A value has one holder, so if that one is replaced the value is free.
-            taken = missing(taken, [bucket.freed(key, name)])
-            if len(taken):
-                found[key, f"{name}.taken"] = _first(bucket, key, name, taken)
-    return found
+        for name in unique_names(type_):
+            candidates |= {(key, f"{name}.again"): duplicates for duplicates in _duplicates(bucket, key, name)}
+            existing = intersect(bucket.incoming(key, name), bucket.committed(key, name))
+            # A unique value has one committed holder; if that row is replaced, the value is free.
+            existing = subtract(existing, [bucket.released(key, name)])
+            if len(existing):
+                candidates[key, f"{name}.taken"] = _first_candidates(bucket, key, name, existing)
+    return candidates
 
 
-def _loose_ends(bucket: Bucket) -> FoundByKey:
-    found: FoundByKey = {}
+def _missing_endpoints(bucket: HashBucket) -> CandidatesByKey:
+    candidates: CandidatesByKey = {}
     for key, type_ in bucket.types:
         if not isinstance(type_, EdgeType):
             continue
         for column, node in (("src", f"node:{type_.source}"), ("dst", f"node:{type_.target}")):
-            known = [bucket.ours(node, "id")] if node in bucket.piled.ours else []
-            loose = missing(bucket.ours(key, column), [*known, bucket.staying(node)])
-            if len(loose):
-                found[key, column] = _first(bucket, key, column, loose)
-    return found
+            incoming_ids = [bucket.incoming(node, "id")] if node in bucket.compared.incoming else []
+            absent = subtract(bucket.incoming(key, column), [*incoming_ids, bucket.staying(node)])
+            if len(absent):
+                candidates[key, column] = _first_candidates(bucket, key, column, absent)
+    return candidates
 
 
-def _left_behind(bucket: Bucket) -> FoundByKey:
-    """Find node ids that a replacement takes out although edges of types that it leaves alone still need them."""
-    found: FoundByKey = {}
+def _orphaned_endpoints(bucket: HashBucket) -> CandidatesByKey:
+    """Find node ids that an overwrite removes although edges of types outside the input refer to them."""
+    candidates: CandidatesByKey = {}
     for key, type_ in bucket.types if bucket.intent is Intent.REPLACE else ():
-        vacated = missing(bucket.theirs(key, "id"), [bucket.ours(key, "id")]) if isinstance(type_, NodeType) else []
-        for edge in bucket.job.catalog.edges.values() if len(vacated) else ():
+        removed = (
+            subtract(bucket.committed(key, "id"), [bucket.incoming(key, "id")]) if isinstance(type_, NodeType) else []
+        )
+        for edge in bucket.job.catalog.edges.values() if len(removed) else ():
             for column, node in (("src", edge.source), ("dst", edge.target)):
-                if node == type_.name and edge.table_key not in bucket.piled.ours:
-                    used = common(vacated, bucket.theirs(edge.table_key, column))[:LOAD_SUSPECTS_MAX]
+                if node == type_.name and edge.table_key not in bucket.compared.incoming:
+                    used = intersect(removed, bucket.committed(edge.table_key, column))[:LOAD_SUSPECTS_MAX]
                     if len(used):
-                        found[key, f"{edge.name}.{column}"] = Found(np.full(len(used), NO_ROW), used)
-    return found
+                        candidates[key, f"{edge.name}.{column}"] = Candidates(np.full(len(used), NO_ROW), used)
+    return candidates
 
 
-def _wrong_degrees(bucket: Bucket) -> FoundByKey:
-    found: FoundByKey = {}
+def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
+    candidates: CandidatesByKey = {}
     for key, type_ in bucket.types:
         if not isinstance(type_, EdgeType) or type_.cardinality == Cardinality():
             continue
-        bounds, piled = type_.cardinality, bucket.piled
-        freed = bucket.counts(piled.freed, key)
-        sides = [bucket.counts(piled.ours, key)]
+        bounds, compared = type_.cardinality, bucket.compared
+        released = bucket.counts(compared.released, key)
+        sides = [bucket.counts(compared.incoming, key)]
         if bucket.intent is not Intent.REPLACE:
-            sides.append(bucket.counts(piled.theirs, key))
-        sources, held = degrees(sides, freed)
-        wrong = (held < bounds.minimum) | (held > (NO_ROW if bounds.maximum is None else bounds.maximum))
-        # An edge that moves leaves its former source with one less, so that one is looked at as well.
-        touched = is_among(sources, np.concatenate([sides[0][0], freed[0]]))
-        chosen = sources[wrong & touched]
-        if len(chosen):
-            found[key, "src"] = _first_of_sources(bucket, key, chosen)
-    return found
+            sides.append(bucket.counts(compared.committed, key))
+        sources, held = sum_degrees(sides, released)
+        is_outside = (held < bounds.minimum) | (held > (NO_ROW if bounds.maximum is None else bounds.maximum))
+        # An edge that moves leaves its former source with one edge less, so that source is checked as well.
+        is_touched = is_among(sources, np.concatenate([sides[0][0], released[0]]))
+        breaching = sources[is_outside & is_touched]
+        if len(breaching):
+            candidates[key, "src"] = _first_by_source(bucket, key, breaching)
+    return candidates
 
 
-def _first_of_sources(bucket: Bucket, key: str, chosen: Numbers) -> Found:
-    """Return the sources in the order in which the input names them, then those that it only takes edges from."""
+def _first_by_source(bucket: HashBucket, key: str, chosen: Numbers) -> Candidates:
+    """Return sources in the order of the input, then those that only lose edges."""
     hashes, rows = bucket.entries(key, "src", chosen)
     order = np.argsort(rows)
     named, first = np.unique(hashes[order], return_index=True)
     others = chosen[~is_among(chosen, named)]
-    places = np.concatenate([rows[order][first], np.full(len(others), NO_ROW)])
-    return Found.first(places, np.concatenate([named, others]), bucket.piled.limit)
+    first_rows = np.concatenate([rows[order][first], np.full(len(others), NO_ROW)])
+    return Candidates.first(first_rows, np.concatenate([named, others]), bucket.compared.limit)
 
 
-FINDERS: Final[dict[str, Callable[[Bucket], FoundByKey]]] = {
-    "distinct_ids": _repeated_ids,
-    "new_ids": _taken_ids,
-    "unique": _shared_tuples,
-    "endpoints": _loose_ends,
-    "orphans": _left_behind,
-    "cardinality": _wrong_degrees,
+FINDERS: Final[dict[str, Callable[[HashBucket], CandidatesByKey]]] = {
+    "distinct_ids": _duplicate_ids,
+    "new_ids": _existing_ids,
+    "unique": _duplicate_tuples,
+    "endpoints": _missing_endpoints,
+    "orphans": _orphaned_endpoints,
+    "cardinality": _cardinality_breaches,
 }

@@ -1,6 +1,6 @@
-"""Reading: one split, wherever a task runs, as chunks of rows of the types that it holds.
+"""Read one split as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
 
-Reads no more at a time than a split may have. Lines are counted from the beginning of the split.
+Holds no more than the size of a split at a time. Lines count from the beginning of the split.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.limits import (
     LOAD_REJECTED_CHARACTERS,
     LOAD_SPLIT_BYTES,
 )
-from omnigraph.pipeline.bulk_load.column_mapping import Mapper
+from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
 from omnigraph.pipeline.bulk_load.csv_rows import Rows, read_csv
 from omnigraph.pipeline.bulk_load.splits import Split, open_file, open_stream
 from omnigraph.rules.arrow_typing import Numbers
@@ -38,7 +38,7 @@ _BATCH_ROWS: Final = 262_144
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some entities of a split by type, the lines they took, and the text of any of these lines."""
+    """Some entities of a split by type, the range of their lines, and a lookup of the text of a line."""
 
     loaded: Mapping[str, Loaded]
     lines: range
@@ -46,22 +46,22 @@ class Chunk:
 
 
 def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
-    """Yield the entities of a split; what is wrong with others goes to the findings."""
+    """Yield the valid entities of a split; add violations of the others to the findings."""
     try:
         if split.format == "ndjson":
-            yield from _ndjson(split, catalog, findings)
+            yield from _read_ndjson(split, catalog, findings)
         else:
-            yield from _columns(split, catalog, findings)
+            yield from _read_columns(split, catalog, findings)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(split, str(error).splitlines()[0].rstrip(".")) from error
+        raise _unreadable_split(split, str(error).splitlines()[0].rstrip(".")) from error
 
 
-def _unreadable(split: Split, reason: str) -> OmniGraphError:
-    # A row that no block can hold has no error of its own in the reader.
+def _unreadable_split(split: Split, reason: str) -> OmniGraphError:
+    # Arrow has no error class for a row that exceeds its block.
     if "straddles two block boundaries" in reason:
         return LimitExceeded(
             f"`{split.file}` has a row of more than {LOAD_CSV_ROW_BYTES_MAX} bytes; close a quote that is left open, or"
-            " give the rows as Parquet",
+            " load the rows as Parquet",
             rule="N11",
             path=split.file,
             resource="bytes of a row",
@@ -71,50 +71,50 @@ def _unreadable(split: Split, reason: str) -> OmniGraphError:
 
 
 def first_line(split: Split) -> int:
-    """Return the number that the first line of a split goes by; only the first of a file may begin with a mark."""
+    """Return the number of the first line of a split: 1 only at the start of a file, where a byte order mark may be."""
     return 1 if split.is_first else 2
 
 
-def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
     line = first_line(split)
-    for buffer, is_cut in _whole_lines(split):
+    for buffer, is_cut in _read_lines(split):
         first = line
         if first == 1:
             refuse_other_format(buffer, split.file)
         line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
-        whole = buffer
+        complete = buffer
         if is_cut:
-            # Of the last line only the beginning is here.
-            whole = buffer[: buffer.rfind(b"\n") + 1]
+            # The last line is truncated.
+            complete = buffer[: buffer.rfind(b"\n") + 1]
             findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
-        loaded = decode(whole, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
-        yield Chunk(loaded, range(first, line), _line_texts(buffer, first))
+        loaded = decode(complete, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
+        yield Chunk(loaded, range(first, line), _line_text_lookup(buffer, first))
 
 
-def _line_texts(buffer: bytes, first: int) -> Callable[[int], str]:
+def _line_text_lookup(buffer: bytes, first: int) -> Callable[[int], str]:
     def text(line: int) -> str:
-        # Only rejected lines are asked for, so they may be looked for from the start.
-        found = buffer.split(b"\n", line - first + 1)[line - first]
-        # No character takes more than four bytes.
-        return found[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
+        # Called for rejected lines only, so a linear search is fine.
+        raw = buffer.split(b"\n", line - first + 1)[line - first]
+        # A character takes at most four bytes.
+        return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
 
-def _whole_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines; of a last line that is too long only the beginning, which is then told."""
+def _read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
+    """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
     if split.compression is None:
-        yield _byte_range(split)
+        yield _read_byte_range(split)
         return
     if not split.size:
-        raise UsageError(f"`{split.file}` is empty, which no compressed file is; check the file", path=split.file)
+        raise UsageError(f"`{split.file}` is empty, so it is not a compressed file; check it", path=split.file)
     with open_stream(split.file, split.compression) as stream:
         rest: list[bytes] = []
         size = 0
         while piece := stream.read(LOAD_SPLIT_BYTES):
             head, end, tail = piece.rpartition(b"\n")
             if end and size > LOAD_LINE_BYTES_MAX:
-                yield _beginning(rest), True
+                yield _truncate_line(rest), True
                 rest, size = [], 0
                 _, has_more, head = head.partition(b"\n")
                 end = end if has_more else b""
@@ -125,84 +125,84 @@ def _whole_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
                 rest.append(tail)
             size += len(tail)
         if size > LOAD_LINE_BYTES_MAX:
-            yield _beginning(rest), True
+            yield _truncate_line(rest), True
         elif size:
             yield b"".join(rest), False
 
 
-def _beginning(pieces: Sequence[bytes]) -> bytes:
-    """Return as much of a line that is too long as a report shows of it."""
+def _truncate_line(pieces: Sequence[bytes]) -> bytes:
+    """Return as much of an oversized line as a report shows."""
     return b"".join(piece[: 4 * LOAD_REJECTED_CHARACTERS] for piece in pieces[:1])
 
 
-def _byte_range(split: Split) -> tuple[bytes, bool]:
-    """Return the lines that start within the split, the last one to its end unless it is too long."""
+def _read_byte_range(split: Split) -> tuple[bytes, bool]:
+    """Return the lines that start within the split, the last one up to its end, and whether that was truncated."""
     with open_file(split.file) as file:
-        # One byte before the split tells whether a line starts with it.
+        # The byte before the split says whether a line starts at its first byte.
         begin = max(split.start - 1, 0)
         data: bytes = file.read_at(split.stop - begin, begin)
         if split.start:
             data = data.partition(b"\n")[2]
         if not data or data.endswith(b"\n"):
             return data, False
-        end = _line_end(file, split.stop)
+        end = _find_line_end(file, split.stop)
         if end is None:
             last = data.rfind(b"\n") + 1
-            return data[:last] + _beginning([data[last:]]), True
+            return data[:last] + _truncate_line([data[last:]]), True
         return b"".join((data, file.read_at(end - split.stop, split.stop))), False
 
 
-def _line_end(file: Any, start: int) -> int | None:
-    """Return where the line ends that goes on at a place, holding nothing of it; None if it is too long."""
-    for place in range(start, start + LOAD_LINE_BYTES_MAX + 2, _STEP_BYTES):
-        piece: bytes = file.read_at(_STEP_BYTES, place)
-        found = piece.find(b"\n")
-        if found >= 0 or len(piece) < _STEP_BYTES:
-            return place + (found + 1 if found >= 0 else len(piece))
+def _find_line_end(file: Any, start: int) -> int | None:
+    """Return the end of the line that continues at `start`; None if the line is too long."""
+    for position in range(start, start + LOAD_LINE_BYTES_MAX + 2, _STEP_BYTES):
+        piece: bytes = file.read_at(_STEP_BYTES, position)
+        newline = piece.find(b"\n")
+        if newline >= 0 or len(piece) < _STEP_BYTES:
+            return position + (newline + 1 if newline >= 0 else len(piece))
     return None
 
 
-def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+def _read_columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
     assert split.table_key is not None
     assert split.columns is not None
     type_ = catalog.type_of(split.table_key)
-    mapper = Mapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
-    for rows in _parquet_rows(split) if split.format == "parquet" else read_csv(split, findings):
+    mapper = ColumnMapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
+    for rows in _read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
         table = rows.table
         partitions = _partition_values(split, table.column_names)
         for name, value in partitions.items():
             table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
         loaded = Loaded(type_)
         loaded.add(mapper.part(table, rows.numbers, partitions.keys()))
-        yield Chunk({type_.table_key: loaded}, rows.lines, _row_texts(table, rows.numbers, rows.refused))
+        yield Chunk({type_.table_key: loaded}, rows.lines, _row_text_lookup(table, rows.numbers, rows.malformed))
 
 
 def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the columns that the directories of a file spell; one that the file has as well is refused."""
+    """Return the partition columns of a file; a column that the file has as well is an error."""
     values = dict(split.partitions)
-    twice = values.keys() & set(names)
-    if twice:
+    duplicates = values.keys() & set(names)
+    if duplicates:
         raise UsageError(
-            f"`{min(twice)}` is a column of `{split.file}` and a directory above it; drop one of them",
+            f"`{min(duplicates)}` is a column of `{split.file}` and a directory above it; drop one of them",
             path=split.file,
-            column=min(twice),
+            column=min(duplicates),
         )
     parents = {name: value for name, value in split.parent_partitions if name not in names}
     return parents | values
 
 
-def _row_texts(table: pa.Table, numbers: Numbers, refused: Mapping[int, str]) -> Callable[[int], str]:
+def _row_text_lookup(table: pa.Table, numbers: Numbers, malformed: Mapping[int, str]) -> Callable[[int], str]:
     def text(line: int) -> str:
-        if line in refused:
-            return refused[line][:LOAD_REJECTED_CHARACTERS]
+        if line in malformed:
+            return malformed[line][:LOAD_REJECTED_CHARACTERS]
         row = int(np.searchsorted(numbers, line))
-        found = orjson.dumps(table.slice(row, 1).to_pylist()[0], default=str)
-        return found.decode()[:LOAD_REJECTED_CHARACTERS]
+        record = orjson.dumps(table.slice(row, 1).to_pylist()[0], default=str)
+        return record.decode()[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
 
-def _parquet_rows(split: Split) -> Iterator[Rows]:
+def _read_parquet(split: Split) -> Iterator[Rows]:
     line = first_line(split)
     with open_file(split.file) as opened:
         file = pyarrow.parquet.ParquetFile(opened)

@@ -1,7 +1,4 @@
-"""Reports: what a load did, for people, for programs and, line by line, for whoever has to correct the input.
-
-Pure values, and the two files that they are written to.
-"""
+"""The result of a load, its report files, and the digest of its input that a job id is bound to."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _SAMPLES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """One line that was left out, with its file and its number there."""
+    """A rejected line, with its file and its line number there."""
 
     file: str
     line: int
@@ -49,9 +46,9 @@ class RejectedLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A finished load. `already_applied` when an earlier one with the same job id had done it all.
+    """The result of a load. `already_applied` if an earlier load with the same job id made the commit.
 
-    There is no commit when the input had no entities, or none that could be loaded.
+    There is no commit if the input had no valid entities.
     """
 
     branch: str
@@ -80,7 +77,7 @@ class LoadReport:
 
     @property
     def rejected_by_code(self) -> dict[str, int]:
-        return dict(sorted(Counter(one.violation.rule for one in self.rejected).items()))
+        return dict(sorted(Counter(line.violation.rule for line in self.rejected).items()))
 
     def to_json(self) -> dict[str, object]:
         samples = {code: self._samples(code) for code in self.rejected_by_code}
@@ -100,7 +97,7 @@ class LoadReport:
                 {"code": code, "count": count, "samples": samples[code]}
                 for code, count in self.rejected_by_code.items()
             ],
-            "embedded": [{"property": name, **one.to_json()} for name, one in sorted(self.embedded.items())],
+            "embedded": [{"property": name, **counts.to_json()} for name, counts in sorted(self.embedded.items())],
             "input_bytes": self.input_bytes,
             "seconds": round(self.seconds, 3),
             "entities_per_second": round(self.total_entities / seconds),
@@ -110,35 +107,35 @@ class LoadReport:
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:
-        return [one.to_json() for one in self.rejected if one.violation.rule == code][:_SAMPLES]
+        return [line.to_json() for line in self.rejected if line.violation.rule == code][:_SAMPLES]
 
 
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make the directory that reports go to, before any work is done that would be lost without it."""
+    """Create the report directory before the load starts, so that a bad path fails early."""
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or "it cannot be made").lower()
+        reason = (error.strerror or "it cannot be created").lower()
         raise UsageError(
-            f"cannot write reports to `{path}`: {reason}; give another directory", path=str(path)
+            f"cannot write reports to `{path}`: {reason}; choose another directory", path=str(path)
         ) from error
     return path
 
 
 def write_rejected(folder: Path, rejected: Sequence[RejectedLine]) -> None:
-    """Write the lines that were left out, each with its reason."""
-    lines = b"".join(orjson.dumps(one.to_json(), option=orjson.OPT_APPEND_NEWLINE) for one in rejected)
-    _write(folder / QUARANTINE, lines, Effect.NONE)
+    """Write the rejected lines, each with its reason, to `rejected.ndjson`."""
+    content = b"".join(orjson.dumps(line.to_json(), option=orjson.OPT_APPEND_NEWLINE) for line in rejected)
+    _write_file(folder / QUARANTINE, content, Effect.NONE)
 
 
 def write_report(folder: Path, report: LoadReport) -> None:
-    """Write what a load did."""
+    """Write the result of a load to `report.json`."""
     text = orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    _write(folder / REPORT, text, Effect.NONE if report.commit is None else Effect.APPLIED)
+    _write_file(folder / REPORT, text, Effect.NONE if report.commit is None else Effect.APPLIED)
 
 
-def _write(path: Path, content: bytes, effect: Effect) -> None:
+def _write_file(path: Path, content: bytes, effect: Effect) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -147,14 +144,16 @@ def _write(path: Path, content: bytes, effect: Effect) -> None:
         raise failure from error
 
 
-# Part of what a digest means: another size would make every job of the past look like a new one.
+# -- digest of the input ---------------------------------------------------------------------------------------
+
+# Changing this size would change every digest, and past jobs would look new.
 _BLOCK_BYTES: Final = 32 * 1024 * 1024
 _STEP_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Some bytes of a file."""
+class ByteRange:
+    """A range of bytes of a file."""
 
     file: str
     start: int
@@ -162,47 +161,50 @@ class Block:
 
 
 def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[str, Columns]) -> str:
-    """Return a digest of what is loaded and how.
+    """Return a digest of the input and the mode of a load.
 
-    Of a DataFrame only the columns count: computing it just to compare it may cost as much as the load.
+    A DataFrame counts by its schema only: computing its rows may cost as much as the load.
     """
     firsts = [split for split in splits if split.is_first]
-    sizes = _sizes(splits)
+    sizes = _file_sizes(splits)
     blocks = [
-        Block(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
+        ByteRange(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
         for split in firsts
         for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
     ]
-    parts = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
-    kinds = [f"{split.table_key}:{_spelled(split.columns)}:{sizes[split.file]}{_partitions(split)}" for split in firsts]
-    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
-    return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
+    digests = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
+    descriptions = [
+        f"{split.table_key}:{_format_mapping(split.columns)}:{sizes[split.file]}{_format_partitions(split)}"
+        for split in firsts
+    ]
+    descriptions += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
+    return hashlib.sha256("\n".join([mode, *descriptions, *digests]).encode()).hexdigest()
 
 
-def _spelled(columns: Columns | None) -> str:
-    """Return a mapping of columns as text, spelled out so that a mapping that can say more spells this one the same."""
+def _format_mapping(columns: Columns | None) -> str:
+    """Format a column mapping field by field, so that digests stay the same when the class gets new fields."""
     if columns is None:
         return ""
     return "\0".join([columns.source or "", columns.target or "", *map(str, sorted(columns.properties.items()))])
 
 
-def _partitions(split: Split) -> str:
-    """Return the columns that directories spell; nothing for a file without any, as in digests of the past."""
+def _format_partitions(split: Split) -> str:
+    """Format partition columns; empty without any, as digests were before partitions were supported."""
     partitions = (*split.parent_partitions, *split.partitions)
     return f":{partitions}" if partitions else ""
 
 
-def digest_block(block: Block) -> str:
-    """Return a digest of some bytes of a file."""
+def digest_block(block: ByteRange) -> str:
+    """Return the digest of a range of bytes."""
     digest = hashlib.sha256()
     with open_file(block.file) as file:
-        for place in range(block.start, block.stop, _STEP_BYTES):
-            digest.update(file.read_at(min(_STEP_BYTES, block.stop - place), place))
+        for position in range(block.start, block.stop, _STEP_BYTES):
+            digest.update(file.read_at(min(_STEP_BYTES, block.stop - position), position))
     return digest.hexdigest()
 
 
-def _sizes(splits: Sequence[Split]) -> dict[str, int]:
-    """Return the sizes of files; those of Parquet are planned by row groups, so only the file itself tells."""
+def _file_sizes(splits: Sequence[Split]) -> dict[str, int]:
+    """Return file sizes; splits of Parquet count row groups, so the size of a Parquet file is read."""
     sizes: dict[str, int] = {}
     for split in splits:
         if split.format != "parquet":

@@ -1,6 +1,6 @@
-"""Sources: from what a caller names to the splits that tasks read, each small enough for one of them.
+"""Input files: find them, cut them into splits of one task each, and write DataFrames to files first.
 
-Plans only; `reading` turns a split into rows.
+Plans only; `read_split` turns a split into rows.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pyarrow import fs
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import Job, Place
-from omnigraph.pipeline.spark.session import watched
+from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
+from omnigraph.pipeline.spark.session import run_job
 from omnigraph.store.objects.uri import s3_options
 
 _S3 = "s3://"
-_PATTERN = frozenset("*?[")
-# Hive's spelling of a null among directories.
+_GLOB_CHARACTERS = frozenset("*?[")
+# How Hive names the partition of nulls.
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
-# Columns that directories spell as `name=value`, as Hive and Spark lay out tables.
+# Columns that directory names encode as `name=value`, as in Hive and Spark.
 Partitions: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of an input, by the name that messages use.
+    """One input file, by the name that messages use.
 
-    `partitions` are the columns of directories below the source, `parent_partitions` those of the source's own path.
+    `partitions` are the columns of directories below the source, `parent_partitions` those of the path to the source.
     """
 
     name: str
@@ -51,27 +51,27 @@ class File:
 
 
 def find_files(source: str | os.PathLike[str]) -> list[File]:
-    """Return the files that a path, a directory or a pattern stands for, by name; an empty answer is an error."""
+    """Return the files of a path, directory or glob pattern, sorted by name; no match is an error."""
     text = os.fspath(source)
     try:
-        found = _in_bucket(text) if text.startswith(_S3) else _on_disk(text)
+        files = _find_s3_files(text) if text.startswith(_S3) else _find_local_files(text)
     except OSError as error:
-        raise _unreadable(text, error) from error
+        raise _unreadable_file(text, error) from error
     except ValueError as error:
-        raise UsageError(f"`{text!r}` is no path: {error}; check it", path=text) from error
-    if not found:
+        raise UsageError(f"invalid path `{text!r}`: {error}", path=text) from error
+    if not files:
         raise UsageError(f"`{text}` matches no file; check the path", path=text)
-    return sorted(found, key=lambda one: one.name)
+    return sorted(files, key=lambda file: file.name)
 
 
-def _on_disk(text: str) -> list[File]:
+def _find_local_files(text: str) -> list[File]:
     text = os.path.expanduser(text.removeprefix("file://"))
     root = os.path.dirname(text)
     if os.path.isdir(text):
         root = text
         names = [os.path.join(folder, name) for folder, _, files in os.walk(text) for name in files]
-    elif not os.path.exists(text) and _PATTERN & set(text):
-        root = _fixed_folder(text)
+    elif not os.path.exists(text) and _GLOB_CHARACTERS & set(text):
+        root = _pattern_root(text)
         names = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     else:
         names = [text]
@@ -79,41 +79,41 @@ def _on_disk(text: str) -> list[File]:
     return [
         File(os.path.abspath(name), os.stat(name).st_size, parse_partitions(os.path.dirname(below)), parents)
         for name, below in ((name, os.path.relpath(name, root or os.curdir)) for name in names)
-        if name == text or _is_visible(below)
+        if name == text or _is_data_file(below)
     ]
 
 
-def _in_bucket(text: str) -> list[File]:
+def _find_s3_files(text: str) -> list[File]:
     path = text.removeprefix(_S3)
-    is_pattern = bool(_PATTERN & set(path))
-    root = _fixed_folder(path) if is_pattern else path
+    is_pattern = bool(_GLOB_CHARACTERS & set(path))
+    root = _pattern_root(path) if is_pattern else path
     client = filesystem(text)
     info = client.get_file_info(root)
     if info.type is fs.FileType.File:
         return [File(text, info.size, (), parse_partitions(os.path.dirname(path)))]
     inside = client.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    files = [(one, one.path[len(root) :].strip("/")) for one in inside if one.type is fs.FileType.File]
+    files = [(entry, entry.path[len(root) :].strip("/")) for entry in inside if entry.type is fs.FileType.File]
     if is_pattern:
-        files = [(one, below) for one, below in files if fnmatch.fnmatchcase(one.path, path)]
+        files = [(entry, below) for entry, below in files if fnmatch.fnmatchcase(entry.path, path)]
     parents = parse_partitions(root)
     return [
-        File(f"{_S3}{one.path}", one.size, parse_partitions(os.path.dirname(below)), parents)
-        for one, below in files
-        if _is_visible(below)
+        File(f"{_S3}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents)
+        for entry, below in files
+        if _is_data_file(below)
     ]
 
 
-def _fixed_folder(pattern: str) -> str:
-    """Return the directory in which a pattern begins to match.
+def _pattern_root(pattern: str) -> str:
+    """Return the directory below which a glob pattern can match.
 
     >>> _fixed_folder("logs/day=*/part-*.csv")
     'logs'
     """
-    return os.path.dirname(pattern[: min(pattern.index(sign) for sign in _PATTERN if sign in pattern)])
+    return os.path.dirname(pattern[: min(pattern.index(sign) for sign in _GLOB_CHARACTERS if sign in pattern)])
 
 
 def parse_partitions(folder: str) -> Partitions:
-    """Return the columns that directories spell, from the outermost on.
+    """Return the partition columns of a path, outermost first.
 
     >>> parse_partitions("logs/day=2024-01-02/place=S%C3%A3o Paulo/kind=__HIVE_DEFAULT_PARTITION__")
     (('day', '2024-01-02'), ('place', 'São Paulo'), ('kind', None))
@@ -122,10 +122,10 @@ def parse_partitions(folder: str) -> Partitions:
     return tuple((unquote(name), None if value == _NULL_PARTITION else unquote(value)) for name, value in pairs)
 
 
-def _is_visible(path: str) -> bool:
-    """Tell whether a file holds data: writers keep their own under names that begin with `_` or a dot.
+def _is_data_file(path: str) -> bool:
+    """Return True if a file holds data: names that begin with `_` or a dot are metadata of the writer.
 
-    As in Spark, a partition column may begin with `_`, and a copy that Hadoop has not finished is left out.
+    As in Spark, a partition column may begin with `_`, and unfinished Hadoop copies are skipped.
 
     >>> _is_visible("_year=2024/part-0"), _is_visible("_temporary/0/part-0"), _is_visible("part-0._COPYING_")
     (True, False, False)
@@ -136,15 +136,15 @@ def _is_visible(path: str) -> bool:
 
 
 def filesystem(name: str) -> Any:
-    """Return the client that opens a file."""
+    """Return the filesystem of a file name."""
     if not name.startswith(_S3):
         return fs.LocalFileSystem()
-    return _s3(tuple(sorted(s3_options().items())))
+    return _s3_filesystem(tuple(sorted(s3_options().items())))
 
 
 @lru_cache(maxsize=4)
-def _s3(given: tuple[tuple[str, str], ...]) -> Any:
-    options = dict(given)
+def _s3_filesystem(option_items: tuple[tuple[str, str], ...]) -> Any:
+    options = dict(option_items)
     endpoint = options.get("aws_endpoint", "")
     scheme, _, host = endpoint.partition("://") if endpoint else ("https", "", "")
     return fs.S3FileSystem(
@@ -159,29 +159,29 @@ def _s3(given: tuple[tuple[str, str], ...]) -> Any:
 
 
 def open_file(name: str) -> Any:
-    """Open a file for reading at any place."""
+    """Open a file for random access."""
     try:
         return filesystem(name).open_input_file(name.removeprefix(_S3))
     except OSError as error:
-        raise _unreadable(name, error) from error
+        raise _unreadable_file(name, error) from error
 
 
 def open_stream(name: str, compression: str | None) -> Any:
-    """Open a file for reading from its beginning, decompressed."""
+    """Open a file as a decompressed stream."""
     try:
         return filesystem(name).open_input_stream(name.removeprefix(_S3), compression=compression)
     except OSError as error:
-        raise _unreadable(name, error) from error
+        raise _unreadable_file(name, error) from error
 
 
-def _unreadable(name: str, error: OSError) -> UsageError:
+def _unreadable_file(name: str, error: OSError) -> UsageError:
     reason = (error.strerror or str(error).splitlines()[0]).rstrip(".").lower()
     return UsageError(f"cannot read `{name}`: {reason}; check the path", path=name)
 
 
 Path: TypeAlias = str | os.PathLike[str]
-# The column of each property of a key that an end of edges is spread over; of an id, or a key of one, under no name.
-End: TypeAlias = Mapping[str, str]
+# The column of each key property of an endpoint; under the empty name for a column that holds ids or single keys.
+EndpointColumns: TypeAlias = Mapping[str, str]
 
 _FORMATS: Final = {
     ".ndjson": "ndjson",
@@ -191,16 +191,16 @@ _FORMATS: Final = {
     ".csv": "csv",
 }
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
-_ENDS: Final = (("from", "to"), ("src", "dst"))
+_DEFAULT_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A file or DataFrame whose rows are entities of one type, and what its columns are.
+    """A file or DataFrame whose rows are entities of one type, with a mapping of its columns.
 
-    `properties` gives columns that are named otherwise: column to property. `source` and `target` are the columns that
-    hold the ends of edges; without them `from` and `to`, or `src` and `dst`, are taken. Where a node has a key of
-    several properties, an end may be one column for each of them: `house,floor=upper_floor`.
+    `properties` maps columns to properties of another name. `source` and `target` are the columns of the endpoints of
+    edges, by default `from` and `to`, or `src` and `dst`. For a node with a composite key, an endpoint may name one
+    column per key property: `house,floor=upper_floor`.
     """
 
     data: Any
@@ -213,8 +213,8 @@ class Columns:
 class Split:
     """What one task reads: bytes of an NDJSON file, row groups of a Parquet file, or a whole file.
 
-    `columns` is None for NDJSON, which says itself what it holds. `partitions` are columns that directories below the
-    source spell; those of its own path, `parent_partitions`, count where the file has no such column.
+    `columns` is None for NDJSON, whose lines name their types. `partitions` are the partition columns below the source;
+    those of the path to it, `parent_partitions`, apply where the file has no such column.
     """
 
     file: str
@@ -234,13 +234,13 @@ class Split:
 
 
 def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
-    """Return the splits of NDJSON files; a compressed one cannot be cut."""
+    """Return the splits of NDJSON files; a compressed file is one split."""
     splits: list[Split] = []
     for file in _all_files(sources):
-        format_, compression = _format_of(file)
+        format_, compression = _detect_format(file)
         if format_ != "ndjson":
             raise UsageError(
-                f"`{file.name}` is {format_}, which does not say what its rows are; name their type with `nodes` or"
+                f"`{file.name}` is {format_}, which does not name the type of its rows; pass it as `nodes` or"
                 " `edges` (`--node Type=FILE`, `--edge Type=FILE`)",
                 path=file.name,
             )
@@ -254,16 +254,16 @@ def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
 def plan_columns(table_key: str, columns: Columns, properties: Container[str] = ()) -> list[Split]:
     """Return the splits of one type's files: row groups of Parquet, or whole files of CSV.
 
-    Directories of the path that was named are columns if they are among the `properties` of the type, or mapped.
+    Partition directories in the path to the source are columns only if they are mapped or name a property.
     """
     sources = columns.data if isinstance(columns.data, list | tuple) else [columns.data]
     bare = Columns(None, columns.source, columns.target, dict(columns.properties))
     splits: list[Split] = []
     for file in _all_files(sources):
-        format_, compression = _format_of(file)
+        format_, compression = _detect_format(file)
         if format_ == "ndjson":
-            raise UsageError(f"`{file.name}` names the types of its lines itself; give it as `data`", path=file.name)
-        pieces = _row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
+            raise UsageError(f"`{file.name}` names the type of each line; pass it as `data`", path=file.name)
+        pieces = _plan_row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
         parents = tuple(
             (name, value)
             for name, value in file.parent_partitions
@@ -274,18 +274,18 @@ def plan_columns(table_key: str, columns: Columns, properties: Container[str] = 
     return splits
 
 
-def table_key_of(catalog: Catalog, kind: str, name: str) -> str:
-    """Return the key of a type that a caller named, or refuse the name with a suggestion."""
+def find_table_key(catalog: Catalog, kind: str, name: str) -> str:
+    """Return the table key of a type name; an unknown name is an error with a suggestion."""
     known: Mapping[str, Any] = catalog.nodes if kind == "node" else catalog.edges
-    found = known.get(name) if kind == "node" else catalog.edge_by_word(name)
-    if found is None:
-        hint = suggestion(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
+    type_ = known.get(name) if kind == "node" else catalog.edge_by_word(name)
+    if type_ is None:
+        hint = did_you_mean(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
         raise UsageError(f"there is no {kind} type `{name}`; {hint}", type=name)
-    return str(found.table_key)
+    return str(type_.table_key)
 
 
 def parse_columns(source: Any) -> Columns:
-    """Return a source with the columns that its text names: `follows.csv:src_id->dst_id`.
+    """Parse a source with optional endpoint columns: `follows.csv:src_id->dst_id`.
 
     >>> parse_columns("follows.csv:src_id->dst_id")
     Columns(data='follows.csv', source='src_id', target='dst_id', properties={})
@@ -301,42 +301,47 @@ def parse_columns(source: Any) -> Columns:
     return Columns(data, first, second)
 
 
-def end_columns(type_: EdgeType, columns: Columns, names: Sequence[str]) -> tuple[End, End]:
-    """Return the columns that hold either end of edges."""
-    for source, target in ((columns.source, columns.target), *_ENDS):
+def endpoint_columns(
+    type_: EdgeType, columns: Columns, names: Sequence[str]
+) -> tuple[EndpointColumns, EndpointColumns]:
+    """Return the columns of the source and of the target of edges."""
+    for source, target in ((columns.source, columns.target), *_DEFAULT_ENDPOINTS):
         if source is not None and target is not None:
-            first, second = _columns_of_end(source, names), _columns_of_end(target, names)
+            first, second = _parse_endpoint(source, names), _parse_endpoint(target, names)
             if first and second:
                 return first, second
-    wanted = f"`{columns.source}` and `{columns.target}`" if columns.source else "`from` and `to`, or `src` and `dst`"
+    expected = f"`{columns.source}` and `{columns.target}`" if columns.source else "`from` and `to`, or `src` and `dst`"
     raise UsageError(
-        f"the ends of `{type_.name}` are looked for in the columns {wanted}, and there are {_listed(names)}; name them"
+        f"no endpoints for `{type_.name}`: expected the columns {expected}, found {_format_names(names)}; name them"
         " with `FILE:from_column->to_column`",
         type=type_.name,
     )
 
 
-def _columns_of_end(text: str, names: Sequence[str]) -> End:
-    """Return the columns that a text names, nothing if one is missing; a column may have a comma in its name."""
+def _parse_endpoint(text: str, names: Sequence[str]) -> EndpointColumns:
+    """Return the columns of an endpoint, empty if one is missing; a column name may itself contain a comma."""
     if text in names:
         return {"": text}
-    pairs = [[part.strip() for part in one.split("=", 1)] for one in text.split(",")]
+    pairs = [[part.strip() for part in item.split("=", 1)] for item in text.split(",")]
     end = {pair[0]: pair[-1] for pair in pairs}
     return end if len(pairs) > 1 and all(column in names for column in end.values()) else {}
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def _all_files(sources: Sequence[Path]) -> Iterator[File]:
     for source in sources:
         if not isinstance(source, str | os.PathLike):
-            raise UsageError(f"`{type(source).__name__}` is no input; give the path of a file", source=str(source)[:80])
+            raise UsageError(
+                f"unsupported input of type `{type(source).__name__}`; expected the path of a file",
+                source=str(source)[:80],
+            )
         yield from find_files(source)
 
 
-def _format_of(file: File) -> tuple[str, str | None]:
+def _detect_format(file: File) -> tuple[str, str | None]:
     stem, ending = os.path.splitext(file.name.lower())
     compression = _COMPRESSIONS.get(ending)
     if compression:
@@ -344,15 +349,15 @@ def _format_of(file: File) -> tuple[str, str | None]:
     format_ = _FORMATS.get(ending)
     if format_ is None or (compression and format_ == "parquet"):
         raise UsageError(
-            f"`{file.name}` is of a kind that a load does not read; it takes {', '.join(_FORMATS)}, the texts also as"
-            f" {' and '.join(_COMPRESSIONS)}",
+            f"`{file.name}` has an unsupported format; expected one of {', '.join(_FORMATS)}, text formats also"
+            f" compressed as {' or '.join(_COMPRESSIONS)}",
             path=file.name,
         )
     return format_, compression
 
 
-def _row_groups(file: File) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of row groups of about the size of a split: first, last + 1, bytes."""
+def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of row groups of about the size of a split: first, stop, bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -361,7 +366,7 @@ def _row_groups(file: File) -> Iterator[tuple[int, int, int]]:
             metadata = pq.ParquetFile(opened).metadata
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"`{file.name}` is no Parquet file: {reason}", path=file.name) from error
+        raise UsageError(f"`{file.name}` is not a Parquet file: {reason}", path=file.name) from error
     first = size = 0
     for group in range(metadata.num_row_groups):
         size += metadata.row_group(group).total_byte_size
@@ -373,36 +378,36 @@ def _row_groups(file: File) -> Iterator[tuple[int, int, int]]:
 
 
 def is_frame(source: object) -> bool:
-    """Tell whether a source is a DataFrame of Spark, of this process or of a remote session."""
+    """Return True for a Spark DataFrame, classic or Spark Connect."""
     return hasattr(source, "mapInArrow")
 
 
-def put_down(frame: Any, job: Job) -> list[str]:
-    """Write the rows of a DataFrame to the side of a load and return the addresses of the files."""
-    files = frame.mapInArrow(partial(write_batches, job.place, job.side), "path string")
-    rows = watched(frame.sparkSession, "reading a DataFrame", files.collect, lambda done: None)
-    root = job.place.store().root
-    # Only files of the attempts that counted are told; those of others are removed with the rest.
+def write_frame(frame: Any, job: Job) -> list[str]:
+    """Write the rows of a DataFrame to the scratch folder of a load and return the URIs of the files."""
+    files = frame.mapInArrow(partial(write_batches, job.access, job.scratch), "path string")
+    rows = run_job(frame.sparkSession, "reading a DataFrame", files.collect, lambda done: None)
+    root = job.access.store().root
+    # Spark returns the paths of successful attempts only; files of failed ones are removed with the folder.
     return [root.child(row["path"]).uri for row in rows]
 
 
-def write_batches(place: Place, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of one partition, in files of about the size of a split, and yield their paths."""
+def write_batches(access: GraphAccess, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of one partition to files of about the size of a split, and yield their paths."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         gathered.append(batch)
         size += batch.nbytes
         if size >= LOAD_SPLIT_BYTES:
-            yield _write(place, folder, gathered)
+            yield _write_parquet(access, folder, gathered)
             gathered, size = [], 0
     if gathered:
-        yield _write(place, folder, gathered)
+        yield _write_parquet(access, folder, gathered)
 
 
-def _write(place: Place, folder: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _write_parquet(access: GraphAccess, folder: str, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     sink = io.BytesIO()
     pyarrow.parquet.write_table(pa.Table.from_batches(batches), sink, compression="zstd", use_dictionary=False)
     path = f"{folder}/{new_ulid()}.parquet"
-    place.store().objects.write(path, sink.getvalue())
+    access.store().objects.write(path, sink.getvalue())
     return pa.RecordBatch.from_pydict({"path": [path]})

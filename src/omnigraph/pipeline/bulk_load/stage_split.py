@@ -1,6 +1,7 @@
-"""Staging: the task of a load that reads one split, checks each row, writes what is right and the keys of all of it.
+"""The staging task of a load: read a split, embed, check row rules, write data fragments and key segments.
 
-Runs on executors and in threads alike. It returns a few kilobytes, whatever the split holds.
+Runs on executors and in threads. A task returns a few kilobytes, however large its split is. A split is read again the
+same way to fetch rows of it, so rows keep their numbers.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.catalog import Catalog, NodeType, Property
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
-from omnigraph.pipeline.bulk_load.embed_site import Elsewhere, site_of, slots
-from omnigraph.pipeline.bulk_load.job import Job, catalog_from
-from omnigraph.pipeline.bulk_load.key_files import Pile, Slice, key_names, keys_of, write_keys
-from omnigraph.pipeline.bulk_load.key_hashes import Found, hash_column, is_among
+from omnigraph.pipeline.bulk_load.embed_site import ExecutorSite, count_processes, executor_site
+from omnigraph.pipeline.bulk_load.job import UNIT, Job, parse_catalog
+from omnigraph.pipeline.bulk_load.key_files import FileSlice, KeySegment, extract_keys, key_names, write_keys
+from omnigraph.pipeline.bulk_load.key_hashes import Candidates, hash_column, is_among
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
@@ -41,78 +42,78 @@ from omnigraph.store.write.transaction import append, overwrite
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """What the tasks of a load have to know to embed: how to reach the provider, and by type the properties."""
+    """Embedding as the tasks of a load see it: access to the provider, and the vector properties by type."""
 
-    site: Elsewhere
+    site: ExecutorSite
     targets: Mapping[str, tuple[Target, ...]]
 
     @property
     def spaces(self) -> set[VectorSpace | None]:
-        return {one.space for targets in self.targets.values() for one in targets}
+        return {target.space for targets in self.targets.values() for target in targets}
 
     def window(self, table_key: str) -> int:
-        """Return how many rows of a type get their vectors at a time."""
-        width = sum(4 * one.dimension for one in self.targets[table_key])
+        """Return how many rows of a type are embedded at a time."""
+        width = sum(4 * target.dimension for target in self.targets[table_key])
         return max(EMBED_WINDOW_TEXTS, EMBED_STAGE_BYTES // max(width, 1))
 
 
-def reading_catalog(job: Job) -> Catalog:
-    """Return the catalog by which input is read: what will be made from a text need not be given."""
-    return job.catalog if job.embed is None else _relaxed(job.ir, frozenset(job.embed.targets))
+def input_catalog(job: Job) -> Catalog:
+    """Return the catalog for reading the input: vectors that will be embedded are optional in it."""
+    return job.catalog if job.embed is None else _with_optional_vectors(job.ir, frozenset(job.embed.targets))
 
 
 @lru_cache(maxsize=4)
-def _relaxed(ir: str, table_keys: frozenset[str]) -> Catalog:
-    catalog = catalog_from(ir)
+def _with_optional_vectors(ir: str, table_keys: frozenset[str]) -> Catalog:
+    catalog = parse_catalog(ir)
     nodes = {
-        name: replace(one, properties={key: _optional(property_) for key, property_ in one.properties.items()})
-        if one.table_key in table_keys
-        else one
-        for name, one in catalog.nodes.items()
+        name: replace(node, properties={key: _optional_vector(property_) for key, property_ in node.properties.items()})
+        if node.table_key in table_keys
+        else node
+        for name, node in catalog.nodes.items()
     }
     return replace(catalog, nodes=nodes)
 
 
-def _optional(property_: Property) -> Property:
+def _optional_vector(property_: Property) -> Property:
     return property_ if property_.embed is None else replace(property_, type=replace(property_.type, nullable=True))
 
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
-    """Return how a load embeds; refuses a schema without `@embed`, and models that do not agree."""
+    """Plan the embedding of a load; a schema without `@embed`, or with another model, is an error."""
     embedder = default_embedder(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
-    site = site_of(view.kernel.store.root.uri, operation_id, slots(runner))
-    return EmbedJob(site, {one.type.table_key: one.targets for one in plans})
+    site = executor_site(view.kernel.store.root.uri, operation_id, count_processes(runner))
+    return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
 
 
-def windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
-    """Yield the rows that are embedded together."""
+def embed_windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
+    """Yield the slices of rows that are embedded together."""
     step = job.window(table_key)
     yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
 
-def fill_rows(
+def embed_rows(
     job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, EmbedCounts]
 ) -> tuple[pa.Table, dict[str, Mask]]:
-    """Return rows with vectors where they had a text and none, and by property which these are.
+    """Make the vectors of rows that have a text but no vector; return the rows and, by property, a mask of those made.
 
-    What that took is added to the tallies; how many were filled is not known before some rows are left out.
+    Requests are added to the tallies; `filled` is counted later, because some rows may still be dropped.
     """
     filled: dict[str, Mask] = {}
     for target in job.targets[table_key]:
         vectors, texts = one_array(rows.column(target.name)), one_array(rows.column(target.source))
-        needed = has_text(texts) & ~np.asarray(pc.is_valid(vectors), np.bool_)
-        if not needed.any():
+        is_needed = has_text(texts) & ~np.asarray(pc.is_valid(vectors), np.bool_)
+        if not is_needed.any():
             continue
         assert target.space is not None, "a load never only clears"
-        fresh, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(needed)))
-        needs = VectorChanges(needed, np.zeros(len(needed), np.bool_))
-        place = rows.schema.get_field_index(target.name)
-        column = replace_vectors(vectors, needs, fresh, target.dimension)
-        rows = rows.set_column(place, rows.schema.field(place), column)
+        made, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(is_needed)))
+        needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
+        index = rows.schema.get_field_index(target.name)
+        column = replace_vectors(vectors, needs, made, target.dimension)
+        rows = rows.set_column(index, rows.schema.field(index), column)
         name = f"{table_key.partition(':')[2]}.{target.name}"
         tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
-        filled[name] = needed
+        filled[name] = is_needed
     return rows, filled
 
 
@@ -122,8 +123,8 @@ SET_CHECKS: Final[tuple[Rule, ...]] = tuple(rule for rule in RULES if rule.__nam
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """One line that breaks a rule, as it stood in the input."""
+class RejectedEntity:
+    """An entity that breaks a rule, with its text in the input."""
 
     violation: Violation
     text: str
@@ -131,44 +132,44 @@ class Rejected:
 
 @dataclass(slots=True)
 class StagedType:
-    """What a task staged of one type: rows, the fragments that hold them, and the files of their keys.
+    """What a task staged of one type: the row count, fragments and key segments.
 
-    `repeats` and `odd` tell for each key what is wrong within one file already, by rows of the split.
+    `duplicates` and `incomparable` are, by key, the rows of the split that break uniqueness within one segment.
     """
 
     rows: int = 0
     fragments: list[str] = field(default_factory=list)
-    keys: list[Pile] = field(default_factory=list)
-    repeats: list[tuple[str, Found]] = field(default_factory=list)
-    odd: list[tuple[str, Numbers]] = field(default_factory=list)
+    segments: list[KeySegment] = field(default_factory=list)
+    duplicates: list[tuple[str, Candidates]] = field(default_factory=list)
+    incomparable: list[tuple[str, Numbers]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class StagedSplit:
-    """What became of one split. Violations come with the place of their rule, lines count from the split's first."""
+    """The result of one split. Row violations carry the index of their rule; lines count within the split."""
 
     types: dict[str, StagedType] = field(default_factory=dict)
     lines: int = 0
-    refused: list[Violation] = field(default_factory=list)
-    broken: list[tuple[int, Violation]] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    malformed: list[Violation] = field(default_factory=list)
+    row_violations: list[tuple[int, Violation]] = field(default_factory=list)
+    rejected: list[RejectedEntity] = field(default_factory=list)
     embedded: dict[str, EmbedCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """One split, and what is known of it from checks across splits: wrong lines, and by type rows that are replaced."""
+    """One split, the violations by line that set checks found in it, and by type the rows that are superseded."""
 
     split: Split
-    known: Mapping[int, Violation] = field(default_factory=dict)
-    dropped: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
+    violations: Mapping[int, Violation] = field(default_factory=dict)
+    superseded: Mapping[str, tuple[FileSlice, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Rows of one type that a split contributes, in the order in which all passes over it see them.
+class KeptRows:
+    """Rows of one type that a split contributes, in the order of every pass over it.
 
-    `filled` tells by property which of them got a vector.
+    `filled` has, by property, a mask of the rows whose vector was made.
     """
 
     type: Type
@@ -176,43 +177,43 @@ class Kept:
     lines: Numbers
     filled: Mapping[str, Mask] = field(default_factory=dict)
 
-    def only(self, stays: Mask) -> Kept:
+    def only(self, stays: Mask) -> KeptRows:
         filled = {name: mask[stays] for name, mask in self.filled.items()}
-        return Kept(self.type, self.rows.filter(pa.array(stays)), self.lines[stays], filled)
+        return KeptRows(self.type, self.rows.filter(pa.array(stays)), self.lines[stays], filled)
 
 
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
     """Read, check and stage one split."""
     staged = StagedSplit()
-    for kept in kept_rows(job, task, staged):
+    for kept in read_kept_rows(job, task, staged):
         part = staged.types.setdefault(kept.type.table_key, StagedType())
         _write_keys(job, kept, part)
         part.rows += kept.rows.num_rows
-        if kept.rows.num_rows and (job.is_rejecting or not (staged.refused or staged.broken)):
-            part.fragments += _write(job, kept)
+        if kept.rows.num_rows and (job.is_rejecting or not (staged.malformed or staged.row_violations)):
+            part.fragments += _write_fragments(job, kept)
     return staged
 
 
-def _write_keys(job: Job, kept: Kept, part: StagedType) -> None:
-    # Only rows that may replace others are looked for among those that are there, and then very surely.
-    along = ("check",) if job.intent is Intent.UPSERT else ()
-    keys = keys_of(kept.type, kept.rows, key_names(kept.type), along, job.operation_id, job.violations_max)
-    part.keys.append(write_keys(job.place.store(), job.side, keys.runs, part.rows))
-    part.repeats += [(name, one.moved(part.rows)) for name, one in keys.repeats.items()]
-    part.odd += [(name, rows + part.rows) for name, rows in keys.odd.items() if len(rows)]
+def _write_keys(job: Job, kept: KeptRows, part: StagedType) -> None:
+    # An upsert replaces committed rows by id, so ids get a second hash: 64 bits would not be safe enough.
+    extra = ("check",) if job.intent is Intent.UPSERT else ()
+    keys = extract_keys(kept.type, kept.rows, key_names(kept.type), extra, job.operation_id, job.violations_max)
+    part.segments.append(write_keys(job.access.store(), job.scratch, keys.arrays, part.rows))
+    part.duplicates += [(name, rows.shift(part.rows)) for name, rows in keys.duplicates.items()]
+    part.incomparable += [(name, rows + part.rows) for name, rows in keys.incomparable.items() if len(rows)]
 
 
-def _write(job: Job, kept: Kept) -> list[str]:
-    dataset = job.place.open(job.targets[kept.type.table_key])
+def _write_fragments(job: Job, kept: KeptRows) -> list[str]:
+    dataset = job.access.open(job.targets[kept.type.table_key])
     stage = overwrite if job.intent is Intent.REPLACE else append
     return fragments.write_fragments(dataset, physical(kept.rows, dataset), stage, job.operation_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Rows that are to be looked at again, by their numbers, and the columns to bring.
+class RowRequest:
+    """Row numbers to read again, and the columns to return.
 
-    With `where`, also all rows near them in which a column has one of some hashes; no more than `rows_max` of a split.
+    `where` adds all rows of the same splits in which a column has one of some hashes, up to `rows_max` per split.
     """
 
     rows: Numbers
@@ -223,105 +224,111 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """What is wanted of one split, by type; rows are counted from its first."""
+    """The requested rows of one split by type, numbered from its first row."""
 
     task: StageTask
-    wanted: Mapping[str, Wanted]
+    requests: Mapping[str, RowRequest]
 
 
 def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
-    """Return chosen rows of a split as Arrow streams, with their lines."""
-    found: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.wanted}
-    seen = dict.fromkeys(fetch.wanted, 0)
-    left = {key: one.rows_max or len(one.rows) for key, one in fetch.wanted.items()}
-    for kept in kept_rows(job, fetch.task, StagedSplit(), fetch.wanted):
+    """Return the requested rows of a split as Arrow streams, with their lines."""
+    fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.requests}
+    rows_read = dict.fromkeys(fetch.requests, 0)
+    rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.requests.items()}
+    for kept in read_kept_rows(job, fetch.task, StagedSplit(), fetch.requests):
         key = kept.type.table_key
-        own = _chosen(job, kept, fetch.wanted[key], seen[key])[: left[key]]
-        columns = list(fetch.wanted[key].columns)
-        found[key].append((kept.rows.select(columns).take(pa.array(own)), kept.lines[own]))
-        seen[key] += kept.rows.num_rows
-        left[key] -= len(own)
+        selected = _select_rows(job, kept, fetch.requests[key], rows_read[key])[: rows_left[key]]
+        columns = list(fetch.requests[key].columns)
+        fetched[key].append((kept.rows.select(columns).take(pa.array(selected)), kept.lines[selected]))
+        rows_read[key] += kept.rows.num_rows
+        rows_left[key] -= len(selected)
     answers: dict[str, tuple[bytes, Numbers]] = {}
-    for key, parts in found.items():
+    for key, parts in fetched.items():
         table = pa.concat_tables([rows for rows, _ in parts])
-        answers[key] = (_stream(table), np.concatenate([lines for _, lines in parts]))
+        answers[key] = (_to_arrow_stream(table), np.concatenate([lines for _, lines in parts]))
     return answers
 
 
-def _chosen(job: Job, kept: Kept, wanted: Wanted, first: int) -> Numbers:
-    rows = wanted.rows
+def _select_rows(job: Job, kept: KeptRows, request: RowRequest, first: int) -> Numbers:
+    rows = request.rows
     mask = np.zeros(kept.rows.num_rows, bool)
     mask[rows[(rows >= first) & (rows < first + len(mask))] - first] = True
-    for column, hashes in wanted.where.items():
+    for column, hashes in request.where.items():
         mask |= is_among(hash_column(kept.rows.column(column), job.operation_id), hashes)
     return np.flatnonzero(mask)
 
 
-def _stream(table: pa.Table) -> bytes:
+def _to_arrow_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def kept_rows(job: Job, task: StageTask, staged: StagedSplit, wanted: Container[str] | None = None) -> Iterator[Kept]:
-    """Yield the rows that a split contributes, of all types or of those wanted; what is wrong goes to `staged`."""
-    decoding = Findings(job.violations_max, unit=job.unit)
-    known = np.array(sorted(task.known), np.int64)
-    dropped = _Dropping(job, task)
-    for chunk in read_split(task.split, reading_catalog(job), decoding):
+def read_kept_rows(
+    job: Job, task: StageTask, staged: StagedSplit, table_keys: Container[str] | None = None
+) -> Iterator[KeptRows]:
+    """Yield the rows that a split contributes, of all or some types; add violations to `staged`."""
+    decoding = Findings(job.violations_max, unit=UNIT)
+    rejected_lines = np.array(sorted(task.violations), np.int64)
+    superseded = _SupersededFilter(job, task)
+    for chunk in read_split(task.split, input_catalog(job), decoding):
         staged.lines += len(chunk.lines)
-        told = {one.line: one for one in task.known.values() if one.line in chunk.lines}
-        for one in decoding.violations[len(staged.refused) :]:
-            told.setdefault(one.line, one)
-        staged.refused = list(decoding.violations)
-        for kept in _parts(job, chunk, staged, wanted):
-            broken = _broken(job, kept)
-            staged.broken += broken[: job.violations_max - len(staged.broken)]
-            if job.is_rejecting and broken:
-                kept = _without(kept, np.array([one.line for _, one in broken], np.int64))
-                for _, one in broken:
-                    told.setdefault(one.line, one)
-            kept = _without(dropped.apply(kept), known)
+        by_line = {violation.line: violation for violation in task.violations.values() if violation.line in chunk.lines}
+        for violation in decoding.violations[len(staged.malformed) :]:
+            by_line.setdefault(violation.line, violation)
+        staged.malformed = list(decoding.violations)
+        for kept in _embedded_parts(job, chunk, staged, table_keys):
+            violations = _check_row_rules(job, kept)
+            staged.row_violations += violations[: job.violations_max - len(staged.row_violations)]
+            if job.is_rejecting and violations:
+                kept = _drop_lines(kept, np.array([violation.line for _, violation in violations], np.int64))
+                for _, violation in violations:
+                    by_line.setdefault(violation.line, violation)
+            kept = _drop_lines(superseded.apply(kept), rejected_lines)
             for name, mask in kept.filled.items():
                 staged.embedded[name] += EmbedCounts(filled=int(mask.sum()))
             yield kept
         if job.is_rejecting:
-            staged.rejected += [Rejected(one, chunk.text(line)) for line, one in sorted(told.items()) if line]
+            staged.rejected += [
+                RejectedEntity(violation, chunk.text(line)) for line, violation in sorted(by_line.items()) if line
+            ]
         if decoding.is_full:
             return
 
 
-def _parts(job: Job, chunk: Chunk, staged: StagedSplit, wanted: Container[str] | None) -> Iterator[Kept]:
-    """Yield the rows of a chunk that count, with vectors where they are to be made, in parts that memory can hold."""
+def _embedded_parts(
+    job: Job, chunk: Chunk, staged: StagedSplit, table_keys: Container[str] | None
+) -> Iterator[KeptRows]:
+    """Yield the rows of a chunk, the last of each id, with missing vectors made in windows that fit memory."""
     for loaded in chunk.loaded.values():
-        if wanted is not None and loaded.type.table_key not in wanted:
+        if table_keys is not None and loaded.type.table_key not in table_keys:
             continue
-        kept = _last_ones(job, Kept(loaded.type, loaded.rows, loaded.lines))
+        kept = _keep_last_per_id(job, KeptRows(loaded.type, loaded.rows, loaded.lines))
         key = kept.type.table_key
-        # An input that is refused anyway is not worth a question to the provider.
-        if job.embed is None or key not in job.embed.targets or (staged.refused and not job.is_rejecting):
-            yield Kept(job.catalog.type_of(key), kept.rows, kept.lines)
+        # The load fails anyway if a line is malformed, so make no requests for it.
+        if job.embed is None or key not in job.embed.targets or (staged.malformed and not job.is_rejecting):
+            yield KeptRows(job.catalog.type_of(key), kept.rows, kept.lines)
             continue
-        for part in windows(job.embed, key, kept.rows.num_rows):
+        for part in embed_windows(job.embed, key, kept.rows.num_rows):
             rows = kept.rows.slice(part.start, part.stop - part.start)
-            rows, filled = fill_rows(job.embed, key, rows, staged.embedded)
-            yield Kept(job.catalog.type_of(key), rows, kept.lines[part], filled)
+            rows, filled = embed_rows(job.embed, key, rows, staged.embedded)
+            yield KeptRows(job.catalog.type_of(key), rows, kept.lines[part], filled)
 
 
-class _Dropping:
-    """Leaves out rows that later ones replace; they are counted as they came, before anything else was left out."""
+class _SupersededFilter:
+    """Drops superseded rows, whose numbers count the rows of the first pass, before other rows were dropped."""
 
     def __init__(self, job: Job, task: StageTask) -> None:
-        store = job.place.store() if task.dropped else None
+        store = job.access.store() if task.superseded else None
         self._rows = {
-            key: np.sort(np.concatenate([one.read(store, "<i8") for one in slices]))
-            for key, slices in task.dropped.items()
+            key: np.sort(np.concatenate([slice_.read(store, "<i8") for slice_ in slices]))
+            for key, slices in task.superseded.items()
             if store is not None
         }
         self._seen = dict.fromkeys(self._rows, 0)
 
-    def apply(self, kept: Kept) -> Kept:
+    def apply(self, kept: KeptRows) -> KeptRows:
         key = kept.type.table_key
         if key not in self._rows:
             return kept
@@ -333,45 +340,45 @@ class _Dropping:
         return kept.only(stays)
 
 
-def _without(kept: Kept, lines: Numbers) -> Kept:
+def _drop_lines(kept: KeptRows, lines: Numbers) -> KeptRows:
     if len(lines) == 0:
         return kept
     return kept.only(~np.isin(kept.lines, lines))
 
 
-def _last_ones(job: Job, kept: Kept) -> Kept:
-    """Leave the last row of each id, where the last wins; a key that comes twice is for the rules to refuse."""
-    if not is_last_winning(job.intent, kept.type):
+def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:
+    """Keep the last row of each id where the last one wins; duplicate keys are left for the rules to report."""
+    if not is_last_write_wins(job.intent, kept.type):
         return kept
     last = last_of_each(one_array(kept.rows.column("id")))
-    return kept if len(last) == kept.rows.num_rows else Kept(kept.type, kept.rows.take(last), kept.lines[last])
+    return kept if len(last) == kept.rows.num_rows else KeptRows(kept.type, kept.rows.take(last), kept.lines[last])
 
 
-def is_last_winning(intent: Intent, type_: Type) -> bool:
-    """Tell whether of two entities with one id the later one replaces the other, as in an ingest that merges."""
+def is_last_write_wins(intent: Intent, type_: Type) -> bool:
+    """Return True if the later of two incoming entities with one id replaces the other, as in an ingest."""
     return intent is Intent.UPSERT and not (isinstance(type_, NodeType) and type_.key)
 
 
-def _broken(job: Job, kept: Kept) -> list[tuple[int, Violation]]:
-    """Return the row rules that rows break, with the place of each rule among all."""
+def _check_row_rules(job: Job, kept: KeptRows) -> list[tuple[int, Violation]]:
+    """Return the violations of row rules, each with the index of its rule."""
     delta = Delta(kept.type, kept.rows, job.intent, lines=kept.lines)
-    changes = Changes(job.catalog, {delta.key: delta}, job.unit)
-    broken: list[tuple[int, Violation]] = []
-    for place, rule in enumerate(ROW_CHECKS):
-        findings = Findings(job.violations_max, unit=job.unit)
-        rule(changes, _NOTHING, findings)
-        broken += [(place, one) for one in findings.violations]
-    return broken
+    changes = Changes(job.catalog, {delta.key: delta}, UNIT)
+    violations: list[tuple[int, Violation]] = []
+    for index, rule in enumerate(ROW_CHECKS):
+        findings = Findings(job.violations_max, unit=UNIT)
+        rule(changes, _NO_COMMITTED_ROWS, findings)
+        violations += [(index, violation) for violation in findings.violations]
+    return violations
 
 
-class _Nothing:
-    """What is committed, to rules that do not ask."""
+class _NoCommittedRows:
+    """Committed rows for rules that never look at them."""
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
-        raise AssertionError("a row rule looks at rows alone")
+        raise AssertionError("a row rule reads no committed rows")
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        raise AssertionError("a row rule looks at rows alone")
+        raise AssertionError("a row rule reads no committed rows")
 
 
-_NOTHING: Final = _Nothing()
+_NO_COMMITTED_ROWS: Final = _NoCommittedRows()

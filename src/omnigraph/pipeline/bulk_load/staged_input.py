@@ -1,6 +1,6 @@
-"""The input of one load, as it was staged: keys of every row, any row again, and lines by their own files.
+"""The driver's view of a staged input: its rows by type, its line numbers, and the range tasks that compare its keys.
 
-Stands between the driver and the tasks; decides nothing about right or wrong.
+Stands between the driver and the tasks; `set_checks` and the rules decide what is valid.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
-from omnigraph.pipeline.bulk_load.key_files import Pile, Range
-from omnigraph.pipeline.bulk_load.key_hashes import Found
+from omnigraph.pipeline.bulk_load.key_files import HashRange, KeySegment
+from omnigraph.pipeline.bulk_load.key_hashes import Candidates
 from omnigraph.pipeline.bulk_load.matching import (
-    Dropped,
-    FoundByKey,
+    CandidatesByKey,
+    ComparedKeys,
+    KeySegments,
     KeyTask,
-    Matched,
-    Piled,
-    Piles,
-    drop_range,
-    find_suspects,
-    look_up,
-    match_range,
+    ReplacedRows,
+    SupersededRows,
+    find_candidates,
+    find_replaced,
+    find_superseded,
+    look_up_keys,
     read_fragment_keys,
 )
 from omnigraph.pipeline.bulk_load.read_split import first_line
 from omnigraph.pipeline.bulk_load.stage_split import (
     FetchTask,
-    Rejected,
+    RejectedEntity,
+    RowRequest,
     StagedSplit,
     StagedType,
     StageTask,
-    Wanted,
     fetch_rows,
-    is_last_winning,
+    is_last_write_wins,
     stage_split,
 )
 from omnigraph.rules.arrow_typing import Numbers
@@ -53,178 +53,217 @@ from omnigraph.store.write.fragments import fragment_ids
 P = TypeVar("P")
 R = TypeVar("R")
 
-# Rows of each type, and the lines that they stood in.
-Fetched: TypeAlias = Mapping[str, tuple[pa.Table, Numbers]]
+# Rows of each type with their global line numbers.
+FetchedRows: TypeAlias = Mapping[str, tuple[pa.Table, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """All rows of one type. They are numbered through all splits; `bounds` are where each split begins."""
+    """All staged rows of one type, numbered across splits; `bounds` has the number of each split's first row."""
 
     type: Type
     bounds: Numbers
     parts: Sequence[StagedType | None]
 
     @property
-    def piles(self) -> list[Pile]:
-        return [replace(pile, first=pile.first + first) for first, part in self._held() for pile in part.keys]
+    def segments(self) -> list[KeySegment]:
+        return [
+            replace(segment, first=segment.first + first) for first, part in self._parts() for segment in part.segments
+        ]
 
-    def repeats(self, name: str) -> list[Found]:
-        """Return the rows that repeat another one of their own file."""
-        return [one.moved(first) for first, part in self._held() for own, one in part.repeats if own == name]
+    def duplicates(self, name: str) -> list[Candidates]:
+        """Return the rows that repeat a key of their own segment."""
+        return [
+            rows.shift(first) for first, part in self._parts() for key_name, rows in part.duplicates if key_name == name
+        ]
 
-    def odd(self, name: str) -> list[Numbers]:
-        """Return the rows whose values cannot be compared."""
-        return [rows + first for first, part in self._held() for own, rows in part.odd if own == name]
+    def incomparable(self, name: str) -> list[Numbers]:
+        """Return the rows whose values the uniqueness rule refuses to compare."""
+        return [
+            rows + first for first, part in self._parts() for key_name, rows in part.incomparable if key_name == name
+        ]
 
-    def places(self, rows: Numbers) -> list[tuple[int, Numbers]]:
-        """Return for each split that holds some of the rows their numbers within it."""
+    def by_split(self, rows: Numbers) -> list[tuple[int, Numbers]]:
+        """Group rows by split, as numbers within the split."""
         splits = np.searchsorted(self.bounds, rows, side="right") - 1
-        return [(int(one), rows[splits == one] - self.bounds[one]) for one in np.unique(splits)]
+        return [(int(split), rows[splits == split] - self.bounds[split]) for split in np.unique(splits)]
 
-    def _held(self) -> Iterator[tuple[int, StagedType]]:
+    def _parts(self) -> Iterator[tuple[int, StagedType]]:
         return ((int(first), part) for first, part in zip(self.bounds, self.parts, strict=True) if part)
 
 
 @dataclass
 class StagedInput:
-    """All splits of a load, staged; a split that was found to hold wrong lines can be staged again without them."""
+    """All splits of a load, staged. A split that holds wrong or superseded rows can be staged again without them."""
 
     job: Job
     runner: Runner
     tasks: list[StageTask]
+    # Types that the caller named; they count as loaded even if the input has no row of them.
     named: Sequence[str] = ()
     results: list[StagedSplit] = field(default_factory=list)
     types: Mapping[str, StagedRows] = field(default_factory=dict)
-    _committed: dict[tuple[object, ...], Piles] = field(default_factory=dict)
 
     def stage(self) -> None:
         """Stage all splits."""
-        self.results = self._stage("reading", self.tasks)
-        self.gather()
+        self.results = self._run("reading", self.tasks)
+        self.number_rows()
 
     def stage_again(self, changed: Mapping[int, StageTask]) -> None:
-        """Stage some splits anew; what was staged of them before is left for the cleaning up."""
-        for place, result in zip(changed, self._stage("reading again", list(changed.values())), strict=True):
-            result.embedded = add_retry_counts(self.results[place].embedded, result.embedded)
-            self.tasks[place] = changed[place]
-            self.results[place] = result
-        self.gather()
+        """Stage some splits again; files of their first attempt are removed by the cleanup of the load."""
+        for split, result in zip(changed, self._run("reading again", list(changed.values())), strict=True):
+            result.embedded = add_retry_counts(self.results[split].embedded, result.embedded)
+            self.tasks[split] = changed[split]
+            self.results[split] = result
+        self.number_rows()
 
-    def _stage(self, stage: str, tasks: list[StageTask]) -> list[StagedSplit]:
-        return self.runner.run(stage, partial(stage_split, self.job), tasks, [one.split.size for one in tasks])
+    def _run(self, stage: str, tasks: list[StageTask]) -> list[StagedSplit]:
+        return self.runner.run(stage, partial(stage_split, self.job), tasks, [task.split.size for task in tasks])
 
-    def gather(self) -> None:
-        """Number the rows of all that was staged."""
-        keys = sorted({*self.named, *(key for result in self.results for key in result.types)})
+    def number_rows(self) -> None:
+        """Number the rows of each type across all splits."""
         types: dict[str, StagedRows] = {}
-        for key in keys:
+        for key in sorted({*self.named, *(key for result in self.results for key in result.types)}):
             parts = [result.types.get(key) for result in self.results]
             counts = [part.rows if part else 0 for part in parts]
             bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             types[key] = StagedRows(self.job.catalog.type_of(key), bounds[:-1], parts)
         self.types = types
-        self.piles = {key: one.piles for key, one in types.items()}
 
-    # -- rows --------------------------------------------------------------------------------------------------
+    @property
+    def segments(self) -> dict[str, KeySegments]:
+        return {key: rows.segments for key, rows in self.types.items()}
 
-    def fetch(self, rows: Mapping[str, Wanted]) -> Fetched:
-        """Return chosen rows in order, with their lines numbered through all files."""
-        wanted: dict[int, dict[str, Wanted]] = {}
-        for key, one in rows.items():
-            for split, own in self.types[key].places(one.rows):
-                wanted.setdefault(split, {})[key] = replace(one, rows=own)
-        fetches = [FetchTask(self.tasks[split], one) for split, one in sorted(wanted.items())]
+    @property
+    def lines(self) -> LineNumbers:
+        return LineNumbers(self.tasks, self.results)
+
+    def fetch(self, requests: Mapping[str, RowRequest]) -> FetchedRows:
+        """Read the requested rows again, in order, with their global line numbers."""
+        by_split: dict[int, dict[str, RowRequest]] = {}
+        for key, request in requests.items():
+            for split, rows in self.types[key].by_split(request.rows):
+                by_split.setdefault(split, {})[key] = replace(request, rows=rows)
+        fetches = [FetchTask(self.tasks[split], split_requests) for split, split_requests in sorted(by_split.items())]
         answers = self.runner.run("looking again", partial(fetch_rows, self.job), fetches)
-        found: dict[str, list[tuple[pa.Table, Numbers]]] = {}
-        for split, answer in zip(sorted(wanted), answers, strict=True):
+        fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {}
+        line_numbers = self.lines
+        for split, answer in zip(sorted(by_split), answers, strict=True):
             for key, (stream, lines) in answer.items():
                 table = pa.ipc.open_stream(stream).read_all()
-                found.setdefault(key, []).append((table, lines + self.offset(split)))
+                fetched.setdefault(key, []).append((table, lines + line_numbers.offset(split)))
         return {
-            key: (pa.concat_tables([one for one, _ in parts]), np.concatenate([lines for _, lines in parts]))
-            for key, parts in found.items()
+            key: (pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts]))
+            for key, parts in fetched.items()
         }
 
-    # -- keys --------------------------------------------------------------------------------------------------
+    @property
+    def rejected(self) -> list[RejectedEntity]:
+        """All rejected entities, with global line numbers."""
+        lines = self.lines
+        return [
+            replace(entity, violation=lines.globalize(split, entity.violation))
+            for split, result in enumerate(self.results)
+            for entity in result.rejected
+        ]
 
-    def committed_keys(self, dataset: Dataset, table_key: str, names: Sequence[str], along: Sequence[str]) -> Piles:
-        """Return files with the keys of all committed rows of a type, one for each fragment; made once a version."""
-        known = (dataset.ref, table_key, tuple(names), tuple(along))
-        if known not in self._committed:
-            tasks = [KeyTask(dataset.ref, one, *known[1:]) for one in fragment_ids(dataset)]
-            self._committed[known] = self.runner.run("reading keys", partial(read_fragment_keys, self.job), tasks)
-        return self._committed[known]
 
-    def match(self, theirs: Mapping[str, Piles]) -> list[dict[str, Matched]]:
-        """Find the committed rows that the input replaces, range by range."""
-        work = partial(match_range, self.job, self.piles, theirs)
-        return self._by_range("matching", work, self._ranges(theirs))
+@dataclass(frozen=True, slots=True)
+class LineNumbers:
+    """Converts between line numbers of a split, of a file, and global ones that count through all files."""
 
-    def find(self, piled: Piled) -> list[dict[str, FoundByKey]]:
-        """Find what may break a set rule, range by range."""
-        return self._by_range("checking", partial(find_suspects, self.job, piled), self._ranges(piled.theirs))
-
-    def find_superseded(self) -> list[dict[str, Dropped]]:
-        """Find the rows that later ones of their id replace, range by range."""
-        keys = [key for key, one in self.types.items() if is_last_winning(self.job.intent, one.type)]
-        piles = {key: self.piles[key] for key in keys if len(self.piles[key]) > 1}
-        bounds = {key: self.types[key].bounds for key in piles}
-        if not piles:
-            return []
-        return self._by_range("matching", partial(drop_range, self.job, piles, bounds), self._ranges({}))
-
-    def look_up(self, piled: Piled, table_key: str, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
-        """Return hashes and rows of those of a few keys that come in."""
-        ranges = [one for one in self._ranges(piled.theirs) if len(one.chosen(hashes))]
-        asked = [(one.chosen(hashes), one) for one in ranges]
-        parts = self._by_range("looking up", partial(look_up, self.job, piled, table_key, name), asked)
-        nothing = (np.zeros(0, np.uint64), np.zeros(0, np.int64))
-        found, rows = zip(*[nothing, *parts], strict=True)
-        return np.concatenate(found), np.concatenate(rows)
-
-    def _ranges(self, theirs: Mapping[str, Piles]) -> list[Range]:
-        """Cut all hashes into ranges of which a task can hold one."""
-        total = sum(pile.keys for side in (self.piles, theirs) for piles in side.values() for pile in piles)
-        count = 1
-        while total > count * LOAD_BUCKET_KEYS and count < LOAD_BUCKETS_MAX:
-            count *= 2
-        return [Range(number, count) for number in range(count)]
-
-    def _by_range(self, stage: str, work: Callable[[P], R], payloads: Sequence[P]) -> list[R]:
-        # What one task can hold is done before executors would have begun.
-        runner = self.runner if len(payloads) > 1 else Threads()
-        return runner.run(stage, work, payloads)
-
-    # -- lines -------------------------------------------------------------------------------------------------
+    tasks: Sequence[StageTask]
+    results: Sequence[StagedSplit]
 
     def offset(self, split: int) -> int:
-        """Return what to add to a line of a split to number it through all files."""
+        """Return what to add to a line number of a split to make it global."""
         before = sum(result.lines for result in self.results[:split])
         return before - (first_line(self.tasks[split].split) - 1)
 
-    def through(self, split: int, violation: Violation) -> Violation:
-        """Return a violation of a split with its line numbered through all files."""
+    def globalize(self, split: int, violation: Violation) -> Violation:
+        """Return a violation of a split with its global line number."""
         return violation if violation.line is None else replace(violation, line=violation.line + self.offset(split))
 
-    def split_of(self, line: int) -> tuple[int, int]:
-        """Return the split that holds a line, and the number by which its tasks know the line."""
+    def in_split(self, line: int) -> tuple[int, int]:
+        """Return the split that holds a global line, and the line's number in that split."""
         ends = np.cumsum([result.lines for result in self.results])
         split = int(np.searchsorted(ends, line, side="left"))
         return split, line - self.offset(split)
 
-    def file_line(self, line: int) -> tuple[str, int]:
-        """Return the file that holds a line, and the line's number in it."""
-        split, _ = self.split_of(line)
+    def in_file(self, line: int) -> tuple[str, int]:
+        """Return the file that holds a global line, and the line's number in that file."""
+        split, _ = self.in_split(line)
         file = self.tasks[split].split.file
-        first = next(place for place, one in enumerate(self.tasks) if one.split.file == file)
-        return file, line - sum(result.lines for result in self.results[:first])
+        first_split = next(index for index, task in enumerate(self.tasks) if task.split.file == file)
+        return file, line - sum(result.lines for result in self.results[:first_split])
+
+
+@dataclass
+class KeyMatcher:
+    """Compares the keys of an input with each other and with committed ones: a partitioned hash join.
+
+    All 64-bit hashes are cut into equal ranges. Equal keys have equal hashes, so a task that holds one range of every
+    key segment sees all rows that may clash in it, and the driver never holds hashes at all.
+    """
+
+    input: StagedInput
+    _committed: dict[tuple[object, ...], KeySegments] = field(default_factory=dict)
 
     @property
-    def rejected(self) -> list[Rejected]:
-        """All lines that were rejected, numbered through all files."""
-        return [
-            replace(one, violation=self.through(split, one.violation))
-            for split, result in enumerate(self.results)
-            for one in result.rejected
+    def job(self) -> Job:
+        return self.input.job
+
+    def committed_keys(
+        self, dataset: Dataset, table_key: str, names: Sequence[str], extra: Sequence[str]
+    ) -> KeySegments:
+        """Return segments with the keys of all committed rows of a type, one per fragment; built once per version."""
+        signature = (dataset.ref, table_key, tuple(names), tuple(extra))
+        if signature not in self._committed:
+            tasks = [KeyTask(dataset.ref, fragment, *signature[1:]) for fragment in fragment_ids(dataset)]
+            run = self.input.runner.run
+            self._committed[signature] = run("reading keys", partial(read_fragment_keys, self.job), tasks)
+        return self._committed[signature]
+
+    def find_replaced(self, committed: Mapping[str, KeySegments]) -> list[dict[str, ReplacedRows]]:
+        """Find the committed rows that the input replaces, range by range."""
+        work = partial(find_replaced, self.job, self.input.segments, committed)
+        return self._run("matching", work, self._ranges(committed))
+
+    def find_candidates(self, compared: ComparedKeys) -> list[dict[str, CandidatesByKey]]:
+        """Find the rows that may break a set rule, range by range."""
+        return self._run("checking", partial(find_candidates, self.job, compared), self._ranges(compared.committed))
+
+    def find_superseded(self) -> list[dict[str, SupersededRows]]:
+        """Find the rows that a later row of the same id replaces, range by range."""
+        types = self.input.types
+        keys = [key for key, rows in types.items() if is_last_write_wins(self.job.intent, rows.type)]
+        # Within one segment the last row was chosen when it was staged.
+        segments = {key: types[key].segments for key in keys if len(types[key].segments) > 1}
+        if not segments:
+            return []
+        bounds = {key: types[key].bounds for key in segments}
+        return self._run("matching", partial(find_superseded, self.job, segments, bounds), self._ranges({}))
+
+    def look_up(self, compared: ComparedKeys, table_key: str, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
+        """Return hashes and rows of the incoming keys that are among a few hashes."""
+        lookups = [
+            (selected, within) for within in self._ranges(compared.committed) if len(selected := within.select(hashes))
         ]
+        parts = self._run("looking up", partial(look_up_keys, self.job, compared, table_key, name), lookups)
+        empty = (np.zeros(0, np.uint64), np.zeros(0, np.int64))
+        found_hashes, rows = zip(*[empty, *parts], strict=True)
+        return np.concatenate(found_hashes), np.concatenate(rows)
+
+    def _ranges(self, committed: Mapping[str, KeySegments]) -> list[HashRange]:
+        """Cut all hashes into ranges that fit one task each; a power of two, so that ranges align with buckets."""
+        sides = (self.input.segments, committed)
+        total = sum(segment.keys for side in sides for segments in side.values() for segment in segments)
+        count = 1
+        while total > count * LOAD_BUCKET_KEYS and count < LOAD_BUCKETS_MAX:
+            count *= 2
+        return [HashRange(number, count) for number in range(count)]
+
+    def _run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P]) -> list[R]:
+        # A single task finishes here before executors would have started.
+        runner = self.input.runner if len(payloads) > 1 else Threads()
+        return runner.run(stage, work, payloads)

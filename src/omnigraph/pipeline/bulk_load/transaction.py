@@ -1,11 +1,12 @@
-"""One load under its intent: stage everything, judge it, publish once, and leave nothing behind.
+"""The transaction of a load: declare an intent, stage, check, publish one commit, and clean up.
 
-What a killed driver leaves is named by the intent, and removed by the next sweep.
+The intent names every file that tasks may write, so the next sweep removes what a killed driver leaves behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,28 +17,28 @@ import pyarrow as pa
 
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.write_authorization import rights, unheard
+from omnigraph.engine.write.write_authorization import mask_hidden_type_errors, write_permissions
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
-from omnigraph.manifest.commit_attempt import is_kept_up
+from omnigraph.manifest.commit_loop import has_only_upkeep
 from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.pipeline.bulk_load.job import Job, place_of
-from omnigraph.pipeline.bulk_load.key_files import Slice
+from omnigraph.pipeline.bulk_load.job import UNIT, Job, graph_access
+from omnigraph.pipeline.bulk_load.key_files import FileSlice
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column
 from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.bulk_load.report import RejectedLine, write_rejected
 from omnigraph.pipeline.bulk_load.set_checks import SetCheck
-from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns
-from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, Wanted, plan_embedding
-from omnigraph.pipeline.bulk_load.staged_input import StagedInput
+from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
+from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding
+from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
 from omnigraph.rules.delta import Intent
 from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -47,25 +48,27 @@ INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the caller wants of a load. With a `folder` for rejected lines they are left out, up to `errors_max`."""
+class LoadOptions:
+    """What the caller asked of a load. Up to `errors_max` wrong entities are written to `rejects_folder`, if any."""
 
     mode: str
     branch: str
-    job_id: str
-    digest: str
     actor: str | None
-    errors_max: int
-    folder: Path | None
+    # The idempotency key of the load and the digest of its input.
+    job_id: str = ""
+    digest: str = ""
+    errors_max: int = 0
+    rejects_folder: Path | None = None
+    # Further properties of the commit.
     properties: Mapping[str, str] = field(default_factory=dict)
     embed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be loaded: splits and DataFrames that may hold entities of some types.
+class LoadPlan:
+    """The input of a load: splits of files, and DataFrames by type.
 
-    Those of the types that were `named` are touched even if there is nothing of them.
+    `table_keys` are the types that it may hold. Types that the caller `named` are loaded even if it has no row of them.
     """
 
     splits: Sequence[Split]
@@ -75,8 +78,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What a load published; without a commit when there was nothing to publish."""
+class LoadOutcome:
+    """What a load published; no commit if there was nothing to publish."""
 
     commit: Commit | None
     counts: Mapping[str, int]
@@ -85,14 +88,15 @@ class Done:
 
 
 class AlreadyApplied(JobExists):
-    """The same job was applied by another process while this one was running, as `commit`."""
+    """Another process applied the same job, as `commit`, while this one was running."""
 
     commit: Commit
 
 
 def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit | None:
-    """Return the commit by which a load was done before; refuse another load under its name."""
-    applied = next((one for one in commits if one.kind == "load" and one.properties.get("job_id") == job_id), None)
+    """Return the commit that applied a job before; raise `JobExists` if it loaded other input."""
+    loads = (commit for commit in commits if commit.kind == "load")
+    applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
     if applied is not None and applied.properties.get("input_digest") != digest:
         raise JobExists(
             f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
@@ -103,192 +107,203 @@ def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit 
     return applied
 
 
-class Loading:
-    """The work of one load."""
+class LoadTransaction:
+    """One load of one input on one branch."""
 
-    def __init__(self, core: Core, view: View, runner: Runner, options: Options) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, view: View, runner: Runner, options: LoadOptions) -> None:
+        self.session = session
         self.view = view
         self.runner = runner
         self.options = options
         self.input: StagedInput
-        self.checked: SetCheck
+        self.keys: KeyMatcher
+        self.set_check: SetCheck
         self.job: Job
 
-    def run(self, work: Work) -> Done:
-        """Do the work."""
-        self.core.kernel.refuse_read_only()
-        with declared(self.core.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
-            self.job = self.plan_job(held.operation_id, work.table_keys)
+    def run(self, load_plan: LoadPlan) -> LoadOutcome:
+        """Stage, check and publish an input."""
+        self.session.kernel.refuse_read_only()
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+            self.job = self.plan_job(held.operation_id, load_plan.table_keys)
             held.staging(*self.job.claims)
-
-            def stage() -> None:
-                splits = [*work.splits, *self._frame_splits(work.frames)]
-                tasks = [StageTask(split) for split in splits]
-                self.input = StagedInput(self.job, self.runner, tasks, work.named)
+            with self._cleanup():
+                splits = [*load_plan.splits, *self._frame_splits(load_plan.frames)]
+                self._use_input([StageTask(split) for split in splits], load_plan.named)
                 self.input.stage()
-
-            done = self._settle(stage, may_be_empty=True)
+                self._drop_superseded()
+                commit = None if self._is_empty() else self._commit()
             if self.job.embed is not None:
-                compact_caches(self.core.kernel.store, self.job.embed.spaces)
-            return done
+                compact_caches(self.session.kernel.store, self.job.embed.spaces)
+            return self._outcome(commit)
 
-    def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> Done:
-        """Judge and publish what tasks have staged for a planned job; the caller keeps its intent fresh."""
-        self.job = job
-        tasks, results = [task for task, _ in staged], [result for _, result in staged]
+    def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> LoadOutcome:
+        """Check and publish what tasks have staged for a planned job; the caller keeps its intent fresh.
 
-        def gather() -> None:
-            self.input = StagedInput(job, self.runner, tasks, named, results)
-            self._refuse_swept()
-            self.input.gather()
-
-        return self._settle(gather)
-
-    def _settle(self, stage: Callable[[], None], *, may_be_empty: bool = False) -> Done:
-        """Judge what was staged and publish it; with `may_be_empty`, nothing staged is no commit.
-
-        A batch of a stream is committed even if it is empty, because the commit holds how far the stream has come.
+        An empty input is committed as well, because the commit of a stream's batch records the stream's progress.
         """
-        keep: set[str] = set()
-        commit: Commit | None = None
-        try:
-            stage()
+        self.job = job
+        with self._cleanup():
+            self._use_input([task for task, _ in staged], named)
+            self.input.results = [result for _, result in staged]
+            self._require_staged_files()
+            self.input.number_rows()
             self._drop_superseded()
-            # From here on, whatever interrupts us may come after the publish, which names these files.
-            keep = self._files()
-            if not (may_be_empty and self._is_nothing()):
-                receipt = self.core.kernel.commit(self.options.branch, self._prepare)
-                assert receipt is not None
-                commit = receipt.commit
-                assert commit is not None
-                # To leave wrong entities out, some may have been staged again.
-                keep = self._files()
+            commit = self._commit()
+        return self._outcome(commit)
+
+    def _use_input(self, tasks: list[StageTask], named: Sequence[str]) -> None:
+        self.input = StagedInput(self.job, self.runner, tasks, named)
+        self.keys = KeyMatcher(self.input)
+
+    @contextmanager
+    def _cleanup(self) -> Iterator[None]:
+        """Remove temporary files at the end, and staged data unless it is, or may have been, published."""
+        self._published: set[str] = set()
+        try:
+            yield
         except OmniGraphError as error:
-            keep = set() if error.effect is Effect.NONE else keep | self._files()
+            self._published = set() if error.effect is Effect.NONE else self._published | self._staged_files()
             raise
         except BaseException:
-            if keep:
-                keep |= self._files()
+            if self._published:
+                self._published |= self._staged_files()
             raise
         finally:
-            self.clean(keep)
-        counts = {key: sum(self._rows(key)) for key in self.input.types}
-        return Done(commit, counts, self._rejected_lines(), sum_counts(one.embedded for one in self.input.results))
+            self.clean(self._published)
 
-    def _is_nothing(self) -> bool:
-        """Whether there are no entities, and no type that is emptied by them."""
+    def _commit(self) -> Commit:
+        # An interrupt from here on may come after the publish, which names these files.
+        self._published = self._staged_files()
+        receipt = self.session.kernel.commit(self.options.branch, self._prepare)
+        assert receipt is not None
+        assert receipt.commit is not None
+        # Splits with rejected entities were staged again meanwhile.
+        self._published = self._staged_files()
+        return receipt.commit
+
+    def _outcome(self, commit: Commit | None) -> LoadOutcome:
+        results = self.input.results
+        counts = {
+            key: sum(result.types[key].rows for result in results if key in result.types) for key in self.input.types
+        }
+        return LoadOutcome(commit, counts, self._rejected_lines(), sum_counts(result.embedded for result in results))
+
+    def _is_empty(self) -> bool:
+        """Return True if there is nothing to publish: no entity, no violation, and no type that is emptied."""
         if self.options.mode == "overwrite" and self.input.types:
             return False
-        # What was refused is for the checks to tell.
         return not any(
-            result.refused or result.broken or result.rejected or any(one.rows for one in result.types.values())
+            result.malformed
+            or result.row_violations
+            or result.rejected
+            or any(staged.rows for staged in result.types.values())
             for result in self.input.results
         )
 
-    def _refuse_swept(self) -> None:
-        """Refuse to publish files that a sweep took for a dead writer's."""
-        objects = self.core.kernel.store.objects
-        there = {one.path for ref in self.job.targets.values() for one in objects.list(f"{ref.directory}/data")}
-        gone = [path for path in self._files() if not path.endswith("/") and path not in there]
-        if gone:
-            raise PipelineError(f"{len(gone)} staged files are gone, such as `{gone[0]}`; nothing was written, retry")
+    def _require_staged_files(self) -> None:
+        """Refuse to publish if a sweep took this load for dead and removed its files."""
+        objects = self.session.kernel.store.objects
+        existing = {file.path for ref in self.job.targets.values() for file in objects.list(f"{ref.directory}/data")}
+        missing = [path for path in self._staged_files() if not path.endswith("/") and path not in existing]
+        if missing:
+            raise PipelineError(
+                f"{len(missing)} staged files are gone, such as `{missing[0]}`; nothing was written, retry"
+            )
+
+    # -- planning ----------------------------------------------------------------------------------------------
 
     def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
-        """Return what tasks have to know: where files will lie before any is written."""
-        kernel, snapshot = self.core.kernel, self.view.snapshot
+        """Decide where files will be written, before any task runs."""
+        kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
-        is_rejecting = self.options.folder is not None
+        is_rejecting = self.options.rejects_folder is not None
         return Job(
-            place_of(kernel.store.root.uri, operation_id),
-            operation_id,
-            fragments.side_folder(next(iter(targets.values())), operation_id),
-            rights(self.core, snapshot).seen.snapshot.state.schema.ir,
-            snapshot.state.schema.ir_hash,
-            snapshot.version,
-            INTENTS[self.options.mode],
-            "line",
-            targets,
-            self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
-            is_rejecting,
-            plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
+            access=graph_access(kernel.store.root.uri, operation_id),
+            scratch=fragments.side_folder(next(iter(targets.values())), operation_id),
+            ir=write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
+            schema_hash=snapshot.state.schema.ir_hash,
+            base_version=snapshot.version,
+            intent=INTENTS[self.options.mode],
+            targets=targets,
+            violations_max=self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
+            is_rejecting=is_rejecting,
+            embed=plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
         )
-
-    def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:
-        if not frames:
-            return []
-        # Only whoever has a DataFrame has Spark.
-        from omnigraph.pipeline.bulk_load.splits import put_down
-
-        files = {key: put_down(columns.data, self.job) for key, columns in frames.items()}
-        return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
 
     def _target(self, table_key: str) -> DatasetRef:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
         if pin.owner == owner:
             return pin.ref
-        return self.core.kernel.writable(self.view.snapshot, table_key).ref
+        return self.session.kernel.writable(self.view.snapshot, table_key).ref
 
-    # -- judging -----------------------------------------------------------------------------------------------
+    def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:
+        files = {key: write_frame(columns.data, self.job) for key, columns in frames.items()}
+        return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
+
+    # -- checking ----------------------------------------------------------------------------------------------
 
     def _drop_superseded(self) -> None:
-        """Where the last one of an id wins, stage splits anew without the earlier ones."""
-        dropped: dict[int, dict[str, tuple[Slice, ...]]] = {}
-        for part in self.input.find_superseded() if self.job.intent is Intent.UPSERT else ():
-            for key, one in part.items():
-                for split, (start, stop) in one.splits.items():
-                    own = dropped.setdefault(split, {})
-                    own[key] = (*own.get(key, ()), Slice(one.path, start, stop))
-        if dropped:
+        """Where the last row of an id wins, stage splits again without the earlier rows."""
+        by_split: dict[int, dict[str, tuple[FileSlice, ...]]] = {}
+        for part in self.keys.find_superseded() if self.job.intent is Intent.UPSERT else ():
+            for key, superseded in part.items():
+                for split, (start, stop) in superseded.splits.items():
+                    slices = by_split.setdefault(split, {})
+                    slices[key] = (*slices.get(key, ()), FileSlice(superseded.path, start, stop))
+        if by_split:
             tasks = self.input.tasks
-            self.input.stage_again({split: replace(tasks[split], dropped=own) for split, own in dropped.items()})
+            self.input.stage_again(
+                {split: replace(tasks[split], superseded=slices) for split, slices in by_split.items()}
+            )
 
-    def _judge(self, view: View) -> None:
-        """Refuse an input in which something is wrong, or reject what is wrong in it."""
+    def _validate(self, view: View) -> None:
+        """Raise the violations of an input against a view, or reject the entities that cause them."""
         if self.job.is_rejecting:
-            self._reject_wrong(view)
+            self._reject_invalid(view)
             return
-        refused = Findings(unit=self.job.unit)
-        for violation in sorted(self._refused(), key=lambda one: one.line or 0):
-            refused.add(violation)
-        self._raise(refused)
-        findings = Findings(unit=self.job.unit)
-        for violation in self._broken():
+        malformed = Findings(unit=UNIT)
+        for violation in sorted(self._malformed_lines(), key=lambda violation: violation.line or 0):
+            malformed.add(violation)
+        self._raise(malformed)
+        findings = Findings(unit=UNIT)
+        for violation in self._row_violations():
             findings.add(violation)
-        self._check(view, VIOLATIONS_MAX, findings)
+        self._check_sets(view, VIOLATIONS_MAX, findings)
         self._raise(findings)
 
-    def _check(self, view: View, limit: int, findings: Findings) -> None:
-        self.checked = SetCheck(self.input, CommittedRows(view), limit)
-        self.checked.run(findings)
+    def _check_sets(self, view: View, limit: int, findings: Findings) -> None:
+        self.set_check = SetCheck(self.input, self.keys, CommittedRows(view), limit)
+        self.set_check.run(findings)
 
-    def _refused(self) -> Iterable[Violation]:
+    def _malformed_lines(self) -> Iterable[Violation]:
+        lines = self.input.lines
         for split, result in enumerate(self.input.results):
-            yield from (self.input.through(split, one) for one in result.refused)
+            yield from (lines.globalize(split, violation) for violation in result.malformed)
 
-    def _broken(self) -> list[Violation]:
-        """Return broken row rules in the order in which every write tells them: by rule, type and line."""
-        found = [
-            (place, self.input.through(split, one))
+    def _row_violations(self) -> list[Violation]:
+        """Return the violations of row rules in the order of every write: by rule, type and line."""
+        lines = self.input.lines
+        violations = [
+            (rule, lines.globalize(split, violation))
             for split, result in enumerate(self.input.results)
-            for place, one in result.broken
+            for rule, violation in result.row_violations
         ]
-        found.sort(key=lambda one: (one[0], one[1].type_key or "", one[1].line or 0))
-        return [one for _, one in found]
+        violations.sort(key=lambda item: (item[0], item[1].type_key or "", item[1].line or 0))
+        return [violation for _, violation in violations]
 
     def _raise(self, findings: Findings) -> None:
-        """Raise what was found, each with its file where there are several."""
+        """Raise the findings, with file names if the input has several files."""
         try:
             findings.raise_if_any()
         except OmniGraphError as error:
             files = {task.split.file for task in self.input.tasks}
             violations = error.context["violations"]
             assert isinstance(violations, list)
-            for one in violations if len(files) > 1 else ():
-                if one.get("line") is not None:
-                    one["file"], one["line"] = self.input.file_line(one["line"])
+            for violation in violations if len(files) > 1 else ():
+                if violation.get("line") is not None:
+                    violation["file"], violation["line"] = self.input.lines.in_file(violation["line"])
             first = violations[0]
             if "file" in first:
                 error.message = f"`{first['file']}` line {first['line']}: {error.message.partition(': ')[2]}"
@@ -296,16 +311,16 @@ class Loading:
                 error.context |= {"file": first["file"], "line": first["line"]}
             raise
 
-    def _reject_wrong(self, view: View) -> None:
-        """Reject what breaks set rules, until the rest breaks none."""
+    def _reject_invalid(self, view: View) -> None:
+        """Reject entities that break set rules until the rest breaks none: removing a node may orphan its edges."""
         for _ in range(LOAD_ROUNDS_MAX):
-            self._refuse_too_many()
-            findings = Findings(self.options.errors_max + 1, unit=self.job.unit)
-            self._check(view, self.options.errors_max + 1, findings)
+            self._require_few_rejected()
+            findings = Findings(self.options.errors_max + 1, unit=UNIT)
+            self._check_sets(view, self.options.errors_max + 1, findings)
             if not findings.violations:
                 return
-            if any(one.line is None for one in findings.violations):
-                # What breaks a rule without a line of the input cannot be left out of it.
+            if any(violation.line is None for violation in findings.violations):
+                # A violation without a line is caused by committed rows, and no line can be left out to avoid it.
                 self._raise(findings)
             self._reject(findings.violations)
         raise DataError(
@@ -314,68 +329,65 @@ class Loading:
         )
 
     def _reject(self, violations: Sequence[Violation]) -> None:
-        known: dict[int, dict[int, Violation]] = {}
+        by_split: dict[int, dict[int, Violation]] = {}
         for violation in violations:
             for line in self._lines_of(violation):
-                split, own = self.input.split_of(line)
-                known.setdefault(split, {}).setdefault(own, replace(violation, line=own))
+                split, split_line = self.input.lines.in_split(line)
+                by_split.setdefault(split, {}).setdefault(split_line, replace(violation, line=split_line))
         tasks = self.input.tasks
-        again = {split: replace(tasks[split], known={**tasks[split].known, **new}) for split, new in known.items()}
-        self.input.stage_again(again)
+        self.input.stage_again(
+            {
+                split: replace(tasks[split], violations={**tasks[split].violations, **new})
+                for split, new in by_split.items()
+            }
+        )
 
     def _lines_of(self, violation: Violation) -> list[int]:
-        """Return the lines to leave out because of a violation: of a source with a wrong degree, all its edges."""
+        """Return the lines to reject for a violation: all edges of a source that breaks a cardinality (E10)."""
         assert violation.line is not None
         if violation.rule != "E10" or violation.type_key is None or violation.value is None:
             return [violation.line]
-        source = hash_column(pa.array([violation.value]), self.input.job.operation_id)
-        _, rows = self.checked.entries(violation.type_key, "src", source)
-        # Those of one split come with the first of them; more than may be rejected need not be known.
-        wanted = Wanted(np.sort(rows), ("id",), {"src": source}, self.options.errors_max + 1)
-        _, lines = self.input.fetch({violation.type_key: wanted})[violation.type_key]
+        source = hash_column(pa.array([violation.value]), self.job.operation_id)
+        _, rows = self.set_check.look_up(violation.type_key, "src", source)
+        # A segment has each source once; `where` adds its other edges in the split, up to what may be rejected.
+        request = RowRequest(np.sort(rows), ("id",), {"src": source}, self.options.errors_max + 1)
+        _, lines = self.input.fetch({violation.type_key: request})[violation.type_key]
         return [int(line) for line in lines]
 
-    def _refuse_too_many(self) -> None:
+    def _require_few_rejected(self) -> None:
         rejected = self._rejected_lines()
-        assert self.options.folder is not None
-        write_rejected(self.options.folder, rejected[: self.options.errors_max])
+        assert self.options.rejects_folder is not None
+        write_rejected(self.options.rejects_folder, rejected[: self.options.errors_max])
         if len(rejected) > self.options.errors_max:
             first = rejected[0]
             raise DataError(
                 f"more than {self.options.errors_max} entities are wrong, so nothing was loaded; the first is in"
                 f" `{first.file}`, line {first.line}: {first.violation.message}. All that were found are in"
-                f" `{self.options.folder}`; correct them, or allow more with `max_errors`",
+                f" `{self.options.rejects_folder}`; correct them, or allow more with `max_errors`",
                 rule=first.violation.rule,
                 line=first.line,
                 rejected=len(rejected),
             )
 
     def _rejected_lines(self) -> list[RejectedLine]:
+        lines = self.input.lines
         return [
-            RejectedLine(*self.input.file_line(one.violation.line or 1), one.violation, one.text)
-            for one in self.input.rejected
+            RejectedLine(*lines.in_file(entity.violation.line or 1), entity.violation, entity.text)
+            for entity in self.input.rejected
         ]
 
     # -- publishing --------------------------------------------------------------------------------------------
 
     def _prepare(self, snapshot: Snapshot) -> Plan:
+        """Check the input against the newest snapshot and plan the commit; runs again after a lost race."""
         schema = SchemaIs(self.job.schema_hash)
         schema.check(snapshot)
-        applied = find_applied(snapshot.state.commits, self.options.job_id, self.options.digest)
-        if applied is not None:
-            error = AlreadyApplied(
-                f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"
-                " twice",
-                job_id=self.options.job_id,
-                commit_id=applied.commit_id,
-            )
-            error.commit = applied
-            raise error
-        self.core.kernel.finish_links(snapshot)
-        may = rights(self.core, snapshot)
+        self._require_not_applied(snapshot)
+        self.session.kernel.finish_links(snapshot)
+        may = write_permissions(self.session, snapshot)
         may.check(key.partition(":")[2] for key in self.input.types)
-        with unheard(may.hidden, self.core.actor):
-            self._judge(self.core.whole_of(snapshot))
+        with mask_hidden_type_errors(may.hidden, self.session.actor):
+            self._validate(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
         return Plan(
@@ -387,35 +399,46 @@ class Loading:
             operation_id=OperationId(self.job.operation_id),
         )
 
+    def _require_not_applied(self, snapshot: Snapshot) -> None:
+        applied = find_applied(snapshot.state.commits, self.options.job_id, self.options.digest)
+        if applied is not None:
+            error = AlreadyApplied(
+                f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"
+                " twice",
+                job_id=self.options.job_id,
+                commit_id=applied.commit_id,
+            )
+            error.commit = applied
+            raise error
+
     def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:
-        dataset = self.core.kernel.writable(snapshot, table_key)
+        dataset = self.session.kernel.writable(snapshot, table_key)
         if dataset.ref.directory != self.job.targets[table_key].directory:
             raise ReadSetChanged(
                 f"`{table_key}` was moved to `{dataset.ref.directory}` while rows were staged elsewhere; nothing was"
                 " written, run it again",
                 member=table_key,
             )
-        if self.job.intent is Intent.REPLACE:
-            self._require_unchanged(snapshot, dataset, table_key)
         staged = [
-            text
+            fragment
             for result in self.input.results
             if table_key in result.types
-            for text in result.types[table_key].fragments
+            for fragment in result.types[table_key].fragments
         ]
         if self.job.intent is Intent.REPLACE:
+            self._require_unchanged(snapshot, dataset, table_key)
             return plan.Effect(table_key, dataset, (fragments.replaced(dataset, staged),))
         if not staged:
             return None
         if self.job.intent is Intent.INSERT:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
-        marked = self._mark(dataset, table_key)
+        marked = self._mark_replaced(dataset, table_key)
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
     def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
-        """Refuse to replace entities that came after the load had begun; upkeep brings none."""
+        """Refuse to overwrite entities that were written after the load began; maintenance writes none."""
         base = self.job.base_version
-        if base is None or dataset.ref == self.job.targets[table_key] or is_kept_up(base, snapshot):
+        if base is None or dataset.ref == self.job.targets[table_key] or has_only_upkeep(base, snapshot):
             return
         raise ReadSetChanged(
             f"`{table_key}` was changed on branch `{snapshot.branch}` while its replacement was being read; nothing was"
@@ -425,26 +448,24 @@ class Loading:
             actual=dataset.ref.version,
         )
 
-    def _mark(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
-        """Mark the committed rows that staged ones replace, one task for each fragment that has some."""
-        tasks = [MarkTask(dataset.ref, one, hits) for one, hits in sorted(self.checked.hits(table_key).items())]
-        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job.place), tasks)
+    def _mark_replaced(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
+        """Mark the committed rows that staged rows replace as deleted, one task per fragment that has some."""
+        addresses = sorted(self.set_check.replaced_addresses(table_key).items())
+        tasks = [MarkTask(dataset.ref, fragment, slices) for fragment, slices in addresses]
+        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job.access), tasks)
 
     # -- files -------------------------------------------------------------------------------------------------
 
-    def _rows(self, table_key: str) -> list[int]:
-        return [result.types[table_key].rows for result in self.input.results if table_key in result.types]
-
-    def _files(self) -> set[str]:
-        """Return the files that the staged fragments consist of."""
-        found: set[str] = set()
+    def _staged_files(self) -> set[str]:
+        """Return the files of all staged fragments."""
+        files: set[str] = set()
         for result in self.input.results:
             for key, part in result.types.items():
-                found |= fragments.staged_files(self.core.kernel.store.open(self.job.targets[key]), part.fragments)
-        return found
+                files |= fragments.staged_files(self.session.kernel.store.open(self.job.targets[key]), part.fragments)
+        return files
 
     def clean(self, keep: set[str]) -> None:
-        """Remove what attempts that did not count left behind, and all files but data."""
-        store = self.core.kernel.store
+        """Remove staged files that are not in `keep`, such as those of failed attempts, and all temporary files."""
+        store = self.session.kernel.store
         fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
-        store.objects.discard_prefix(self.job.side)
+        store.objects.discard_prefix(self.job.scratch)

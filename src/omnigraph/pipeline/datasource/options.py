@@ -1,7 +1,4 @@
-"""Options of the data source `omnigraph`: read once, checked, and refused with a hint when unknown.
-
-Plain values; what they mean is decided by those who read and write.
-"""
+"""Options of the data source `omnigraph`, and its errors as Spark shows them."""
 
 from __future__ import annotations
 
@@ -14,38 +11,59 @@ from typing import Final
 
 from omnigraph import settings
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import MAIN
 
-READ: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
-WRITE: Final = ("graph", "path", "type", "branch", "mode", "actor", "stream", "checkpointlocation", "outputmode")
+READ_OPTIONS: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
+WRITE_OPTIONS: Final = (
+    "graph",
+    "path",
+    "type",
+    "branch",
+    "mode",
+    "actor",
+    "stream",
+    "checkpointlocation",
+    "outputmode",
+)
 
-STREAM: Final = ("graph", "path", "start", "branch", "type", "kinds", "types", "ops", "maxcommitspertrigger", "actor")
+STREAM_OPTIONS: Final = (
+    "graph",
+    "path",
+    "start",
+    "branch",
+    "type",
+    "kinds",
+    "types",
+    "ops",
+    "maxcommitspertrigger",
+    "actor",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenOptions:
-    """What a caller of Spark gave, by names in lower case."""
+class SourceOptions:
+    """The options of a read or write, by lower-case name."""
 
     values: Mapping[str, str]
 
     @property
     def graph(self) -> str:
-        found = self.values.get("graph") or self.values.get("path")
-        if not found:
+        uri = self.values.get("graph") or self.values.get("path")
+        if not uri:
             raise UsageError(
                 'no graph was given; add `.option("graph", URI)` with its path or `s3://` address. A table of Spark\'s'
                 " catalog keeps no options of a data source; use a temporary view instead"
             )
-        return found
+        return uri
 
     @property
     def type(self) -> str:
-        return self.needed(
+        return self.require(
             "type", 'add `.option("type", NAME)` with a node or edge type of the graph, or `start` for a stream'
         )
 
@@ -54,13 +72,13 @@ class GivenOptions:
         return self.values.get("branch", MAIN).strip()
 
     @property
-    def at(self) -> Moment | None:
-        """The state to read: a commit, a tag, a point in time, or a manifest version; None is the newest."""
+    def at(self) -> AsOf | None:
+        """The state to read: a commit, tag, timestamp or manifest version; None is the newest."""
         at, version = self.values.get("at"), self.values.get("version")
         if at is not None and version is not None:
-            raise UsageError("`at` and `version` both say what to read; use one of them")
+            raise UsageError("`at` and `version` exclude each other; use one of them")
         if version is not None:
-            return self.number("version")
+            return self.integer("version")
         try:
             return datetime.fromisoformat(at) if at is not None else None
         except ValueError:
@@ -68,34 +86,34 @@ class GivenOptions:
 
     @property
     def naming(self) -> Naming:
-        """Whether a state of the past is read with the names of today or with its own."""
+        """Whether a past state is read with current names or with its own."""
         return check_names(self.values.get("names", NOW))
 
-    def needed(self, name: str, hint: str) -> str:
-        """Return an option that has no default."""
+    def require(self, name: str, hint: str) -> str:
+        """Return a required option."""
         if not self.values.get(name):
             raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
         return self.values[name]
 
-    def number(self, name: str, default: int = 0) -> int:
-        """Return an option that is a whole number."""
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an integer option."""
         try:
             return int(self.values.get(name, default))
         except ValueError:
-            raise UsageError(f"`{name}` takes a whole number, not `{self.values[name]}`", option=name) from None
+            raise UsageError(f"`{name}` must be an integer, got `{self.values[name]}`", option=name) from None
 
-    def names(self, name: str) -> list[str] | None:
-        """Return an option that lists names with commas between them; None when it was not given."""
-        given = self.values.get(name)
-        return None if given is None else [one.strip() for one in given.split(",") if one.strip()]
+    def name_list(self, name: str) -> list[str] | None:
+        """Return a comma-separated list of names; None if the option is missing."""
+        value = self.values.get(name)
+        return None if value is None else [item.strip() for item in value.split(",") if item.strip()]
 
     def open(self) -> Graph:
         """Open the graph."""
         return open_graph(self.graph, actor=self.values.get("actor"))
 
 
-def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOptions:
-    """Return the options of a read or write; one that it does not know is refused."""
+def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
+    """Parse the options of a read or write; an unknown option is an error."""
     values = {name.lower(): value for name, value in options.items()}
     if "provider" in values:
         raise UsageError(
@@ -105,29 +123,28 @@ def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOp
         )
     for name in values:
         if name not in known:
-            hint = suggestion(name, known) or f"it takes {', '.join(known)}"
-            raise UsageError(f"there is no option `{name}` here; {hint}", option=name)
-    return GivenOptions(values)
+            hint = did_you_mean(name, known) or f"expected one of {', '.join(known)}"
+            raise UsageError(f"unknown option `{name}`; {hint}", option=name)
+    return SourceOptions(values)
 
 
-# Spark's own switch, read in the process that failed: it sends the message alone, without the calls that led to it.
-_HIDE: Final = "SPARK_HIDE_TRACEBACK"
-_HIDDEN_BY_US: Final = "omnigraph"
+# Spark's switch, read in the failing process, that omits the traceback from the error message.
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+_HIDDEN_BY_OMNIGRAPH: Final = "omnigraph"
 
 
 @contextmanager
-def coded(*, is_planning: bool = True) -> Iterator[None]:
-    """Let errors reach the user of Spark as `code: message`; with their traceback only in tasks, or by setting.
+def spark_errors(*, is_planning: bool = True) -> Iterator[None]:
+    """Show errors to the user of Spark as `code: message`; tracebacks are hidden while planning, unless configured.
 
-    A process that plans serves data sources alone. One that runs tasks serves the user's own functions as well, which
-    keep their tracebacks.
+    A planning process runs data sources only. A worker also runs user functions, which keep their tracebacks.
     """
-    if os.environ.get(_HIDE) == _HIDDEN_BY_US:
-        del os.environ[_HIDE]
+    if os.environ.get(_HIDE_TRACEBACK) == _HIDDEN_BY_OMNIGRAPH:
+        del os.environ[_HIDE_TRACEBACK]
     try:
         yield
     except OmniGraphError as error:
         error.args = (f"{error.code}: {error.message}",)
         if is_planning and settings.read("OMNIGRAPH_SPARK_TRACEBACK") != "on":
-            os.environ.setdefault(_HIDE, _HIDDEN_BY_US)
+            os.environ.setdefault(_HIDE_TRACEBACK, _HIDDEN_BY_OMNIGRAPH)
         raise

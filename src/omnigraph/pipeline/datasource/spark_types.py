@@ -1,6 +1,6 @@
-"""Types in DataFrames: what Spark lacks is carried by what it has, and taken back without loss.
+"""Property types as Spark types, lossless in both directions. Pure.
 
-Pure; one table says how each property looks in Spark. The way back is that of every file: see `mapping`.
+Columns come back from Spark as from any file, through `bulk_load.column_mapping`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pyarrow as pa
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.rules.coerce_column import list_column
 
-# The words are those of Spark's own schemas. It has no unsigned numbers, no vectors, and no instants in milliseconds.
+# In the notation of Spark schemas. Spark has no unsigned integers, no vectors, and no timestamps in milliseconds.
 SPARK_TYPES: Final = {
     Scalar.STRING: "string",
     Scalar.BLOB: "binary",
@@ -37,30 +37,30 @@ _MICROSECONDS: Final = pa.timestamp("us", "UTC")
 
 
 def find_type(catalog: Catalog, name: str) -> Type:
-    """Return the type that an option names: `Person`, or with its kind, `node:Person`."""
+    """Return the type of a name such as `Person`, or `node:Person`."""
     kind, _, bare = name.strip().rpartition(":")
-    found: list[Type] = []
+    matches: list[Type] = []
     if kind in ("", "node") and bare in catalog.nodes:
-        found.append(catalog.nodes[bare])
+        matches.append(catalog.nodes[bare])
     if kind in ("", "edge") and (edge := catalog.edge_by_word(bare)) is not None:
-        found.append(edge)
-    if len(found) == 1:
-        return found[0]
-    if found:
+        matches.append(edge)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
     known = [*catalog.nodes, *catalog.edges]
-    hint = suggestion(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
+    hint = did_you_mean(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
     raise UsageError(f"there is no type `{name}`; {hint}", type=name)
 
 
 def column_names(type_: Type) -> list[str]:
-    """Return the columns of a type in their order."""
+    """Return the columns of a type in order."""
     ends = ["src", "dst"] if isinstance(type_, EdgeType) else []
     return ["id", *ends, *sorted(type_.properties)]
 
 
 def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]:
-    """Return columns of a type as fields of a Spark schema in JSON; metadata says what each one is in the graph."""
+    """Return columns as fields of a Spark schema in JSON; metadata has the type of each in the graph."""
     fields: list[dict[str, object]] = []
     key = type_.key if isinstance(type_, NodeType) else ()
     for name in columns:
@@ -78,7 +78,7 @@ def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]
 
 
 def spark_field(name: str, type_: object, *, nullable: bool, metadata: dict[str, object]) -> dict[str, object]:
-    """Return one field of a Spark schema in JSON."""
+    """Return a field of a Spark schema in JSON."""
     return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
 
 
@@ -88,8 +88,8 @@ def _spark_type(type_: PropertyType) -> object:
     return {"type": "array", "elementType": word, "containsNull": not is_vector} if is_vector or type_.is_list else word
 
 
-def to_frame(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
-    """Return a column as Spark takes it; `target` is the Arrow type that Spark has for it.
+def to_spark_column(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
+    """Convert a stored column to `target`, the Arrow type that Spark uses for it.
 
     >>> to_frame(pa.array([2**64 - 1], pa.uint64()), PropertyType(Scalar.U64), pa.decimal128(20, 0)).to_pylist()
     [Decimal('18446744073709551615')]
@@ -97,6 +97,6 @@ def to_frame(column: Column, type_: PropertyType, target: pa.DataType) -> Column
     if type_.scalar is not Scalar.DATETIME:
         return column.cast(target)
     if type_.is_list:
-        items = to_frame(column.values, PropertyType(Scalar.DATETIME), _MICROSECONDS)
+        items = to_spark_column(column.values, PropertyType(Scalar.DATETIME), _MICROSECONDS)
         return list_column(column.offsets, items, column.is_null()).cast(target)
     return column.view(_MILLISECONDS).cast(target)

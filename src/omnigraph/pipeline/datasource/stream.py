@@ -1,7 +1,7 @@
-"""The change feed as a stream of Spark: positions are cursors of the feed, and each task reads one type of one commit.
+"""The change feed as a Spark stream: offsets are feed cursors, and each task reads one type of one commit.
 
-The driver walks commits and never looks at entities. What is between two positions never changes, so a batch that runs
-again after a crash brings the same rows.
+The driver walks commits and reads no entities. The changes between two offsets are immutable, so a batch that is
+replayed after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from omnigraph.errors import ChangeFeedGap, SchemaBoundary, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.limits import STREAM_COMMITS, STREAM_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import Place, place_of
-from omnigraph.pipeline.datasource.options import STREAM, GivenOptions, coded, given_options
+from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
+from omnigraph.pipeline.datasource.options import STREAM_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
-from omnigraph.pipeline.datasource.stream_rows import Change, read_change, stream_schema
+from omnigraph.pipeline.datasource.stream_rows import TypeChange, read_change, stream_schema
 from omnigraph.pipeline.datasource.table_reader import Scan
 
 
 @dataclass(frozen=True)
 class Feed:
-    """A branch's feed up to the head that was found."""
+    """The feed of a branch up to its current head."""
 
     graph: Graph
     view: View
-    given: GivenOptions
+    options: SourceOptions
     schema: Any
 
     @property
@@ -55,44 +55,46 @@ class Feed:
 
     @cached_property
     def selection(self) -> Selection:
-        given, type_ = self.given, feed_type(self.given, self.view)
+        options, type_ = self.options, feed_type(self.options, self.view)
         if type_ is None:
-            return select(given.names("kinds"), given.names("types"), given.names("ops"), [self.view.catalog])
+            return select(
+                options.name_list("kinds"), options.name_list("types"), options.name_list("ops"), [self.view.catalog]
+            )
         kind, _, name = type_.table_key.partition(":")
-        return select([kind], [name], given.names("ops"), [self.view.catalog])
+        return select([kind], [name], options.name_list("ops"), [self.view.catalog])
 
     @cached_property
     def scope(self) -> Scope:
         return feed_scope(self.view.snapshot, self.selection)
 
     @cached_property
-    def place(self) -> Place:
-        # One for all tasks of a batch, because a worker keeps what it has opened by it.
-        return place_of(self.graph.uri, new_ulid())
+    def access(self) -> GraphAccess:
+        # Shared by all tasks of a batch, because workers cache stores by it.
+        return graph_access(self.graph.uri, new_ulid())
 
     def start(self, start: str) -> CommitId:
-        """Return the commit after which a stream begins."""
-        # A cursor has digits, so a word that is none of ours is not taken for one.
+        """Return the commit after which a stream starts."""
+        # A cursor has digits, so an unknown word is not mistaken for one.
         if start.isalpha() or start.startswith("after:"):
-            return start_commit(self.graph.core, self.view.snapshot, start)
+            return start_commit(self.graph.session, self.view.snapshot, start)
         return self.commit({"cursor": start})
 
     def offset(self, commit: CommitId) -> dict[str, str]:
-        """Return the position after a commit: the commit for people, the cursor for us."""
+        """Return the offset after a commit: the commit id for people, the cursor for decoding."""
         return {"commit": commit, "cursor": encode(Token("feed-cursor", self.scope, commit))}
 
     def commit(self, offset: Mapping[str, str]) -> CommitId:
         return decode(offset["cursor"], "feed-cursor", self.scope).commit
 
     def steps(self, first: CommitId, last: CommitId, most: int) -> list[Step]:
-        """Return the commits after one up to another, oldest first."""
+        """Return the commits after `first` up to `last`, oldest first."""
         token = Token("feed-cursor", self.scope, first, cut=last)
-        return steps_after(self.graph.core, self.view.snapshot, token, most)[0]
+        return steps_after(self.graph.session, self.view.snapshot, token, most)[0]
 
-    def changes(self, step: Step) -> list[Change]:
-        """Return what tasks are to read of a commit; refuse one that cannot be told."""
-        kernel = self.graph.core.kernel
-        # Types without entities on one side come or go without a change.
+    def changes(self, step: Step) -> list[TypeChange]:
+        """Plan the tasks of a commit; a commit whose versions are gone is an error."""
+        kernel = self.graph.session.kernel
+        # A type that is new or dropped has no entities on one side, so no changes.
         pairs = [
             pair
             for pair in step.pairs()
@@ -103,106 +105,106 @@ class Feed:
         ]
         step.refuse_gone(pairs)
         for view in step.views() if pairs else ():
-            # Tasks open versions by path alone, so all that is published must be in its place.
+            # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)
         return [change for pair in pairs for change in self._shares(step, pair)]
 
-    def _shares(self, step: Step, pair: Pair) -> list[Change]:
+    def _shares(self, step: Step, pair: Pair) -> list[TypeChange]:
         assert pair.before is not None
         assert pair.after is not None
         self._refuse_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
-        core, commit = self.graph.core, step.commit
-        # What a large load brought in is told from how many entities there are, without looking at any.
+        session, commit = self.graph.session, step.commit
+        # Row counts show how much a large load inserted, without reading any row.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
-        change = Change(
+        change = TypeChange(
             commit.commit_id,
             commit.created_at_us,
             commit.actor,
-            core.kernel.name_of(commit.branch),
-            Scan(self.place, snapshot.state.schema.ir, pin.table_key, pin.ref),
+            session.kernel.name_of(commit.branch),
+            Scan(self.access, snapshot.state.schema.ir, pin.table_key, pin.ref),
             pair.before.pin.ref,
             self.selection,
         )
         return [replace(change, share=share, shares=shares) for share in range(shares)]
 
     def _refuse_other_shape(self, step: Step, type_: Type) -> None:
-        """Refuse to go on when the type, whose past is read as it is today, has got other columns since the start."""
-        if "type" not in self.given.values:
+        """Raise `SchemaBoundary` if the columns of the type changed since the stream started."""
+        if "type" not in self.options.values:
             return
         if stream_schema(type_).simpleString() != self.schema.simpleString():
             raise SchemaBoundary(
                 f"`{type_.name}` has other columns today than when the stream was started, so commit"
-                f" {step.commit.commit_id} does not fit; begin before it, or leave `type` away to get JSON",
+                f" {step.commit.commit_id} does not fit; begin before it, or omit `type` to get JSON",
                 reason="schema_boundary",
                 graph_commit_id=step.commit.commit_id,
                 type_name=type_.name,
             )
 
 
-def feed_type(given: GivenOptions, view: View) -> Type | None:
-    """Return the one type that a stream is about, or None."""
-    if "type" not in given.values:
+def feed_type(options: SourceOptions, view: View) -> Type | None:
+    """Return the type of a typed stream, or None."""
+    if "type" not in options.values:
         return None
     for name in ("kinds", "types"):
-        if name in given.values:
-            raise UsageError(f"`type` and `{name}` both say what to read; use one of them", option=name)
-    return find_type(view.catalog, given.type)
+        if name in options.values:
+            raise UsageError(f"`type` and `{name}` exclude each other; use one of them", option=name)
+    return find_type(view.catalog, options.type)
 
 
-_START: Final = "`beginning`, `now`, `after:<commit>` or a cursor of the feed"
-_ANEW: Final = "a stream starts anew with the option `start` and a new checkpoint"
+_START_FORMS: Final = "`beginning`, `now`, `after:<commit>` or a cursor of the feed"
+_RESTART_HINT: Final = "restart the stream with the option `start` and a new checkpoint"
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Tell whether options ask for the feed: they say where it begins."""
+    """Return True if options ask for the feed: they have `start`."""
     return "start" in {name.lower() for name in options}
 
 
-def schema_of(options: Mapping[str, str]) -> Any:
+def schema_of(values: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
-    given = given_options(options, STREAM)
-    with given.open() as graph:
-        return stream_schema(feed_type(given, graph.core.view(given.branch)))
+    options = parse_options(values, STREAM_OPTIONS)
+    with options.open() as graph:
+        return stream_schema(feed_type(options, graph.session.view(options.branch)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches in the driver, and reads changes in tasks."""
+    """Plans batches in the driver and reads changes in tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
-        given = given_options(options, STREAM)
-        self._start = given.needed("start", f"a stream begins at {_START}").strip()
-        self._given = given
-        self._commits_max = given.number("maxcommitspertrigger", STREAM_COMMITS)
+    def __init__(self, values: Mapping[str, str], schema: Any) -> None:
+        options = parse_options(values, STREAM_OPTIONS)
+        self._start = options.require("start", f"a stream begins at {_START_FORMS}").strip()
+        self._options = options
+        self._commits_max = options.integer("maxcommitspertrigger", STREAM_COMMITS)
         if self._commits_max < 1:
-            raise UsageError("`maxCommitsPerTrigger` takes a number of at least 1", option="maxCommitsPerTrigger")
-        if "type" not in given.values and schema.simpleString() != stream_schema(None).simpleString():
-            raise UsageError("the columns of a stream of changes are given; leave the schema away and select from them")
+            raise UsageError("`maxCommitsPerTrigger` must be >= 1", option="maxCommitsPerTrigger")
+        if "type" not in options.values and schema.simpleString() != stream_schema(None).simpleString():
+            raise UsageError("a stream of changes has fixed columns; omit the schema and select columns instead")
         self._schema = schema
         self._target: CommitId | None = None
-        self._planned: dict[CommitId, list[Change]] = {}
-        # Spark sends a copy of this to the tasks, and an opened graph stays where it is.
+        self._planned: dict[CommitId, list[TypeChange]] = {}
+        # Opened on demand: Spark pickles this reader for the tasks, and an open graph cannot be pickled.
         self._graph: Graph | None = None
 
-    @coded()
+    @spark_errors()
     def initialOffset(self) -> dict[str, str]:
         feed = self._feed()
         return feed.offset(feed.start(self._start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark has limits of its own kinds only; what counts as a file here is a commit.
+        # Spark has no limit by commits; a file stands for a commit here.
         return ReadMaxFiles(self._commits_max)
 
-    @coded()
+    @spark_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._feed().head
 
-    @coded()
+    @spark_errors()
     def reportLatestOffset(self) -> dict[str, str]:
         feed = self._feed()
         return feed.offset(feed.head)
 
-    @coded()
+    @spark_errors()
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         feed = self._feed()
         reached = first = feed.commit(start)
@@ -211,25 +213,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._changes(feed, step)
             except (ChangeFeedGap, SchemaBoundary) as error:
-                # What comes before it is delivered first.
+                # Deliver the commits before the gap first.
                 if reached == first:
-                    error.message = f"{error.message}: {_ANEW}"
+                    error.message = f"{error.message}: {_RESTART_HINT}"
                     error.args = (error.message,)
                     raise
                 break
             reached = step.commit.commit_id
         return feed.offset(reached)
 
-    @coded()
+    @spark_errors()
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[Any]:
         feed = self._feed()
         steps = feed.steps(feed.commit(start), feed.commit(end), sys.maxsize)
-        found = [change for step in steps for change in self._changes(feed, step)]
+        changes = [change for step in steps for change in self._changes(feed, step)]
         self._planned.clear()
-        return [InputPartition(change) for change in found]
+        return [InputPartition(change) for change in changes]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        with coded(is_planning=False):
+        with spark_errors(is_planning=False):
             yield from read_change(partition.value, self._schema)
 
     def stop(self) -> None:
@@ -238,12 +240,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _feed(self) -> Feed:
         if self._graph is None:
-            self._graph = self._given.open()
-        core = self._graph.core
-        return Feed(self._graph, core.view(self._given.branch), self._given, self._schema)
+            self._graph = self._options.open()
+        session = self._graph.session
+        return Feed(self._graph, session.view(self._options.branch), self._options, self._schema)
 
-    def _changes(self, feed: Feed, step: Step) -> list[Change]:
-        """Return what tasks are to read of a commit; a position is looked for first, and then its batch is planned."""
+    def _changes(self, feed: Feed, step: Step) -> list[TypeChange]:
+        """Plan the tasks of a commit once: `latestOffset` needs them before `partitions` does."""
         commit_id = step.commit.commit_id
         if commit_id not in self._planned:
             self._planned[commit_id] = feed.changes(step)

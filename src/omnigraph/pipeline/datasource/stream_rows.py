@@ -1,6 +1,6 @@
-"""Changes as rows of a DataFrame: what one commit did to one type, read in a task.
+"""The changes of one commit to one type as DataFrame rows, read in a task.
 
-Looks at two versions of one dataset and nothing else; which ones they are was decided in the driver.
+Reads two versions of one dataset, which the driver chose.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import ChangeFeedGap, StorageError
 from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.pipeline.datasource.spark_types import column_names, spark_field, spark_fields
-from omnigraph.pipeline.datasource.table_reader import Scan, framed
+from omnigraph.pipeline.datasource.table_reader import Scan, to_spark_batch
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.read.dataset import DatasetRef
 
-_TEXTS: Final = ("graph_commit_id", "actor_id", "authored_branch", "kind", "type", "op", "id")
+_STRING_COLUMNS: Final = ("graph_commit_id", "actor_id", "authored_branch", "kind", "type", "op", "id")
 _AT: Final = "authored_at"
 _BEFORE, _AFTER = "before", "after"
 _OPTIONAL: Final = ("actor_id", _BEFORE, _AFTER)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One type in one commit. `scan` is the version after it, `before` the one that it was made from.
+class TypeChange:
+    """The changes of one commit to one type. `scan` is the version after it, `before` the one before.
 
-    Of several `shares` of the same change each is read by a task of its own.
+    A large change is cut into `shares`, one task each.
     """
 
     graph_commit_id: str
@@ -51,9 +51,9 @@ class Change:
 
 
 def stream_schema(type_: Type | None) -> Any:
-    """Return the Spark schema of a stream: images are JSON, or of one type structs of its columns."""
+    """Return the Spark schema of a stream: images are JSON, or structs if the stream has one type."""
     image = "string" if type_ is None else _image_fields(type_)
-    fields = [*_TEXTS[:1], _AT, *_TEXTS[1:], _BEFORE, _AFTER]
+    fields = [*_STRING_COLUMNS[:1], _AT, *_STRING_COLUMNS[1:], _BEFORE, _AFTER]
     kinds: dict[str, object] = {_AT: "timestamp", _BEFORE: image, _AFTER: image}
     return StructType.fromJson(
         {
@@ -66,43 +66,43 @@ def stream_schema(type_: Type | None) -> Any:
 
 
 def _image_fields(type_: Type) -> dict[str, object]:
-    # An image that is not there has no values either, whatever the graph asks of them.
+    # A missing image has no values, so even required properties are nullable.
     fields = [field | {"nullable": True} for field in spark_fields(type_, column_names(type_))]
     return {"type": "struct", "fields": fields}
 
 
-def read_change(change: Change, schema: Any) -> Iterator[pa.RecordBatch]:
-    """Yield what one commit did to one type, by id, a window of entities at a time."""
+def read_change(change: TypeChange, schema: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the changes by id, one window of entities at a time."""
     layout = to_arrow_schema(schema, timezone="UTC")
     try:
-        before, after = (change.scan.place.open(ref) for ref in (change.before, change.scan.ref))
-        found = _share(of_ops(row_diff.candidates(before, after), change.selection), change)
+        before, after = (change.scan.access.open(ref) for ref in (change.before, change.scan.ref))
+        candidates = _slice_share(of_ops(row_diff.candidates(before, after), change.selection), change)
         size = CHANGE_WINDOW_BLOB_ROWS if change.scan.type.has_blobs else STREAM_WINDOW_ROWS
-        for offset in range(0, found.num_rows, size):
-            changes = row_diff.compare(before, after, found.slice(offset, size))
+        for offset in range(0, candidates.num_rows, size):
+            changes = row_diff.compare(before, after, candidates.slice(offset, size))
             if changes.count:
                 yield _batch(change, changes, layout)
     except StorageError as error:
-        raise _gap(change, error) from error
+        raise _as_feed_gap(change, error) from error
 
 
-def _share(found: pa.Table, change: Change) -> pa.Table:
-    first, last = (found.num_rows * part // change.shares for part in (change.share, change.share + 1))
-    return found.slice(first, last - first)
+def _slice_share(rows: pa.Table, change: TypeChange) -> pa.Table:
+    first, last = (rows.num_rows * part // change.shares for part in (change.share, change.share + 1))
+    return rows.slice(first, last - first)
 
 
-def _batch(change: Change, changes: RowChanges, layout: pa.Schema) -> pa.RecordBatch:
+def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.RecordBatch:
     type_, kind = change.scan.type, layout.field(_AFTER).type
-    inserted, deleted, was, is_ = (
-        _images(type_, one, kind) for one in (changes.inserted, changes.deleted, changes.before, changes.after)
+    inserted, deleted, before, after = (
+        _image_column(type_, rows, kind) for rows in (changes.inserted, changes.deleted, changes.before, changes.after)
     )
     groups = {"insert": changes.inserted, "update": changes.after, "delete": changes.deleted}
-    ids = pa.concat_arrays([one.column("id").combine_chunks().cast(pa.string()) for one in groups.values()])
+    ids = pa.concat_arrays([rows.column("id").combine_chunks().cast(pa.string()) for rows in groups.values()])
     columns: dict[str, Any] = {
         "id": ids,
-        "op": pa.concat_arrays([pa.repeat(op, one.num_rows) for op, one in groups.items()]),
-        _BEFORE: pa.concat_arrays([pa.nulls(len(inserted), kind), was, deleted]),
-        _AFTER: pa.concat_arrays([inserted, is_, pa.nulls(len(deleted), kind)]),
+        "op": pa.concat_arrays([pa.repeat(op, rows.num_rows) for op, rows in groups.items()]),
+        _BEFORE: pa.concat_arrays([pa.nulls(len(inserted), kind), before, deleted]),
+        _AFTER: pa.concat_arrays([inserted, after, pa.nulls(len(deleted), kind)]),
     }
     constant = {
         "graph_commit_id": change.graph_commit_id,
@@ -118,23 +118,23 @@ def _batch(change: Change, changes: RowChanges, layout: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays([columns[name].take(order) for name in layout.names], schema=layout)
 
 
-def _images(type_: Type, found: pa.Table, kind: Any) -> Any:
-    """Return each row as one value: JSON as in the feed, or a struct of the type's columns."""
+def _image_column(type_: Type, rows: pa.Table, kind: Any) -> Any:
+    """Return each row as one value: JSON as in the feed, or a struct of the columns."""
     if not isinstance(kind, pa.StructType):
-        return image_texts(type_, found).cast(kind) if found.num_rows else pa.nulls(0, kind)
-    if not found.num_rows:
+        return image_texts(type_, rows).cast(kind) if rows.num_rows else pa.nulls(0, kind)
+    if not rows.num_rows:
         return pa.nulls(0, kind)
-    (batch,) = found.combine_chunks().to_batches()
-    return pa.StructArray.from_arrays(framed(type_, batch, pa.schema(kind.fields)).columns, fields=kind.fields)
+    (batch,) = rows.combine_chunks().to_batches()
+    return pa.StructArray.from_arrays(to_spark_batch(type_, batch, pa.schema(kind.fields)).columns, fields=kind.fields)
 
 
-def _gap(change: Change, error: StorageError) -> ChangeFeedGap | StorageError:
-    """Return the error as a gap if a version that cleanup removed is its reason."""
-    store = change.scan.place.store()
+def _as_feed_gap(change: TypeChange, error: StorageError) -> ChangeFeedGap | StorageError:
+    """Return `ChangeFeedGap` if the error is due to a version that cleanup removed."""
+    store = change.scan.access.store()
     if all(store.has_version(ref) for ref in (change.before, change.scan.ref)):
         return error
     return ChangeFeedGap(
-        f"a version that is needed to tell what commit {change.graph_commit_id} changed was removed by cleanup; take a"
-        " new baseline, and start the stream anew from there with the option `start` and a new checkpoint",
+        f"cleanup removed a version that the changes of commit {change.graph_commit_id} need; take a new baseline, and"
+        " restart the stream from there with the option `start` and a new checkpoint",
         first_unreadable_commit_id=change.graph_commit_id,
     )

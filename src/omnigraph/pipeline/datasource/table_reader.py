@@ -1,7 +1,7 @@
-"""Reading a type as a DataFrame: columns, conditions and states are options, and each task reads whole fragments.
+"""Batch reads of the data source: a type as a DataFrame, each task reading whole fragments of a pinned snapshot.
 
-Conditions are never taken from Spark's own push-down: it keeps them on a relation that other parts of a query share,
-and answers would be wrong. One reader reads one commit, whatever is written meanwhile.
+Filters come from the option `filter`, never from Spark's filter pushdown: Spark keeps pushed filters on a relation that
+other parts of a query share, and results would be wrong.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import Place, catalog_from, place_of
-from omnigraph.pipeline.datasource.options import READ, GivenOptions, coded, given_options
-from omnigraph.pipeline.datasource.spark_types import column_names, find_type, spark_fields, to_frame
+from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access, parse_catalog
+from omnigraph.pipeline.datasource.options import READ_OPTIONS, SourceOptions, parse_options, spark_errors
+from omnigraph.pipeline.datasource.spark_types import column_names, find_type, spark_fields, to_spark_column
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.ordered_scan import ROW_ID, read_blobs
@@ -38,33 +38,33 @@ from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One pinned version of one type, as tasks know it."""
+    """One pinned version of one type, as tasks see it."""
 
-    place: Place
+    access: GraphAccess
     ir: str
     table_key: str
     ref: DatasetRef
 
     @property
     def type(self) -> Type:
-        return catalog_from(self.ir).type_of(self.table_key)
+        return parse_catalog(self.ir).type_of(self.table_key)
 
     def open(self) -> Dataset:
-        return self.place.open(self.ref)
+        return self.access.open(self.ref)
 
 
 def plan_scan(view: View, table_key: str) -> tuple[Scan, list[list[int]]]:
-    """Return how tasks reach a type of a view, and the fragments that each of them is to read."""
-    # Tasks open versions by path alone, so what was just published must be in its place.
+    """Return the scan of a type, and the fragments of each task."""
+    # Tasks open versions by path, so links of recent commits must be finished first.
     view.kernel.finish_links(view.snapshot)
     dataset = view.dataset(table_key)
-    place = place_of(view.kernel.store.root.uri, new_ulid())
-    scan = Scan(place, view.snapshot.state.schema.ir, table_key, dataset.ref)
+    access = graph_access(view.kernel.store.root.uri, new_ulid())
+    scan = Scan(access, view.snapshot.state.schema.ir, table_key, dataset.ref)
     return scan, fragment_runs(dataset, LOAD_SPLIT_BYTES)
 
 
 def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they are stored, with their row ids: blobs as descriptors, in batches that bound their bytes."""
+    """Yield stored rows with row ids: blobs as descriptors, in batches of bounded bytes."""
     blobs = [name for name in columns if _is_blob(scan.type, name)]
     for batch in scan_fragments(scan.open(), fragment_ids, columns):
         yield from split_batch(batch, blobs)
@@ -73,32 +73,34 @@ def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str])
 def read_rows(
     scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some fragments that satisfy a condition, in the layout of their type."""
+    """Yield the rows of some fragments that satisfy a filter, in the layout of their type."""
     type_, dataset = scan.type, scan.open()
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
     blobs = [name for name in columns if _is_blob(type_, name)]
     for batch in scan_fragments(dataset, fragment_ids, columns, where):
         for part in split_batch(batch, blobs):
-            found = [
-                _payloads(dataset, name, part) if name in blobs else part.column(part.schema.get_field_index(name))
+            columns_read = [
+                _read_blob_column(dataset, name, part)
+                if name in blobs
+                else part.column(part.schema.get_field_index(name))
                 for name in columns
             ]
-            yield pa.RecordBatch.from_arrays(found, schema=layout)
+            yield pa.RecordBatch.from_arrays(columns_read, schema=layout)
 
 
 def _is_blob(type_: Type, name: str) -> bool:
     return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
 
 
-def _payloads(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
+def _read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
     descriptors = batch.column(name)
     valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
-    found = [one or b"" for one in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
-    # Blobs may be large: a single one is not copied.
+    blobs = [blob or b"" for blob in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
+    # A blob may be large, so a single one is not copied.
     sizes = np.zeros(batch.num_rows, np.int64)
-    sizes[valid] = [len(one) for one in found]
+    sizes[valid] = [len(blob) for blob in blobs]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    data = found[0] if len(found) == 1 else b"".join(found)
+    data = blobs[0] if len(blobs) == 1 else b"".join(blobs)
     bits = None if valid.all() else arrays.py_buffer(np.packbits(valid, bitorder="little"))
     return arrays.Array.from_buffers(
         pa.large_binary(), batch.num_rows, [bits, arrays.py_buffer(offsets), arrays.py_buffer(data)]
@@ -109,134 +111,143 @@ _QUOTED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedSnapshot:
     """The commit that a read shows from now on, and the one whose schema it names things by."""
 
     commit: CommitId
     today: CommitId
 
 
-def pinned(options: Mapping[str, str]) -> Pinned | None:
+def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
     """Return what a read of these options shows from now on; None for a write or a stream."""
-    if not {name.lower() for name in options} <= {*READ}:
+    if not {name.lower() for name in values} <= {*READ_OPTIONS}:
         return None
-    given = given_options(options, READ)
-    with given.open() as graph:
-        commit, today = _view(graph, given, None).snapshot.head, graph.core.kernel.snapshot(given.branch).head
+    options = parse_options(values, READ_OPTIONS)
+    with options.open() as graph:
+        commit, today = (
+            _open_view(graph, options, None).snapshot.head,
+            graph.session.kernel.snapshot(options.branch).head,
+        )
         assert commit is not None, "every state has a commit that made it"
         assert today is not None, "a graph is born with a commit"
-        return Pinned(commit, today)
+        return PinnedSnapshot(commit, today)
 
 
-def schema_of(options: Mapping[str, str], pin: Pinned | None) -> Any:
-    """Return the Spark schema of a read."""
-    given = given_options(options, READ)
-    with given.open() as graph:
-        type_ = find_type(_view(graph, given, pin).catalog, given.type)
-        return StructType.fromJson({"type": "struct", "fields": spark_fields(type_, _columns(given, type_))})
+def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
+    """Return the Spark schema of a batch read."""
+    options = parse_options(values, READ_OPTIONS)
+    with options.open() as graph:
+        type_ = find_type(_open_view(graph, options, pin).catalog, options.type)
+        return StructType.fromJson({"type": "struct", "fields": spark_fields(type_, _selected_columns(options, type_))})
 
 
 class Reader(DataSourceReader):
-    """Plans a read in the driver, and reads fragments in tasks."""
+    """Plans a read in the driver and reads fragments in tasks."""
 
-    def __init__(self, options: Mapping[str, str], pin: Pinned | None, schema: Any) -> None:
-        given = given_options(options, READ)
-        with given.open() as graph:
-            view = _view(graph, given, pin)
-            type_ = find_type(view.catalog, given.type)
-            self._layout = checked_layout(type_, schema)
-            self._where = _checked_filter(view, type_, given)
+    def __init__(self, values: Mapping[str, str], pin: PinnedSnapshot | None, schema: Any) -> None:
+        options = parse_options(values, READ_OPTIONS)
+        with options.open() as graph:
+            view = _open_view(graph, options, pin)
+            type_ = find_type(view.catalog, options.type)
+            self._layout = validate_layout(type_, schema)
+            self._where = _validate_filter(view, type_, options)
             self._scan, self._runs = plan_scan(view, type_.table_key)
 
     def partitions(self) -> list[Any]:
-        return [Run(one) for one in self._runs]
+        return [FragmentPartition(run) for run in self._runs]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        # A type without entities has no fragments, and Spark then reads one partition of nothing.
-        if isinstance(partition, Run):
-            with coded(is_planning=False):
-                yield from frame_rows(self._scan, partition.value, self._layout, self._where)
+        # An empty type has no fragments; Spark then reads one empty partition of its own.
+        if isinstance(partition, FragmentPartition):
+            with spark_errors(is_planning=False):
+                yield from read_spark_batches(self._scan, partition.value, self._layout, self._where)
 
 
-class Run(InputPartition):
-    """Fragments that one task reads."""
+class FragmentPartition(InputPartition):
+    """The fragments that one task reads."""
 
 
-def frame_rows(scan: Scan, fragment_ids: list[int], layout: pa.Schema, where: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Spark takes them."""
+def read_spark_batches(
+    scan: Scan, fragment_ids: list[int], layout: pa.Schema, where: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows in Spark's types."""
     for batch in read_rows(scan, fragment_ids, layout.names, where):
-        yield framed(scan.type, batch, layout)
+        yield to_spark_batch(scan.type, batch, layout)
 
 
-def framed(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a type with every column in the type that Spark has for it."""
+def to_spark_batch(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with every column in its Spark type."""
     columns = []
     for field in layout:
         column, property_ = batch.column(field.name), type_.properties.get(field.name)
-        columns.append(column.cast(field.type) if property_ is None else to_frame(column, property_.type, field.type))
+        columns.append(
+            column.cast(field.type) if property_ is None else to_spark_column(column, property_.type, field.type)
+        )
     return pa.RecordBatch.from_arrays(columns, schema=layout)
 
 
-def checked_layout(type_: Type, schema: Any) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema, which may leave columns out but not change them."""
+def validate_layout(type_: Type, schema: Any) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, which may omit columns but not change their types."""
     names = [str(name) for name in schema.fieldNames()]
-    _refuse_unknown(type_, names)
-    own = StructType.fromJson({"type": "struct", "fields": spark_fields(type_, names)})
-    for given, known in zip(schema.fields, own.fields, strict=True):
-        if given.dataType.simpleString() != known.dataType.simpleString():
+    _require_columns(type_, names)
+    expected = StructType.fromJson({"type": "struct", "fields": spark_fields(type_, names)})
+    for requested, actual in zip(schema.fields, expected.fields, strict=True):
+        if requested.dataType.simpleString() != actual.dataType.simpleString():
             raise UsageError(
-                f"`{type_.name}.{known.name}` is `{known.dataType.simpleString()}` in Spark, and the given schema says"
-                f" `{given.dataType.simpleString()}`; leave the schema away and cast afterwards",
-                column=known.name,
+                f"`{type_.name}.{actual.name}` is `{actual.dataType.simpleString()}` in Spark, but the schema says"
+                f" `{requested.dataType.simpleString()}`; omit the schema and cast afterwards",
+                column=actual.name,
             )
     layout: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return layout
 
 
-def _view(graph: Graph, given: GivenOptions, pin: Pinned | None) -> View:
+def _open_view(graph: Graph, options: SourceOptions, pin: PinnedSnapshot | None) -> View:
     if pin is None:
-        return graph.core.view(given.branch, given.at, names=given.naming)
-    today = graph.core.kernel.at_commit(pin.today)
-    return graph.core.view(given.branch, pin.commit, names=given.naming, today=today)
+        return graph.session.view(options.branch, options.at, names=options.naming)
+    today = graph.session.kernel.at_commit(pin.today)
+    return graph.session.view(options.branch, pin.commit, names=options.naming, today=today)
 
 
-def _columns(given: GivenOptions, type_: Type) -> list[str]:
-    names = given.names("columns")
+def _selected_columns(options: SourceOptions, type_: Type) -> list[str]:
+    names = options.name_list("columns")
     if names is None:
         return column_names(type_)
-    _refuse_unknown(type_, names)
+    _require_columns(type_, names)
     return names
 
 
-def _refuse_unknown(type_: Type, names: list[str]) -> None:
+def _require_columns(type_: Type, names: list[str]) -> None:
     known = column_names(type_)
     for name in names:
         if name not in known:
-            hint = suggestion(name, known) or f"it has {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
             raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
 
 
-def _checked_filter(view: View, type_: Type, given: GivenOptions) -> str | None:
-    where = given.values.get("filter")
+def _validate_filter(view: View, type_: Type, options: SourceOptions) -> str | None:
+    where = options.values.get("filter")
     if where is None:
         return None
-    if not is_one_condition(where):
+    if not is_single_condition(where):
         raise UsageError(
-            f"`{where}` is not one condition on `{type_.name}`: its brackets or quotes do not match, or it has a"
-            " comment; write one condition in SQL",
+            f"`{where}` is not a single condition on `{type_.name}`: its brackets or quotes do not match, or it has a"
+            " comment; write a single SQL condition",
             option="filter",
         )
     try:
-        # Nothing satisfies this, so only the text is looked at. Lance reads a condition up to where it makes sense and
-        # drops the rest; in brackets it has to make sense to the end.
+        # `AND false` makes this a syntax check. Lance ignores trailing text that it cannot parse; in brackets it must
+        # parse all of it.
         view.dataset(type_.table_key).count(f"({where}) AND false")
     except StorageError as error:
-        raise UsageError(f"`{where}` is no condition on `{type_.name}`: {error.message}", option="filter") from error
+        raise UsageError(
+            f"`{where}` is not a valid condition on `{type_.name}`: {error.message}", option="filter"
+        ) from error
     return f"({where})"
 
 
-def is_one_condition(text: str) -> bool:
-    """Tell whether a text in SQL stays within brackets that are put around it.
+def is_single_condition(text: str) -> bool:
+    """Return True if SQL text cannot escape from brackets around it.
 
     >>> is_one_condition("name = ')' OR (age > 3)"), is_one_condition("age > 3) OR (true"), is_one_condition("a -- b")
     (True, False, False)

@@ -1,7 +1,7 @@
-"""Writing DataFrames and streams: tasks stage what they get, and one commit in the driver publishes it or refuses it.
+"""Batch and stream writes of the data source: tasks stage rows, and the driver publishes one commit.
 
-The rules are those of a load. Spark plans, writes and commits in processes of their own, so all that they share travels
-in messages; and it may abort what was published, so aborting takes nothing away.
+Rows follow the rules of a bulk load. Spark plans, writes and commits in different processes, so their shared state
+travels in commit messages. Spark may call `abort` after a commit that did publish, so `abort` removes nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph import clock
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
@@ -26,35 +26,35 @@ from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.bulk_load.transaction import Loading, Options
-from omnigraph.pipeline.datasource.options import WRITE, GivenOptions, coded, given_options
+from omnigraph.pipeline.bulk_load.transaction import LoadOptions, LoadTransaction
+from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.store.write.fragments import side_folder
 
-# No process owns the work of a whole cluster; whoever is at it beats, and a long silence means that nobody is.
-_NOBODY: Final = Owner("spark", 0, "")
-_QUERY: Final = "sql.streaming.queryId"
-_BATCH: Final = "streaming.sql.batchId"
+# No single process owns the work of a cluster: every active task refreshes the heartbeat of the intent.
+_NO_OWNER: Final = Owner("spark", 0, "")
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """One write as its tasks know it."""
+class WritePlan:
+    """A write as its tasks see it."""
 
     job: Job
     intent: Intent
     table_key: str
     mode: str
 
-    def of_batch(self, batch: str | None) -> Writing:
-        """Return the write of one batch of a stream, with files of its own."""
+    def of_batch(self, batch: str | None) -> WritePlan:
+        """Return the plan of one batch of a stream, with its own operation id and files."""
         if batch is None:
             return self
         operation_id = f"{self.job.operation_id}-{batch}"
-        place = replace(self.job.place, operation_id=operation_id)
-        side = side_folder(self.job.targets[self.table_key], operation_id)
-        # One plan serves all batches of a query, each of which replaces what the one before has written.
-        job = replace(self.job, place=place, operation_id=operation_id, side=side, base_version=None)
+        access = replace(self.job.access, operation_id=operation_id)
+        scratch = side_folder(self.job.targets[self.table_key], operation_id)
+        # One plan serves all batches of a query, and each batch may replace rows of the previous one.
+        job = replace(self.job, access=access, scratch=scratch, base_version=None)
         intent = replace(self.intent, operation_id=OperationId(operation_id), paths=tuple(job.claims))
         return replace(self, job=job, intent=intent)
 
@@ -64,24 +64,24 @@ class Writing:
 
 
 @dataclass
-class Staged(WriterCommitMessage):
-    """What one task staged."""
+class StagedPartition(WriterCommitMessage):
+    """The commit message of one task: what it staged."""
 
-    writing: Writing
+    write_plan: WritePlan
     splits: list[tuple[StageTask, StagedSplit]]
     query: str | None
 
 
-def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
-    """Return what tasks have to know, before any of them writes."""
-    mode = _mode(given, overwrite)
-    with given.open() as graph:
-        core = graph.core
-        actor = admit(core, "change", on(given.branch), None).actor
-        view = core.whole(given.branch)
-        key = find_type(rights(core, view.snapshot).seen.catalog, given.type).table_key
-        options = Options(mode, given.branch, "", "", actor, 0, None)
-        job = Loading(core, view, Threads(), options).plan_job(new_ulid(), [key])
+def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
+    """Authorize and plan a write before any task runs."""
+    mode = _write_mode(options, overwrite)
+    with options.open() as graph:
+        session = graph.session
+        actor = authorize(session, "change", on_branch(options.branch), None).actor
+        view = session.full_view(options.branch)
+        key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
+        load_options = LoadOptions(mode, options.branch, actor)
+        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -90,126 +90,130 @@ def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
             snapshot.branch,
             snapshot.state.branch_id,
             snapshot.version,
-            _NOBODY,
+            _NO_OWNER,
             now,
             now,
             tuple(job.claims),
         )
-        return Writing(job, intent, key, mode)
+        return WritePlan(job, intent, key, mode)
 
 
-def _mode(given: GivenOptions, overwrite: bool) -> str:
-    mode = given.values.get("mode", "overwrite" if overwrite else "append")
+def _write_mode(options: SourceOptions, overwrite: bool) -> str:
+    mode = options.values.get("mode", "overwrite" if overwrite else "append")
     if mode not in ("append", "merge", "overwrite") or overwrite != (mode == "overwrite"):
         raise UsageError(
-            f'the option `mode` is `{mode}`, and Spark was told otherwise; write `.mode("append")`, with the option'
-            ' `mode` = `merge` to replace entities, or `.mode("overwrite")` alone',
+            f'the option `mode` is `{mode}`, which does not match the mode of the writer; write `.mode("append")`, with'
+            ' the option `mode` = `merge` to replace entities, or `.mode("overwrite")` alone',
             mode=mode,
         )
     return mode
 
 
-def stage(writing: Writing, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """Stage the rows of one partition, in a task."""
+def stage_partition(write_plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
+    """Stage the rows of one partition in a task."""
     context = TaskContext.get()
-    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
-    writing = writing.of_batch(batch if query else None)
-    job = writing.job
-    store = job.place.store()
+    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID))
+    write_plan = write_plan.of_batch(batch if query else None)
+    job = write_plan.job
+    store = job.access.store()
     splits: list[tuple[StageTask, StagedSplit]] = []
-    with kept_fresh(store, writing.fresh_intent):
-        for found in write_batches(job.place, job.side, batches):
-            file = store.root.child(found.column("path")[0].as_py()).uri
-            tasks = [StageTask(split) for split in plan_columns(writing.table_key, Columns([file]))]
+    with kept_fresh(store, write_plan.fresh_intent):
+        for written in write_batches(job.access, job.scratch, batches):
+            file = store.root.child(written.column("path")[0].as_py()).uri
+            tasks = [StageTask(split) for split in plan_columns(write_plan.table_key, Columns([file]))]
             splits += [(task, stage_split(job, task)) for task in tasks]
-    return Staged(writing, splits, query)
+    return StagedPartition(write_plan, splits, query)
 
 
-def publish(
-    graph: Graph, given: GivenOptions, writing: Writing, staged: Sequence[Staged], marks: Mapping[str, str]
+def publish_partitions(
+    graph: Graph,
+    options: SourceOptions,
+    write_plan: WritePlan,
+    staged: Sequence[StagedPartition],
+    marks: Mapping[str, str],
 ) -> None:
-    """Publish what tasks staged as one commit, or refuse all of it."""
-    core = graph.core
-    splits = [split for one in staged for split in one.splits]
-    if not any(result.lines for _, result in splits) and writing.mode != "overwrite":
+    """Check what tasks staged and publish it as one commit, or fail as a whole."""
+    session = graph.session
+    splits = [split for partition in staged for split in partition.splits]
+    if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
-    job_id = "/".join(marks.values()) or writing.job.operation_id
-    options = Options(writing.mode, given.branch, job_id, "", writing.intent.actor, 0, None, marks)
-    loading = Loading(core, core.whole(given.branch), Threads(), options)
-    store = core.kernel.store
+    job_id = "/".join(marks.values()) or write_plan.job.operation_id
+    load_options = LoadOptions(write_plan.mode, options.branch, write_plan.intent.actor, job_id, properties=marks)
+    transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
+    store = session.kernel.store
     try:
-        with kept_fresh(store, writing.fresh_intent):
-            if not splits and writing.mode != "overwrite":
-                loading.job = writing.job
-                loading.clean(set())
+        with kept_fresh(store, write_plan.fresh_intent):
+            if not splits and write_plan.mode != "overwrite":
+                transaction.job = write_plan.job
+                transaction.clean(set())
             else:
-                loading.publish(writing.job, [writing.table_key], splits)
+                transaction.publish(write_plan.job, [write_plan.table_key], splits)
     finally:
-        finish(store, writing.intent)
+        finish(store, write_plan.intent)
 
 
 class Writer(DataSourceArrowWriter):
     """Writes a DataFrame as one commit."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = given_options(options, WRITE)
-        self._writing = plan_write(self._given, overwrite)
+        self._options = parse_options(options, WRITE_OPTIONS)
+        self._write_plan = plan_write(self._options, overwrite)
 
-    @coded(is_planning=False)
+    @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage(self._writing, iterator)
+        return stage_partition(self._write_plan, iterator)
 
-    @coded()
+    @spark_errors()
     def commit(self, messages: list[Any]) -> None:
-        with self._given.open() as graph:
-            publish(graph, self._given, self._writing, _arrived(messages), {})
+        with self._options.open() as graph:
+            publish_partitions(graph, self._options, self._write_plan, _staged_partitions(messages), {})
 
     def abort(self, messages: list[Any]) -> None:
-        """Leave everything as it is: what nobody published is swept when its intent has gone silent."""
+        """Do nothing: a sweep removes unpublished files once the heartbeat of the intent stops."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes each batch of a stream as one commit, once."""
+    """Writes each batch of a stream as one commit, exactly once."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = given_options(options, WRITE)
-        self._writing = plan_write(self._given, overwrite)
+        self._options = parse_options(options, WRITE_OPTIONS)
+        self._write_plan = plan_write(self._options, overwrite)
 
-    @coded(is_planning=False)
+    @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage(self._writing, iterator)
+        return stage_partition(self._write_plan, iterator)
 
-    @coded()
+    @spark_errors()
     def commit(self, messages: list[Any], batchId: int) -> None:
-        staged = _arrived(messages)
+        staged = _staged_partitions(messages)
         if not staged:
             return
-        stream = self._given.values.get("stream") or staged[0].query
+        stream = self._options.values.get("stream") or staged[0].query
         if not stream:
-            raise UsageError("Spark does not say which query this is; name it with the option `stream`")
-        writing = staged[0].writing
-        with self._given.open() as graph:
-            last = _last_commit(graph, self._given.branch, stream)
+            raise UsageError("Spark did not pass the id of the query; name the stream with the option `stream`")
+        write_plan = staged[0].write_plan
+        with self._options.open() as graph:
+            last = _last_commit(graph, self._options.branch, stream)
             if last is not None and batchId <= int(last.properties["batch"]):
-                # The files of this attempt are left to the sweep: only it can tell them from published ones.
+                # Files of this replay are left to the sweep, which distinguishes them from published ones.
                 return
-            # What is left over of one batch is removed by its name, which must not be that of a published one.
-            assert last is None or last.operation_id != writing.job.operation_id, "batches share an operation"
+            # Cleanup deletes files by operation id, so a batch must not share the id of a published one.
+            assert last is None or last.operation_id != write_plan.job.operation_id, "batches share an operation"
             try:
-                publish(graph, self._given, writing, staged, {"stream": stream, "batch": str(batchId)})
+                publish_partitions(graph, self._options, write_plan, staged, {"stream": stream, "batch": str(batchId)})
             except JobExists:
-                # Somebody else finished the same batch meanwhile.
+                # Another process committed the same batch meanwhile.
                 return
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Leave everything as it is: Spark calls this even after a commit that did publish."""
+        """Do nothing: Spark calls this even after a commit that did publish."""
 
 
-def _arrived(messages: Sequence[Any]) -> list[Staged]:
-    return [one for one in messages if isinstance(one, Staged)]
+def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:
+    return [message for message in messages if isinstance(message, StagedPartition)]
 
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
-    commits = graph.core.kernel.history(branch)
-    return next((one for one in commits if one.properties.get("stream") == stream), None)
+    commits = graph.session.kernel.history(branch)
+    return next((commit for commit in commits if commit.properties.get("stream") == stream), None)

@@ -1,6 +1,7 @@
-"""Queries on Spark: the reads of the language as DataFrames, for data that one machine cannot hold.
+"""Read queries on Spark, as DataFrames, for data that one machine cannot hold.
 
-The same IR and the same answers as in process; see `engine.read`. May import the facade and everything below it.
+The same IR and the same results as in process (`engine.query`): `needs` prunes columns and pushes down filters, `scan`
+reads types, `lower` turns patterns into joins, `search` ranks, `projection` finishes, `result` collects.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from omnigraph.engine.query.caches import Caches
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import Moment, View
+from omnigraph.engine.session import AsOf, View
 from omnigraph.graph import Graph
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import NodeScan, ReadIR
@@ -34,17 +35,31 @@ def query(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     *,
     names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
 ) -> Any:
-    """Return a read as a DataFrame of Spark, on the newest state of a branch or at a moment of the past.
+    """Return a read query as a Spark DataFrame.
 
-    `names` is as in `Graph.query`. Walks of several hops and searches run at once, all else when rows are asked for.
+    Variable-length paths and searches are computed eagerly, everything else lazily.
+
+    Args:
+        graph: The graph to read.
+        source: Text of one or more `.gq` queries.
+        name: The query to run; may be omitted if `source` has only one.
+        params: Values of the query's `$parameters`.
+        branch: The branch to read.
+        at: Read a past state: a commit, tag, manifest version or timestamp.
+        names: Whether a past state is read with current names or its own.
+        spark: The Spark session; by default the running one, or a new one.
+        embedder: Turns query text into vectors; by default the configured provider.
+
+    Returns:
+        A DataFrame with the columns of the query.
     """
-    view, compiled = _compiled(graph, source, name, branch, at, names)
+    view, compiled = _compile(graph, source, name, branch, at, names)
     return _frame(view, compiled, params or {}, spark, embedder)
 
 
@@ -54,26 +69,26 @@ def collect(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     *,
     names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
 ) -> Result:
-    """Run a read on Spark and return its rows as `Graph.query` does; they must fit into memory."""
-    from omnigraph.pipeline.query.result import result_of
+    """Run a read query on Spark and return its result as `Graph.query` does; it must fit into memory."""
+    from omnigraph.pipeline.query.result import collect_result
 
-    view, compiled = _compiled(graph, source, name, branch, at, names)
+    view, compiled = _compile(graph, source, name, branch, at, names)
     frame = _frame(view, compiled, params or {}, spark, embedder)
-    return result_of(frame, compiled, view)
+    return collect_result(frame, compiled, view)
 
 
-def _compiled(
-    graph: Graph, source: str, name: str | None, branch: str, at: Moment | None, names: Naming
+def _compile(
+    graph: Graph, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
 ) -> tuple[View, CompiledQuery]:
     branch = branch.strip()
-    view = graph.core.view(branch, at, names=names)
-    return view, require_kind(graph.core.compile(source, view.catalog, name), "read")
+    view = graph.session.view(branch, at, names=names)
+    return view, require_kind(graph.session.compile(source, view.catalog, name), "read")
 
 
 def _frame(
@@ -81,8 +96,8 @@ def _frame(
 ) -> Any:
     from omnigraph.pipeline.query.expressions import Expressions
     from omnigraph.pipeline.query.lower import Lowering
-    from omnigraph.pipeline.query.needs import Names, needs_of, with_early_filters
-    from omnigraph.pipeline.query.projection import Finish
+    from omnigraph.pipeline.query.needs import Names, collect_needs, push_down_filters
+    from omnigraph.pipeline.query.projection import Projection
     from omnigraph.pipeline.query.search import Search
     from omnigraph.pipeline.spark.session import session
 
@@ -99,8 +114,8 @@ def _frame(
     spark = spark if spark is not None else session()
     names, search = Names(), Search(spark, plan, run)
     expressions = Expressions(run.params, now_ms, names)
-    pipeline = with_early_filters(read.pipeline)
-    lowering = Lowering(spark, view, expressions, names, needs_of(read, pipeline), search)
-    roots = {one.variable for one in pipeline if isinstance(one, NodeScan)}
+    pipeline = push_down_filters(read.pipeline)
+    lowering = Lowering(spark, view, expressions, names, collect_needs(read, pipeline), search)
+    roots = {operator.variable for operator in pipeline if isinstance(operator, NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
-    return Finish(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)
+    return Projection(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)

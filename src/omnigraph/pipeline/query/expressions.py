@@ -1,6 +1,6 @@
-"""Expressions on Spark: conditions and values as columns of a DataFrame.
+"""Compile expressions of the IR to Spark columns.
 
-Numbers compare by exact value and not-a-number equals nothing, as in process; Spark by itself does neither.
+Mixed numeric types compare by exact value, and NaN equals nothing, as in process; Spark by itself does neither.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omnigraph.pipeline.query.needs import is_mark
 Op = ir.CompareOp
 _WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})
 _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
-_PLAIN: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
+_OPERATORS: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
     Op.EQ: lambda left, right: left == right, Op.NE: lambda left, right: left != right,
     Op.LT: lambda left, right: left < right, Op.LE: lambda left, right: left <= right,
     Op.GT: lambda left, right: left > right, Op.GE: lambda left, right: left >= right,
@@ -37,8 +37,8 @@ _HALF = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a comparison: a column, its type, and its value when it is a constant."""
+class Operand:
+    """An operand of a comparison: a column, its type, and its value if it is a constant."""
 
     column: Any
     type: PropertyType
@@ -47,7 +47,7 @@ class Side:
 
 
 class Expressions:
-    """Makes columns of expressions; `names` says where a property, id or mark is."""
+    """Compiles expressions to columns; `names` has the column of a property, id or mark."""
 
     def __init__(self, params: Mapping[str, Value], now_ms: int, names: Callable[[str, object], str]) -> None:
         from pyspark.sql import functions
@@ -58,7 +58,7 @@ class Expressions:
         self._names = names
 
     def constant(self, expression: ir.Expr) -> Value:
-        """Return the value of a literal, parameter or the time of the query."""
+        """Return the value of a literal, a parameter or `now()`."""
         match expression:
             case ir.Literal(value=value, type=type_):
                 return decode_literal(value, type_)
@@ -71,25 +71,25 @@ class Expressions:
         raise AssertionError(f"not a constant: {expression}")
 
     def value(self, expression: ir.Expr) -> Any:
-        """Return the column of a value."""
-        return self._side(expression).column
+        """Return an expression as a column."""
+        return self._operand(expression).column
 
-    def _side(self, expression: ir.Expr) -> Side:
+    def _operand(self, expression: ir.Expr) -> Operand:
         match expression:
             case ir.Literal() | ir.ParameterRef() | ir.Now():
                 value = self.constant(expression)
-                return Side(self.literal(value, expression.type), expression.type, value, is_constant=True)
+                return Operand(self.literal(value, expression.type), expression.type, value, is_constant=True)
             case ir.PropertyRef(variable=variable, property=name):
-                return Side(self.functions.col(self._names(variable, name)), expression.type)
+                return Operand(self.functions.col(self._names(variable, name)), expression.type)
             case ir.NodeRef(variable=variable):
-                return Side(self.functions.col(self._names(variable, "id")), expression.type)
+                return Operand(self.functions.col(self._names(variable, "id")), expression.type)
             case ir.HopsRef(variable=variable):
-                return Side(self.functions.col(self._names(variable, "hops")), expression.type)
+                return Operand(self.functions.col(self._names(variable, "hops")), expression.type)
         name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
 
     def literal(self, value: Value, type_: PropertyType) -> Any:
-        """Return a constant as a column of the type that Spark has for it."""
+        """Return a constant as a column of its Spark type."""
         from omnigraph.pipeline.query.scan import spark_type
 
         lit = self.functions.lit
@@ -97,23 +97,23 @@ class Expressions:
             return lit(None).cast(spark_type(type_))
         if type_.is_list or type_.scalar is Scalar.VECTOR:
             assert isinstance(value, tuple)
-            items = [self.literal(item, PropertyType(_item(type_))) for item in value]
+            items = [self.literal(item, PropertyType(_item_scalar(type_))) for item in value]
             return self.functions.array(*items).cast(spark_type(type_))
         if type_.scalar is Scalar.DATE:
             return self.functions.date_from_unix_date(lit(value))
         if type_.scalar is Scalar.DATETIME:
             return self.functions.timestamp_millis(lit(value).cast("long"))
         if isinstance(value, int) and value > _LONG_MAX:
-            # A Java long holds no more; unsigned columns are decimals here anyway.
+            # Exceeds a Java long; unsigned 64-bit columns are decimals in Spark anyway.
             return lit(Decimal(value)).cast(spark_type(type_))
         return lit(value).cast(spark_type(type_))
 
     # -- conditions --------------------------------------------------------------------------------------------
 
     def condition(self, condition: ir.Expr) -> Any:
-        """Return a condition as a column that is true, false or unknown."""
+        """Return a condition as a column of three-valued logic."""
         if is_mark(condition):
-            [variable] = {part.variable for part in _fields(condition)}
+            [variable] = {part.variable for part in _marked_fields(condition)}
             return self.functions.col(self._names(variable, condition))
         match condition:
             case ir.And(conditions=parts):
@@ -121,15 +121,15 @@ class Expressions:
             case ir.Or(conditions=parts):
                 return reduce(lambda left, right: left | right, map(self.condition, parts))
             case ir.Compare(op=op, left=left, right=right):
-                return self._compare(op, self._side(left), self._side(right))
+                return self._compare(op, self._operand(left), self._operand(right))
             case ir.IsNull(operand=operand, negated=negated):
                 column = self.value(operand)
                 return column.isNotNull() if negated else column.isNull()
             case ir.In(operand=operand, collection=collection):
-                return self._member(self._side(operand), self.constant(collection), collection.type)
+                return self._member(self._operand(operand), self.constant(collection), collection.type)
         raise AssertionError(f"not a condition: {condition}")
 
-    def _member(self, operand: Side, items: Value, type_: PropertyType) -> Any:
+    def _member(self, operand: Operand, items: Value, type_: PropertyType) -> Any:
         if items is None:
             return self.functions.lit(None).cast("boolean")
         assert isinstance(items, tuple)
@@ -138,18 +138,21 @@ class Expressions:
         if operand.type.is_text:
             return operand.column.isin(known)
         parts = [
-            self._compare(Op.EQ, operand, Side(self.literal(one, item_type), item_type, one, True)) for one in known
+            self._compare(Op.EQ, operand, Operand(self.literal(item, item_type), item_type, item, True))
+            for item in known
         ]
         return reduce(lambda left, right: left | right, parts, self.functions.lit(False))
 
-    def _compare(self, op: ir.CompareOp, left: Side, right: Side) -> Any:
+    def _compare(self, op: ir.CompareOp, left: Operand, right: Operand) -> Any:
         if op is Op.CONTAINS:
-            item = PropertyType(_item(left.type))
-            return self.functions.exists(left.column, lambda one: self._compare(Op.EQ, Side(one, item), right))
-        left, right = _narrowed(left, right, self), _narrowed(right, left, self)
+            item = PropertyType(_item_scalar(left.type))
+            return self.functions.exists(
+                left.column, lambda element: self._compare(Op.EQ, Operand(element, item), right)
+            )
+        left, right = _narrow_constant(left, right, self), _narrow_constant(right, left, self)
         kinds = {left.type.scalar in FLOATS, right.type.scalar in FLOATS}
         if kinds == {False}:
-            return _PLAIN[op](left.column, right.column)
+            return _OPERATORS[op](left.column, right.column)
         if kinds == {True}:
             return self._floats(op, left.column.cast("double"), right.column.cast("double"))
         if left.type.scalar in FLOATS:
@@ -159,13 +162,13 @@ class Expressions:
         return self._floats(op, left.column.cast("double"), right.column.cast("double"))
 
     def _floats(self, op: ir.CompareOp, left: Any, right: Any) -> Any:
-        """Compare floats of which one may be no number: it then differs from everything, and is in no order."""
+        """Compare floats by IEEE 754: NaN differs from everything and is unordered."""
         nan = self.functions.isnan(left) | self.functions.isnan(right)
-        plain = _PLAIN[op](left, right)
+        plain = _OPERATORS[op](left, right)
         return self.functions.when(plain.isNull(), plain).otherwise(plain | nan if op is Op.NE else plain & ~nan)
 
-    def _wide_with_float(self, op: ir.CompareOp, integer: Side, number: Any) -> Any:
-        """Compare 64-bit integers with floats exactly: with the float's floor, if that is an integer of their kind."""
+    def _wide_with_float(self, op: ir.CompareOp, integer: Operand, number: Any) -> Any:
+        """Compare 64-bit integers with floats exactly, through the floor of the float if it is within their range."""
         functions = self.functions
         is_signed = integer.type.scalar is Scalar.I64
         low, high = (_I64_LOW, _I64_HIGH) if is_signed else (0.0, _U64_HIGH)
@@ -173,7 +176,7 @@ class Expressions:
         safe = functions.when(inside, number).otherwise(functions.lit(0.0))
         floor = functions.floor(safe)
         if not is_signed:
-            # Halves of 32 bits are exact, whatever Spark makes of a large float as a decimal.
+            # Built from 32-bit halves: Spark's cast of a large float to a decimal is not exact.
             upper = functions.floor(safe / _HALF)
             lower = functions.floor(safe - upper.cast("double") * _HALF)
             floor = upper.cast("decimal(20,0)") * functions.lit(_HALF).cast("decimal(20,0)") + lower
@@ -189,18 +192,18 @@ class Expressions:
         return functions.when(missing, functions.lit(None).cast("boolean")).otherwise(answer)
 
 
-def _fields(mark: ir.Expr) -> list[ir.PropertyRef]:
-    place = mark.field if isinstance(mark, ir.TextMatch) else mark.operand  # type: ignore[union-attr]
-    assert isinstance(place, ir.PropertyRef)
-    return [place]
+def _marked_fields(mark: ir.Expr) -> list[ir.PropertyRef]:
+    field = mark.field if isinstance(mark, ir.TextMatch) else mark.operand  # type: ignore[union-attr]
+    assert isinstance(field, ir.PropertyRef)
+    return [field]
 
 
-def _item(type_: PropertyType) -> Scalar:
+def _item_scalar(type_: PropertyType) -> Scalar:
     return Scalar.F32 if type_.scalar is Scalar.VECTOR else type_.scalar
 
 
-def _narrowed(side: Side, other: Side, expressions: Expressions) -> Side:
-    """Return a constant as it is compared: a decimal beside a 32-bit column means the value that the column stores."""
+def _narrow_constant(side: Operand, other: Operand, expressions: Expressions) -> Operand:
+    """Round a float constant to 32 bits if it is compared with a 32-bit column, as that column stores it."""
     if not side.is_constant or other.is_constant or other.type.scalar is not Scalar.F32:
         return side
     if not isinstance(side.value, float):
@@ -210,4 +213,4 @@ def _narrowed(side: Side, other: Side, expressions: Expressions) -> Side:
     if not math.isfinite(narrow) and math.isfinite(side.value):
         return side
     double = PropertyType(Scalar.F64)
-    return Side(expressions.literal(narrow, double), double, narrow, is_constant=True)
+    return Operand(expressions.literal(narrow, double), double, narrow, is_constant=True)

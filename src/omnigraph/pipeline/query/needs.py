@@ -1,7 +1,4 @@
-"""What a read needs of every variable, and which of its conditions a scan can check by itself.
-
-Pure: from one pipeline of the IR to another that means the same.
-"""
+"""Column pruning and filter pushdown on the IR, and the column names of variables. Pure."""
 
 from __future__ import annotations
 
@@ -13,36 +10,36 @@ from omnigraph.engine.query.expressions import variables_of, walk
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.query import ir
 
-# A question about a node that only the scan of its type can answer, as one column of truth.
+# A condition that only the scan of a type can evaluate; it becomes a boolean column of the scan.
 Mark: TypeAlias = ir.TextMatch | ir.IsNull
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The properties and marks of a variable that are read after its scan."""
+    """The properties and marks of a variable that are needed after its scan."""
 
     properties: dict[str, ir.PropertyRef] = field(default_factory=dict)
     marks: dict[Mark, None] = field(default_factory=dict)
 
 
-def with_early_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
-    """Let scans and walks check the conditions that are about what they bind alone."""
+def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
+    """Move conditions on a single variable into the scan or traversal that binds it."""
     binders: dict[str, int] = {}
-    for place, operator in enumerate(pipeline):
-        binders |= dict.fromkeys(_bound_by(operator), place)
-    taken: dict[int, list[ir.Expr]] = {}
+    for index, operator in enumerate(pipeline):
+        binders |= dict.fromkeys(_bound_by(operator), index)
+    pushed: dict[int, list[ir.Expr]] = {}
     kept: list[ir.Operator | None] = []
     for operator in pipeline:
         used = variables_of(operator.condition) if isinstance(operator, ir.Filter) else set()
         if isinstance(operator, ir.Filter) and len(used) == 1 and used <= binders.keys():
-            taken.setdefault(binders[next(iter(used))], []).append(operator.condition)
+            pushed.setdefault(binders[next(iter(used))], []).append(operator.condition)
             kept.append(None)
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
-            kept.append(replace(operator, inner=with_early_filters(operator.inner)))
+            kept.append(replace(operator, inner=push_down_filters(operator.inner)))
         else:
             kept.append(operator)
     return tuple(
-        _filtered(operator, taken.get(place, [])) for place, operator in enumerate(kept) if operator is not None
+        _add_filters(operator, pushed.get(index, [])) for index, operator in enumerate(kept) if operator is not None
     )
 
 
@@ -55,24 +52,24 @@ def _bound_by(operator: ir.Operator) -> Iterator[str]:
             yield operator.edge_variable
 
 
-def _filtered(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
+def _add_filters(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
     if not conditions:
         return operator
-    assert isinstance(operator, ir.NodeScan | ir.Expand), "only what binds a variable takes its conditions"
+    assert isinstance(operator, ir.NodeScan | ir.Expand), "only operators that bind a variable take its conditions"
     return replace(operator, filters=(*operator.filters, *conditions))
 
 
-def needs_of(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
-    """Return what is read of each variable once it is bound."""
-    found: dict[str, Need] = {}
+def collect_needs(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
+    """Return what later operators need of each variable."""
+    needs: dict[str, Need] = {}
     for expression in _late_expressions(read, pipeline):
         for part in _read_parts(expression):
             if isinstance(part, ir.PropertyRef):
-                found.setdefault(part.variable, Need()).properties[part.property] = part
+                needs.setdefault(part.variable, Need()).properties[part.property] = part
             else:
                 [variable] = variables_of(part)
-                found.setdefault(variable, Need()).marks[part] = None
-    return found
+                needs.setdefault(variable, Need()).marks[part] = None
+    return needs
 
 
 def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
@@ -85,7 +82,7 @@ def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
 
 
 def is_mark(expression: ir.Expr) -> bool:
-    """Tell whether an expression is a question that only a scan can answer."""
+    """Return True for a condition that only a scan can evaluate."""
     if isinstance(expression, ir.IsNull):
         operand = expression.operand
         return isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB
@@ -107,10 +104,14 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
             yield from _conditions(operator.inner)
         elif isinstance(operator, ir.Expand):
-            own = {operator.target, operator.edge_variable}
-            yield from (one for one in operator.filters if len(used := variables_of(one)) != 1 or not used <= own)
+            bound = {operator.target, operator.edge_variable}
+            yield from (
+                condition
+                for condition in operator.filters
+                if len(used := variables_of(condition)) != 1 or not used <= bound
+            )
         else:
-            yield from (one for one in operator.filters if variables_of(one) != {operator.variable})
+            yield from (condition for condition in operator.filters if variables_of(condition) != {operator.variable})
 
 
 ID = "id"
@@ -118,7 +119,7 @@ HOPS = "hops"
 
 
 class Names:
-    """The column of each variable's id, properties and marks."""
+    """Assigns column names to the ids, properties and marks of variables."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, object], str] = {}
@@ -127,15 +128,15 @@ class Names:
         return self._names.setdefault((variable, what), f"c{len(self._names)}")
 
     def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return those of the columns that belong to the variables."""
-        wanted, present = set(variables), set(columns)
-        return [name for (variable, _), name in self._names.items() if variable in wanted and name in present]
+        """Return the columns that belong to the variables."""
+        selected, present = set(variables), set(columns)
+        return [name for (variable, _), name in self._names.items() if variable in selected and name in present]
 
     def keys(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return the columns that tell what the variables are bound to."""
-        wanted, present = set(variables), set(columns)
+        """Return the columns that identify what the variables are bound to."""
+        selected, present = set(variables), set(columns)
         return [
             name
             for (variable, what), name in self._names.items()
-            if variable in wanted and what in (ID, HOPS) and name in present
+            if variable in selected and what in (ID, HOPS) and name in present
         ]

@@ -1,6 +1,6 @@
-"""The end of a read on Spark: from the rows of the pattern to the returned columns, grouped, distinct, ordered, cut.
+"""Projection of a read on Spark: scores, grouping, distinct, order, skip and limit.
 
-Rows that the order keys leave equal are put in order by all that is bound, as in process.
+Ties in the order are broken by all bound variables, as in process.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from omnigraph.pipeline.query.needs import HOPS, ID, Names
 from omnigraph.pipeline.query.scan import spark_type
 from omnigraph.pipeline.query.search import POSITION, SCORE, Search
 
-# Room enough to add up more 64-bit integers than there are rows anywhere.
+# Wide enough for a sum of more 64-bit integers than any graph has rows.
 _EXACT: Final = "decimal(38,0)"
 _RANKS: Final = (ir.Nearest, ir.Bm25, ir.Rrf)
 
 
-class Finish:
-    """The end of one read."""
+class Projection:
+    """The projection of one read."""
 
     def __init__(self, plan: ReadPlan, expressions: Expressions, names: Names, search: Search) -> None:
         self._plan = plan
@@ -35,7 +35,7 @@ class Finish:
         self._search = search
 
     def run(self, rows: Any, cut: SkipLimit) -> Any:
-        """Return the result under the names that the query gives its columns."""
+        """Return the result with the column names of the query."""
         query = self._query
         rows = self._scored(rows)
         if query.is_grouped:
@@ -54,47 +54,47 @@ class Finish:
 
     def _columns(self) -> list[Any]:
         return [
-            self._value(place, column).cast(spark_type(column.type)).alias(f"r{place}")
-            for place, column in enumerate(self._query.columns)
+            self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}")
+            for index, column in enumerate(self._query.columns)
         ]
 
-    def _value(self, place: int, column: ir.Column) -> Any:
+    def _value(self, index: int, column: ir.Column) -> Any:
         if isinstance(column.expression, _RANKS):
             is_order = column.expression == self._query.rank
-            return self._functions.col(SCORE if is_order else f"s{place}")
+            return self._functions.col(SCORE if is_order else f"s{index}")
         return self._expressions.value(column.expression)
 
     def _scored(self, rows: Any) -> Any:
-        """Add what searches say about the rows, and drop those that are not ranked."""
+        """Add search scores to the rows, and drop rows that are not ranked."""
         query = self._query
         others = [
-            (place, column.expression)
-            for place, column in enumerate(query.columns)
+            (index, column.expression)
+            for index, column in enumerate(query.columns)
             if isinstance(column.expression, _RANKS) and column.expression != query.rank
         ]
         if query.rank is None and not others:
             return rows
-        # The rows are asked which entities they hold before they are given out.
+        # The rows are evaluated twice: once for the entities to rank, once for the result.
         rows = rows.localCheckpoint()
         if self._plan.ranking is not None:
             rows = self._search.rank(rows, self._names(self._plan.ranking.variable, ID))
-        for place, rank in others:
+        for index, rank in others:
             field = rank.first.field if isinstance(rank, ir.Rrf) else rank.field
-            rows = self._search.scored(rows, rank, self._names(field.variable, ID), f"s{place}")
+            rows = self._search.scored(rows, rank, self._names(field.variable, ID), f"s{index}")
         return rows
 
     # -- groups ------------------------------------------------------------------------------------------------
 
     def _grouped(self, rows: Any) -> Any:
         keys, aggregates = [], []
-        for place, column in enumerate(self._query.columns):
+        for index, column in enumerate(self._query.columns):
             if isinstance(column.expression, ir.Aggregate):
-                made = self._aggregate(column.expression).cast(spark_type(column.type))
-                aggregates.append(made.alias(f"r{place}"))
+                aggregate = self._aggregate(column.expression).cast(spark_type(column.type))
+                aggregates.append(aggregate.alias(f"r{index}"))
             else:
-                keys.append(self._value(place, column).cast(spark_type(column.type)).alias(f"r{place}"))
-        found = rows.groupBy(*keys).agg(*aggregates)
-        return found.select(*(f"r{place}" for place in range(len(self._query.columns))))
+                keys.append(self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}"))
+        groups = rows.groupBy(*keys).agg(*aggregates)
+        return groups.select(*(f"r{index}" for index in range(len(self._query.columns))))
 
     def _aggregate(self, call: ir.Aggregate) -> Any:
         functions, argument = self._functions, call.argument
@@ -105,17 +105,19 @@ class Finish:
             return functions.count(value)
         if call.function in ("sum", "avg"):
             assert argument.type is not None
-            # Integers are added exactly, as decimals; an average rounds once, at the end.
+            # Integers are summed exactly, as decimals; an average rounds once, at the end.
             wide = value.cast(_EXACT if argument.type.scalar in INTEGERS else "double")
             total = functions.sum(wide)
             return (
-                self._checked(total, call) if call.function == "sum" else total.cast("double") / functions.count(value)
+                self._raise_on_overflow(total, call)
+                if call.function == "sum"
+                else total.cast("double") / functions.count(value)
             )
         extreme: Callable[[Any], Any] = functions.min if call.function == "min" else functions.max
         return extreme(value)
 
-    def _checked(self, total: Any, call: ir.Aggregate) -> Any:
-        """Return a sum that fails the query where it does not fit the type of its column."""
+    def _raise_on_overflow(self, total: Any, call: ir.Aggregate) -> Any:
+        """Return a sum that fails the query if it overflows the type of its column."""
         functions, scalar = self._functions, call.type.scalar
         if scalar not in INTEGERS:
             return total
@@ -133,32 +135,32 @@ class Finish:
         return [self._functions.col(POSITION)] if self._plan.ranking is not None else []
 
     def _distinct(self, rows: Any) -> Any:
-        """Return equal rows once; where rows are ranked, each in the place of its best."""
+        """Return distinct rows; ranked rows keep the position of the best duplicate."""
         if not self._query.is_distinct:
             return rows
         if self._plan.ranking is None or self._query.is_grouped:
             return rows.distinct()
-        names = [f"r{place}" for place in range(len(self._query.columns))]
+        names = [f"r{index}" for index in range(len(self._query.columns))]
         best = rows.groupBy(*names).agg(self._functions.min(POSITION).alias(POSITION))
         return best.orderBy(POSITION).select(*names)
 
     def _ordered_by_columns(self, rows: Any) -> Any:
-        """Order rows that are columns already; what the keys leave equal is settled by the columns."""
+        """Order projected rows; ties are broken by the columns."""
         if not self._query.order or self._plan.ranking is not None:
             return rows
         keys = [
-            self._directed(self._functions.col(f"r{self._place_of(order.expression)}"), order.descending)
+            self._directed(self._functions.col(f"r{self._column_index(order.expression)}"), order.descending)
             for order in self._query.order
         ]
-        return rows.orderBy(*keys, *(f"r{place}" for place in range(len(self._query.columns))))
+        return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.columns))))
 
-    def _place_of(self, expression: ir.Expr) -> int:
+    def _column_index(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
-            found = find_column(self._query, expression)
+            index = find_column(self._query, expression)
         else:
-            found = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
-        assert found is not None, "the checker lets only returned columns order groups and distinct rows"
-        return found
+            index = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
+        assert index is not None, "the checker lets only returned columns order groups and distinct rows"
+        return index
 
     def _ordered(self, rows: Any) -> Any:
         keys = self._position()
@@ -166,7 +168,7 @@ class Finish:
             for order in self._query.order:
                 expression = order.expression
                 if isinstance(expression, ir.ColumnRef):
-                    expression = self._query.columns[self._place_of(expression)].expression
+                    expression = self._query.columns[self._column_index(expression)].expression
                 if not isinstance(expression, (ir.Aggregate, *_RANKS)):
                     keys.append(self._directed(self._expressions.value(expression), order.descending))
         if not keys and not self._query.order:

@@ -1,4 +1,4 @@
-"""Results of queries on Spark, in the types that the same query has in process."""
+"""Collect the result of a query on Spark, with the column types of the same query in process."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.query.ir import Aggregate, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.spark.session import watched
+from omnigraph.pipeline.spark.session import run_job
 from omnigraph.rules.coerce_column import list_column
 from omnigraph.rules.delta import one_array
 
 
-def result_of(frame: Any, query: CompiledQuery, view: View) -> Result:
-    """Collect a DataFrame that a query made."""
+def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
+    """Collect the DataFrame of a query."""
     read = query.ir
     assert isinstance(read, ReadIR)
     try:
-        table: pa.Table = watched(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
+        table: pa.Table = run_job(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
     except PipelineError as error:
         raise_if_overflow(str(error.__cause__), read)
         raise
     columns = [
-        from_frame(one_array(values), column.type) for values, column in zip(table.columns, read.columns, strict=True)
+        from_spark_column(one_array(values), column.type)
+        for values, column in zip(table.columns, read.columns, strict=True)
     ]
-    made = pa.Table.from_arrays(columns, names=[column.name for column in read.columns])
-    return Result(made, query.name, view.snapshot.branch, view.snapshot.head)
+    result = pa.Table.from_arrays(columns, names=[column.name for column in read.columns])
+    return Result(result, query.name, view.snapshot.branch, view.snapshot.head)
 
 
 def raise_if_overflow(reason: str, read: ReadIR) -> None:
-    """Raise ArithmeticOverflow if Spark failed because a sum of this read did not fit its type."""
+    """Raise `ArithmeticOverflow` if Spark failed because a sum of this read overflowed."""
     for column in read.columns:
         call = column.expression
         if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
             raise overflow_error(call.function, column.type.scalar)
 
 
-def from_frame(column: Any, type_: PropertyType) -> Any:
-    """Return a column of Spark in the layout of a property.
+def from_spark_column(column: Any, type_: PropertyType) -> Any:
+    """Convert a Spark column to the layout of a property.
 
     >>> from_frame(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
     DataType(date64[ms])
@@ -52,6 +53,6 @@ def from_frame(column: Any, type_: PropertyType) -> Any:
     if type_.scalar is not Scalar.DATETIME:
         return column.cast(arrow_type(type_))
     if type_.is_list:
-        items = from_frame(column.values, PropertyType(Scalar.DATETIME))
+        items = from_spark_column(column.values, PropertyType(Scalar.DATETIME))
         return list_column(column.offsets, items, column.is_null()).cast(arrow_type(type_))
     return column.cast(pa.timestamp("ms", "UTC")).view(pa.int64()).view(pa.date64())

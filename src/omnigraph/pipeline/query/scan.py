@@ -1,6 +1,6 @@
-"""Scans on Spark: the entities of one type that pass conditions, read by tasks, a few fragments each.
+"""Scan one type on Spark: tasks read a few fragments each and evaluate conditions on Arrow columns.
 
-Conditions are checked in the task, on Arrow columns, by the very code that checks them in process.
+Conditions run the code of the in-process engine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.datasource.spark_types import SPARK_TYPES, to_frame
+from omnigraph.pipeline.datasource.spark_types import SPARK_TYPES, to_spark_column
 from omnigraph.pipeline.datasource.table_reader import Scan
 from omnigraph.pipeline.query.needs import Mark
 from omnigraph.store.read.ordered_scan import ROW_ID
 from omnigraph.store.write.fragments import scan_fragments
 
 _PUSHED = frozenset({ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
-# What carries the values of types that Spark lacks.
+# Arrow types of the Spark types that stand in for those that Spark lacks.
 _CARRIERS: Final[Mapping[Scalar, pa.DataType]] = {
     Scalar.U32: pa.int64(),
     Scalar.U64: pa.decimal128(20, 0),
@@ -39,11 +39,11 @@ _UNSIGNED = {Scalar.U32: "UInt32", Scalar.U64: "UInt64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One scan as its tasks know it.
+class ScanSource:
+    """A scan as its tasks see it.
 
-    `outputs` are (name, column, type) of what is given out; `marks` come after them. `matches` holds the row ids that
-    each text condition found.
+    `outputs` are (name, column, type) of the returned columns; `marks` follow them. `matches` has the row ids that each
+    text condition found.
     """
 
     scan: Scan
@@ -59,13 +59,13 @@ class Source:
 
     @property
     def schema(self) -> str:
-        """The columns in the words of Spark."""
+        """The Spark schema of the output."""
         columns = [f"`{name}` {spark_type(type_)}" for name, _, type_ in self.outputs]
         return ", ".join(columns + [f"`{name}` boolean" for name, _ in self.marks])
 
 
 def spark_type(type_: PropertyType) -> str:
-    """Return what Spark calls a type.
+    """Return the Spark name of a type.
 
     >>> spark_type(PropertyType(Scalar.U64, is_list=True))
     'array<decimal(20,0)>'
@@ -74,22 +74,22 @@ def spark_type(type_: PropertyType) -> str:
     return f"array<{word}>" if type_.is_list or type_.scalar is Scalar.VECTOR else word
 
 
-def frame_of(spark: Any, source: Source) -> Any:
-    """Return a scan as a DataFrame; nothing is read before its rows are asked for."""
+def scan_frame(spark: Any, source: ScanSource) -> Any:
+    """Return a scan as a lazy DataFrame."""
     if not source.runs:
         return spark.createDataFrame([], source.schema)
     tasks = spark.range(0, len(source.runs), 1, len(source.runs))
     return tasks.mapInArrow(partial(_run_tasks, source), source.schema)
 
 
-def _run_tasks(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run_tasks(source: ScanSource, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for place in batch.column(0).to_numpy().tolist():
-            yield from _scan_run(source, source.runs[place])
+        for index in batch.column(0).to_numpy().tolist():
+            yield from _scan_run(source, source.runs[index])
 
 
-def _scan_run(source: Source, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    read = _columns_read(source)
+def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    read = _columns_to_read(source)
     targets = [_arrow_type(type_) for _, _, type_ in source.outputs]
     tests = [compile_condition(condition, source.matches) for condition in source.conditions]
     marks = [compile_condition(mark, source.matches) for _, mark in source.marks]
@@ -99,16 +99,16 @@ def _scan_run(source: Source, fragments: Sequence[int]) -> Iterator[pa.RecordBat
         passed = np.logical_and.reduce([np.ones(batch.num_rows, np.bool_), *(test(run, rows) for test in tests)])
         truths = [pa.array(mark(run, rows)) for mark in marks]
         columns = [
-            to_frame(run.column(name), type_, target)
+            to_spark_column(run.column(name), type_, target)
             for (_, name, type_), target in zip(source.outputs, targets, strict=True)
         ]
         names = [name for name, _, _ in source.outputs] + [name for name, _ in source.marks]
-        found = pa.RecordBatch.from_arrays([*columns, *truths], names=names)
-        yield found if passed.all() else found.filter(pa.array(passed))
+        output = pa.RecordBatch.from_arrays([*columns, *truths], names=names)
+        yield output if passed.all() else output.filter(pa.array(passed))
 
 
-def _columns_read(source: Source) -> list[str]:
-    """Return the stored columns that a scan reads: what it gives out and what its conditions look at."""
+def _columns_to_read(source: ScanSource) -> list[str]:
+    """Return the stored columns that a scan reads: those it returns and those its conditions use."""
     read = {name for _, name, _ in source.outputs if name != ROW_ID}
     for condition in (*source.conditions, *(mark for _, mark in source.marks)):
         parts = list(walk(condition))
@@ -120,7 +120,7 @@ def _columns_read(source: Source) -> list[str]:
 
 
 class _BatchRun:
-    """A batch in the place of a run: its rows are all entities there are."""
+    """A batch that poses as a query run, so that compiled tests can be evaluated on it."""
 
     def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
         self._batch = batch
@@ -150,10 +150,10 @@ class _BatchRun:
 
 
 def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -> Predicate:
-    """Return the test of a condition in which texts were searched beforehand."""
+    """Compile a condition whose text searches have been run already."""
     if isinstance(condition, ir.TextMatch):
-        found = matches[condition]
-        return lambda run, rows: _is_found(run, found)
+        row_ids = matches[condition]
+        return lambda run, rows: _is_match(run, row_ids)
     if isinstance(condition, ir.And | ir.Or):
         tests = [compile_condition(part, matches) for part in condition.conditions]
         joined: Callable[..., Any] = np.logical_and if isinstance(condition, ir.And) else np.logical_or
@@ -161,42 +161,42 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
     return compile_predicate(condition)
 
 
-def _is_found(run: Any, found: Any) -> Mask:
-    mask: Mask = np.isin(run.column(ROW_ID).to_numpy(zero_copy_only=False), found)
+def _is_match(run: Any, row_ids: Any) -> Mask:
+    mask: Mask = np.isin(run.column(ROW_ID).to_numpy(zero_copy_only=False), row_ids)
     return mask
 
 
 def _arrow_type(type_: PropertyType) -> pa.DataType:
-    """Return the Arrow type that Spark has for a property."""
-    found = _CARRIERS.get(type_.scalar) or arrow_type(PropertyType(type_.scalar))
-    return pa.list_(found) if type_.is_list or type_.scalar is Scalar.VECTOR else found
+    """Return the Arrow type of a property in Spark."""
+    item_type = _CARRIERS.get(type_.scalar) or arrow_type(PropertyType(type_.scalar))
+    return pa.list_(item_type) if type_.is_list or type_.scalar is Scalar.VECTOR else item_type
 
 
-def pushed_down(conditions: Sequence[ir.Expr], constant: Callable[[ir.Expr], Any]) -> str | None:
-    """Return those of the conditions that storage can check itself, where an index may help, as a filter.
+def pushdown_filter(conditions: Sequence[ir.Expr], constant: Callable[[ir.Expr], Any]) -> str | None:
+    """Return the conditions that storage can evaluate, possibly with an index, as a Lance filter.
 
-    The task checks all of them again, so it is only ever a matter of how much is read.
+    The task evaluates all conditions again, so this only reduces how much is read.
     """
-    parts = [text for one in conditions if (text := _pushed(one, constant)) is not None]
+    parts = [text for condition in conditions if (text := _to_sql(condition, constant)) is not None]
     return " AND ".join(parts) or None
 
 
-def _pushed(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | None:
+def _to_sql(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | None:
     if not isinstance(condition, ir.Compare) or condition.op not in _PUSHED:
         return None
-    place, value = condition.left, condition.right
-    if not isinstance(place, ir.PropertyRef) or not isinstance(value, ir.Literal | ir.ParameterRef):
+    property_, value = condition.left, condition.right
+    if not isinstance(property_, ir.PropertyRef) or not isinstance(value, ir.Literal | ir.ParameterRef):
         return None
-    is_simple = place.type.is_text or (place.type.scalar in INTEGERS and not place.type.is_list)
-    sought = constant(value)
-    if not is_simple or sought is None:
+    is_simple = property_.type.is_text or (property_.type.scalar in INTEGERS and not property_.type.is_list)
+    operand = constant(value)
+    if not is_simple or operand is None:
         return None
-    test = comparison(place.property, place.type, condition.op, sought)
+    test = comparison(property_.property, property_.type, condition.op, operand)
     if test.op is None:
         return None
     number = test.constant.as_py()
-    if place.type.is_text:
-        return f"`{place.property}` {test.op} {quote_literal(number)}"
-    word = _UNSIGNED.get(place.type.scalar)
-    shown = f"arrow_cast({number}, '{word}')" if word else str(number)
-    return f"`{place.property}` {test.op} {shown}"
+    if property_.type.is_text:
+        return f"`{property_.property}` {test.op} {quote_literal(number)}"
+    unsigned = _UNSIGNED.get(property_.type.scalar)
+    shown = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
+    return f"`{property_.property}` {test.op} {shown}"

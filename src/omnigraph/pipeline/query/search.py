@@ -1,6 +1,6 @@
-"""Searches for queries on Spark: the indexes answer in the driver, and their answers are joined as rows.
+"""Text and vector search for queries on Spark: the driver searches the indexes and joins the hits as rows.
 
-The driver holds the ids of the candidates and of what was found, never other properties.
+The driver holds ids of candidates and hits, never other properties.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Search:
         self._arms: list[Ranked] | None = None
 
     def matches(self, match: ir.TextMatch) -> Any:
-        """Return the row ids that a text condition finds, in order."""
+        """Return the sorted row ids that a text condition matches."""
         from omnigraph.engine.query.search import match_text
 
         text = self._constant(match.query)
@@ -50,14 +50,14 @@ class Search:
     # -- ranking -----------------------------------------------------------------------------------------------
 
     def narrow(self, frame: Any, id_name: str) -> Any:
-        """Keep the best of what the scan of the ranked variable gives, by each of the calls."""
+        """Restrict the scan of the ranked variable to the best candidates of each ranking call."""
         ranking = self._ranking
         self._arms = ranking.arms(self._run, self._dense(frame, id_name), self._plan.cut(self._run).end)
         kept = np.unique(np.concatenate([arm.ids for arm in self._arms]))
         return frame.join(self._frame(kept, id_name, {}), id_name, "left_semi")
 
     def rank(self, rows: Any, id_name: str) -> Any:
-        """Keep the rows of ranked entities, and add the position and score of those."""
+        """Keep the rows of ranked entities, and add their position and score."""
         ranking, cut = self._ranking, self._plan.cut(self._run)
         present = self._dense(rows, id_name)
         count = self._run.nodes(ranking.node_type).count
@@ -73,8 +73,8 @@ class Search:
         ranking = Ranking(rank)
         present = self._dense(rows, id_name, ranking)
         scores = ranking.scores(self._run, present)
-        found = np.flatnonzero(scores.valid) if scores.valid is not None else np.arange(len(present))
-        return rows.join(self._frame(present[found], id_name, {name: scores.data[found]}, ranking), id_name, "left")
+        scored = np.flatnonzero(scores.valid) if scores.valid is not None else np.arange(len(present))
+        return rows.join(self._frame(present[scored], id_name, {name: scores.data[scored]}, ranking), id_name, "left")
 
     @property
     def _ranking(self) -> Ranking:
@@ -82,7 +82,7 @@ class Search:
         return self._plan.ranking
 
     def _dense(self, rows: Any, id_name: str, ranking: Ranking | None = None) -> Ids:
-        """Return the entities that rows hold, as the searches know them."""
+        """Return the dense entity numbers of the ids in rows."""
         from pyspark.sql import functions
 
         ids = rows.select(id_name).where(functions.col(id_name).isNotNull()).distinct().toArrow().column(0)

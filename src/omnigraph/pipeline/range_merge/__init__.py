@@ -1,1 +1,1 @@
-"""Merges on Spark, range of ids by range of ids."""
+"""Branch merge on Spark: `merge` drives, `tasks` merge ranges of ids, `keys` checks rules across rows."""

@@ -1,7 +1,7 @@
-"""Keys of a merge: what set rules have to know of each changed entity, cut into buckets that can be judged alone.
+"""Key files of a merge: changed ids, endpoints and unique values, hash-partitioned into buckets that are checked alone.
 
-Runs wherever tasks run. A bucket has all that concerns some ids and some values, and nothing else: an edge lies in the
-bucket of either end with the other end left out, and an entity that moves leaves its old bucket as if it were deleted.
+Runs in tasks. Invariant: a bucket holds every change of the ids and values that hash to it. An edge is in the bucket of
+each endpoint, with the other endpoint null; a key that moves to another bucket counts as deleted in its old one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.job import Place, catalog_from
+from omnigraph.pipeline.bulk_load.job import GraphAccess, parse_catalog
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column, hash_rows
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Committed, Delta, Ids, one_array, without
@@ -31,25 +31,25 @@ from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import fragment_ids, read_fragment
 
 _SET_RULES: Final[frozenset[Rule]] = frozenset({unique, endpoints, orphans, cardinality})
-# Whatever is no question about other entities is asked where the entities are merged.
+# All other rules look at single rows, and run where the rows are merged.
 ROW_RULES: Final = tuple(rule for rule in RULES if rule not in _SET_RULES)
 
-# What the keys of a group are about; the others are the numbers of `@unique` tuples.
-_ENDS: Final = "ends"
+# The group of ids and endpoints; the other groups are the numbers of `@unique` tuples.
+_ENDPOINTS: Final = "ends"
 
-# A broken rule, with its place among all rules.
-Broken = tuple[int, Violation]
+# A violation with the index of its rule.
+IndexedViolation = tuple[int, Violation]
 
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """One merge as its tasks see it: where each type of the target lies, and into how many buckets keys are cut.
+    """A merge as its tasks see it: the target dataset of each type, and the number of key buckets.
 
-    `is_decided`: there are resolutions, which are held against the rules also while sides clash.
+    `is_decided` if there are resolutions; rules are then checked even if the sides conflict.
     """
 
-    place: Place
-    side: str
+    access: GraphAccess
+    scratch: str
     ir: str
     committed: Mapping[str, DatasetRef]
     buckets: int
@@ -57,16 +57,16 @@ class MergeJob:
 
     @property
     def catalog(self) -> Catalog:
-        return catalog_from(self.ir)
+        return parse_catalog(self.ir)
 
-    def part_of(self, column: Column, parts: int) -> Numbers:
-        """Return for each value in which of so many parts it is; equal values are in the same."""
-        return np.asarray(hash_column(column, self.place.operation_id) % np.uint64(parts))
+    def partition_of(self, column: Column, parts: int) -> Numbers:
+        """Return the hash partition of each value."""
+        return np.asarray(hash_column(column, self.access.operation_id) % np.uint64(parts))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """Keys of one type in one bucket: of entities as they shall be, or ids of those that are there now."""
+    """A file with keys of one type in one bucket: of merged rows if `is_new`, otherwise ids of replaced rows."""
 
     bucket: int
     table_key: str
@@ -76,13 +76,13 @@ class KeyFile:
 
 
 def key_columns(type_: Type) -> list[str]:
-    """Return the columns that set rules look at."""
+    """Return the columns that set rules read."""
     ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
     return list(dict.fromkeys(["id", *ends, *(name for columns in type_.unique for name in columns)]))
 
 
 def write_table(store: Store, folder: str, rows: pa.Table) -> str:
-    """Write a table under a fresh name and return its path."""
+    """Write a table under a new name and return its path."""
     path = f"{folder}/{new_ulid()}.arrow"
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -96,35 +96,39 @@ def read_table(store: Store, path: str) -> pa.Table:
 
 
 def write_key_files(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) -> list[KeyFile]:
-    """Write the keys of merged entities, and of those whose place they take or that go, bucket by bucket."""
-    found: list[KeyFile] = []
+    """Write the keys of merged rows, and the ids of replaced or deleted ones, by bucket."""
+    files: list[KeyFile] = []
     for is_new, rows in ((True, new), (False, old)):
-        for group, bucket, part in _cut(job, type_, rows):
+        for group, bucket, part in _split_by_bucket(job, type_, rows):
             kept = part if is_new else part.select(["id"])
-            path = write_table(job.place.store(), job.side, kept)
-            found.append(KeyFile(bucket, type_.table_key, group, is_new, path))
-    return found
+            path = write_table(job.access.store(), job.scratch, kept)
+            files.append(KeyFile(bucket, type_.table_key, group, is_new, path))
+    return files
 
 
-def _cut(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
-    """Yield parts of rows by group and bucket, none of them empty."""
+def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
+    """Yield the non-empty parts of rows by group and bucket."""
     if isinstance(type_, EdgeType):
-        buckets = {name: job.part_of(rows.column(name), job.buckets) for name in ("src", "dst")}
+        buckets = {name: job.partition_of(rows.column(name), job.buckets) for name in ("src", "dst")}
         for bucket in np.unique(np.concatenate(list(buckets.values()))).tolist():
-            inside = {name: own == bucket for name, own in buckets.items()}
+            inside = {name: numbers == bucket for name, numbers in buckets.items()}
             columns = {"id": rows.column("id")}
-            columns |= {name: pc.if_else(pa.array(own), rows.column(name), None) for name, own in inside.items()}
-            yield _ENDS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
+            columns |= {
+                name: pc.if_else(pa.array(is_inside), rows.column(name), None) for name, is_inside in inside.items()
+            }
+            yield _ENDPOINTS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
     else:
-        yield from _by_bucket(_ENDS, job.part_of(rows.column("id"), job.buckets), rows.select(["id"]))
+        yield from _by_bucket(_ENDPOINTS, job.partition_of(rows.column("id"), job.buckets), rows.select(["id"]))
     for number, columns_ in enumerate(type_.unique):
-        whole = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_has_all(rows, columns_))
-        # Lists cannot be compared, which the rule tells of each.
+        complete = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_is_complete(rows, columns_))
+        # Lists cannot be compared, which the rule reports for each.
         plain = [
-            one_array(whole.column(name)) for name in columns_ if not pa.types.is_nested(whole.schema.field(name).type)
+            one_array(complete.column(name))
+            for name in columns_
+            if not pa.types.is_nested(complete.schema.field(name).type)
         ]
-        hashes = hash_rows(plain, job.place.operation_id) if plain else np.zeros(whole.num_rows, np.uint64)
-        yield from _by_bucket(str(number), hashes % np.uint64(job.buckets), whole)
+        hashes = hash_rows(plain, job.access.operation_id) if plain else np.zeros(complete.num_rows, np.uint64)
+        yield from _by_bucket(str(number), hashes % np.uint64(job.buckets), complete)
 
 
 def _by_bucket(group: str, buckets: Numbers, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
@@ -132,86 +136,90 @@ def _by_bucket(group: str, buckets: Numbers, rows: pa.Table) -> Iterable[tuple[s
         yield group, bucket, rows.filter(pa.array(buckets == bucket))
 
 
-def _has_all(rows: pa.Table, columns: Sequence[str]) -> Column:
-    whole = np.ones(rows.num_rows, bool)
+def _is_complete(rows: pa.Table, columns: Sequence[str]) -> Column:
+    complete = np.ones(rows.num_rows, bool)
     for name in columns:
-        whole &= np.asarray(pc.is_valid(rows.column(name)).to_numpy(), bool)
-    return pa.array(whole)
+        complete &= np.asarray(pc.is_valid(rows.column(name)).to_numpy(), bool)
+    return pa.array(complete)
 
 
-# -- judging -----------------------------------------------------------------------------------------------------
+# -- checking --------------------------------------------------------------------------------------------------
 
 
-def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[Broken]:
-    """Return what is wrong with the merged graph as far as one bucket goes, no more than a report tells."""
-    bucket, committed = files[0].bucket, CommittedElsewhere(job)
+def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolation]:
+    """Return the violations of one bucket, no more than a report shows."""
+    bucket, committed = files[0].bucket, CommittedTarget(job)
     by_group: dict[tuple[str, str], list[KeyFile]] = {}
     for file in files:
         by_group.setdefault((file.group, file.table_key), []).append(file)
-    ends = {key: _delta(job, own) for (group, key), own in sorted(by_group.items()) if group == _ENDS}
-    found = _asked((endpoints, orphans), Changes(job.catalog, ends), committed)
-    sources = {key: _by_source(one) if isinstance(one.type, EdgeType) else one for key, one in ends.items()}
-    found += _asked((cardinality,), Changes(job.catalog, sources), _SourcesOf(committed, bucket))
-    for (group, key), own in sorted(by_group.items()):
-        if group != _ENDS:
-            delta = _delta(job, own)
+    ends = {
+        key: _delta(job, group_files) for (group, key), group_files in sorted(by_group.items()) if group == _ENDPOINTS
+    }
+    violations = _run_rules((endpoints, orphans), Changes(job.catalog, ends), committed)
+    sources = {
+        key: _with_local_source(delta) if isinstance(delta.type, EdgeType) else delta for key, delta in ends.items()
+    }
+    violations += _run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket))
+    for (group, key), group_files in sorted(by_group.items()):
+        if group != _ENDPOINTS:
+            delta = _delta(job, group_files)
             delta = replace(delta, type=replace(delta.type, unique=(delta.type.unique[int(group)],)))
-            found += _asked((unique,), Changes(job.catalog, {key: delta}), committed)
-    return found[: MERGE_CONFLICTS_MAX + 1]
+            violations += _run_rules((unique,), Changes(job.catalog, {key: delta}), committed)
+    return violations[: MERGE_CONFLICTS_MAX + 1]
 
 
-def broken_rows(catalog: Catalog, delta: Delta, committed: Committed) -> list[Broken]:
-    """Return what is wrong with merged entities by themselves."""
-    return _asked(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
+def check_row_rules(catalog: Catalog, delta: Delta, committed: Committed) -> list[IndexedViolation]:
+    """Return the violations of row rules in merged rows."""
+    return _run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
 
 
-def _asked(rules: Sequence[Rule], changes: Changes, committed: Committed) -> list[Broken]:
-    found: list[Broken] = []
+def _run_rules(rules: Sequence[Rule], changes: Changes, committed: Committed) -> list[IndexedViolation]:
+    violations: list[IndexedViolation] = []
     for rule in rules:
         findings = Findings(MERGE_CONFLICTS_MAX + 1)
         rule(changes, committed, findings)
-        found += [(RULES.index(rule), one) for one in findings.violations]
-    return found
+        violations += [(RULES.index(rule), violation) for violation in findings.violations]
+    return violations
 
 
 def _delta(job: MergeJob, files: Sequence[KeyFile]) -> Delta:
-    type_, store = job.catalog.type_of(files[0].table_key), job.place.store()
+    type_, store = job.catalog.type_of(files[0].table_key), job.access.store()
     new = [read_table(store, file.path) for file in files if file.is_new]
     old = [one_array(read_table(store, file.path).column("id")) for file in files if not file.is_new]
-    gone = pa.concat_arrays([pa.array([], pa.string()), *old])
-    names = {"id", "src", "dst"} if files[0].group == _ENDS else {"id", *type_.unique[int(files[0].group)]}
-    rows = pa.concat_tables(new).combine_chunks() if new else _no_rows(job, type_.table_key, names)
-    return Delta(type_, rows, deleted=without(gone, one_array(rows.column("id"))))
+    removed = pa.concat_arrays([pa.array([], pa.string()), *old])
+    names = {"id", "src", "dst"} if files[0].group == _ENDPOINTS else {"id", *type_.unique[int(files[0].group)]}
+    rows = pa.concat_tables(new).combine_chunks() if new else _empty_rows(job, type_.table_key, names)
+    return Delta(type_, rows, deleted=without(removed, one_array(rows.column("id"))))
 
 
-def _no_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
-    schema = job.place.open(job.committed[table_key]).schema
+def _empty_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
+    schema = job.access.open(job.committed[table_key]).schema
     return schema.empty_table().select([name for name in schema.names if name in names])
 
 
-def _by_source(delta: Delta) -> Delta:
-    """Return the edges that have their source in this bucket; all others that are known have none in it any more."""
+def _with_local_source(delta: Delta) -> Delta:
+    """Return the edges whose source is in this bucket; the others count as deleted from it."""
     here = delta.rows.filter(pc.is_valid(delta.rows.column("src"))).combine_chunks()
     return Delta(delta.type, here, deleted=without(delta.gone, one_array(here.column("id"))))
 
 
-class CommittedElsewhere:
-    """The committed rows of the target, as a task finds them: few by lookup, many in one pass over the fragments."""
+class CommittedTarget:
+    """Committed rows of the target: a few by lookup, many by one scan of the fragments."""
 
     def __init__(self, job: MergeJob) -> None:
         self.job = job
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
-        """Return those of the ids that exist in a type."""
+        """Return the ids that exist in a type."""
         return one_array(self.matching(table_key, ("id",), {"id": ids}).column("id"))
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        """Return columns of the rows in which each column of `where` holds one of its values."""
-        return self.places(table_key, columns, where).select(list(columns))
+        """Return columns of the rows whose `where` columns have one of the values."""
+        return self.with_addresses(table_key, columns, where).select(list(columns))
 
-    def places(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        """Return the same with the addresses of the rows."""
-        dataset = self.job.place.open(self.job.committed[table_key])
+    def with_addresses(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        """Return the same rows with their addresses."""
+        dataset = self.job.access.open(self.job.committed[table_key])
         if all(len(values) <= FILTER_VALUES_MAX for values in where.values()) or dataset.count() == 0:
             return find_rows(dataset, columns, where).select([*columns, ROW_ADDRESS])
         names = list(dict.fromkeys([*columns, *where]))
@@ -219,26 +227,26 @@ class CommittedElsewhere:
         for fragment in fragment_ids(dataset):
             rows = read_fragment(dataset, fragment, names)
             for name, values in where.items():
-                rows = rows.filter(pc.is_in(_plain(rows.column(name)), value_set=_plain(values)))
+                rows = rows.filter(pc.is_in(_normalize_zero(rows.column(name)), value_set=_normalize_zero(values)))
             parts.append(rows.select([*columns, ROW_ADDRESS]))
         return pa.concat_tables(parts).combine_chunks()
 
 
-def _plain(values: Column) -> Column:
-    # Zero has two signs, which a set tells apart and rules do not.
+def _normalize_zero(values: Column) -> Column:
+    # A value set distinguishes 0.0 and -0.0; the rules do not.
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 @dataclass(frozen=True, slots=True)
-class _SourcesOf:
-    """Committed edges as far as their sources are in one bucket: of others not all that changes is known."""
+class _BucketSources:
+    """Committed edges whose source is in one bucket; the changes of other sources are in other buckets."""
 
-    committed: CommittedElsewhere
+    committed: CommittedTarget
     bucket: int
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
         return self.committed.existing(table_key, ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        found, job = self.committed.matching(table_key, columns, where), self.committed.job
-        return found.filter(pa.array(job.part_of(found.column("src"), job.buckets) == self.bucket))
+        edges, job = self.committed.matching(table_key, columns, where), self.committed.job
+        return edges.filter(pa.array(job.partition_of(edges.column("src"), job.buckets) == self.bucket))

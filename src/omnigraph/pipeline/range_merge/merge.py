@@ -1,6 +1,6 @@
-"""Merge with executors: they merge ranges of ids, stage what comes out, and judge it; the driver publishes once.
+"""Branch merge on Spark: executors merge ranges of ids, stage the result and check it; the driver publishes once.
 
-Which states are merged, and the publishing, are those of `engine.merge`; all that is decided here is where a task runs.
+`engine.merge` chooses the merge base and publishes; this module only distributes the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Given, Resolution
+from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.merge.three_way import Counted, Three, Type, described
 from omnigraph.engine.tasks import Runner
@@ -32,12 +32,12 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import place_of
-from omnigraph.pipeline.bulk_load.key_files import Slice
+from omnigraph.pipeline.bulk_load.job import graph_access
+from omnigraph.pipeline.bulk_load.key_files import FileSlice
 from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
-from omnigraph.pipeline.range_merge.keys import Broken, KeyFile, MergeJob, check_bucket
-from omnigraph.pipeline.range_merge.tasks import LookTask, Merged, MergeTask, look, merge_range
-from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.pipeline.range_merge.keys import IndexedViolation, KeyFile, MergeJob, check_bucket
+from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
+from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 from omnigraph.store.store import Store
@@ -50,44 +50,53 @@ def merge(
     into: str = MAIN,
     *,
     delete_branch: bool = False,
-    resolutions: Given = None,
+    resolutions: ResolutionsInput = None,
     engine: Engine = "auto",
     master: str | None = None,
 ) -> MergeReceipt:
-    """Do what `graph.branches.merge` does, with the same receipt; on Spark, tasks run on executors.
+    """Merge a branch like `graph.branches.merge`, on Spark if it is large.
 
-    By default, only what is large runs on Spark, and only where Spark is installed. Of very many conflicts tasks tell
-    the first; resolutions of broken rules need `engine="local"`.
+    With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
+    many conflicts are reported, and resolutions of rule violations need `engine="local"`.
     """
     check_engine(engine)
-    ranges = Ranges(partial(executors, master))
-    workers: dict[str, Workers] = {"auto": BySize(ranges), "local": ThisProcess(), "spark": ranges}
+    spark_workers = SparkMergeWorkers(partial(start_executors, master))
+    workers: dict[str, Workers] = {
+        "auto": AutoMergeWorkers(spark_workers),
+        "local": ThisProcess(),
+        "spark": spark_workers,
+    }
     chosen = workers[engine]
     if engine == "spark" or (engine == "auto" and master is not None):
-        # Whoever asks for Spark hears at once when it does not start.
-        ranges.start()
-        chosen = ranges
-    receipt = merge_with(graph, source, into, chosen, ranges, resolutions)
+        # Fail early if Spark was requested and does not start.
+        spark_workers.start()
+        chosen = spark_workers
+    receipt = merge_with(graph, source, into, chosen, spark_workers, resolutions)
     return delete_merged(graph.branches, receipt) if delete_branch else receipt
 
 
 def merge_with(
-    graph: Graph, source: str, into: str, workers: Workers, ranges: Ranges, resolutions: Given = None
+    graph: Graph,
+    source: str,
+    into: str,
+    workers: Workers,
+    spark_workers: SparkMergeWorkers,
+    resolutions: ResolutionsInput = None,
 ) -> MergeReceipt:
-    """Merge with given workers, and remove what those elsewhere have written for themselves."""
+    """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
     is_published = True
     try:
-        return run_merge(graph.core, source, into, resolutions=resolutions, workers=workers)
+        return run_merge(graph.session, source, into, resolutions=resolutions, workers=workers)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        ranges.clean(graph.core.kernel.store, is_published=is_published)
+        spark_workers.clean(graph.session.kernel.store, is_published=is_published)
 
 
 @dataclass
-class _Work:
-    """One merge under way: the types that need work, where they are staged, and what tasks have to know."""
+class _MergeRun:
+    """A merge in flight: the types to merge, the datasets they are staged for, and the job of the tasks."""
 
     task: Task
     job: MergeJob
@@ -97,8 +106,8 @@ class _Work:
     files: set[str] = field(default_factory=set)
 
 
-class Ranges:
-    """Workers elsewhere: each task has one range of the ids of one type."""
+class SparkMergeWorkers:
+    """Merges on executors; each task has one hash range of the ids of one type."""
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class Ranges:
         self._range_entities = range_entities
         self._bucket_keys = bucket_keys
         self._runner: Runner | None = None
-        self._works: list[_Work] = []
+        self._runs: list[_MergeRun] = []
 
     def start(self) -> Runner:
         if self._runner is None:
@@ -118,102 +127,117 @@ class Ranges:
         return self._runner
 
     def merge(self, task: Task) -> Settled:
+        """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
         if task.is_forward:
             Resolutions(task.resolutions).refuse_open()
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
+        types = _types_to_merge(task)
         if not types:
             Resolutions(task.resolutions).refuse_open()
             return Settled({}, adopted=task.adoptable)
-        work = self._plan(task, types)
-        self._works.append(work)
-        results, undecided = self._merged(work)
-        counts = _counts(results)
+        run = self._plan(task, types)
+        self._runs.append(run)
+        results, undecided = self._merge_ranges(run)
+        counts = _sum_counts(results)
         conflicts = sorted(
-            (one for result in results for one in result.conflicts), key=lambda one: (one.type_key, str(one.entity_id))
+            (conflict for result in results for conflict in result.conflicts),
+            key=lambda conflict: (conflict.type_key, str(conflict.entity_id)),
         )
-        broken: list[Broken] = []
+        violations_by_rule: list[IndexedViolation] = []
         if undecided or not conflicts:
-            broken = self._broken(work, results)
-        if undecided and (broken or conflicts):
-            touched = {(one.table_key, entity_id) for one in results for entity_id in one.touched}
-            violations = [violation for _, violation in broken]
-            Resolutions(undecided).refuse_idle(task.three, lambda *place: place in touched, violations)
+            violations_by_rule = self._violations(run, results)
+        if undecided and (violations_by_rule or conflicts):
+            touched = {(result.table_key, entity_id) for result in results for entity_id in result.touched}
+            violations = [violation for _, violation in violations_by_rule]
+            Resolutions(undecided).refuse_idle(task.three, lambda *entity: entity in touched, violations)
         if conflicts:
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
-        if broken:
-            return self._refused(task, counts, broken, undecided)
+        if violations_by_rule:
+            return self._report_violations(task, counts, violations_by_rule, undecided)
         Resolutions(undecided).refuse_open()
-        return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
+        return Settled(counts, effects=self._effects(run, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
-        """Remove what attempts that did not count left behind, and all files but data."""
-        for work in self._works:
-            keep = work.files if is_published else set[str]()
-            refs = [dataset.ref for dataset in work.targets.values()]
-            fragments.remove_staged(store, refs, work.job.place.operation_id, keep)
-            store.objects.discard_prefix(work.job.side)
-        self._works = []
+        """Remove the staged files of failed attempts, and all temporary files."""
+        for run in self._runs:
+            keep = run.files if is_published else set[str]()
+            refs = [dataset.ref for dataset in run.targets.values()]
+            fragments.remove_staged(store, refs, run.job.access.operation_id, keep)
+            store.objects.discard_prefix(run.job.scratch)
+        self._runs = []
 
     # -- the stages --------------------------------------------------------------------------------------------
 
-    def _plan(self, task: Task, types: Sequence[Type]) -> _Work:
+    def _plan(self, task: Task, types: Sequence[Type]) -> _MergeRun:
         three, kernel = task.three, task.three.ours.kernel
         for view in (*three.base.states(), three.ours, three.theirs):
-            # Tasks open versions by path alone, so what was just published must be in its place.
+            # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)
         operation_id = task.hold().operation_id
-        staged = [one.table_key for one in types if one.table_key not in task.adoptable]
+        staged = [type_.table_key for type_ in types if type_.table_key not in task.adoptable]
         targets = {key: kernel.writable(three.ours.snapshot, key) for key in staged}
         committed = {key: (targets.get(key) or three.ours.dataset(key)).ref for key in three.by_key}
-        sizes = {one.table_key: size_of(task, one) for one in types}
-        side = fragments.side_folder(committed[types[0].table_key], operation_id)
-        paths = [path for one in targets.values() for path in fragments.claims(one.ref, operation_id)]
-        task.hold().staging(*paths, f"{side}/")
+        sizes = {type_.table_key: estimate_changes(task, type_) for type_ in types}
+        scratch = fragments.side_folder(committed[types[0].table_key], operation_id)
+        paths = [path for dataset in targets.values() for path in fragments.claims(dataset.ref, operation_id)]
+        task.hold().staging(*paths, f"{scratch}/")
         job = MergeJob(
-            place_of(kernel.store.root.uri, operation_id),
-            side,
+            graph_access(kernel.store.root.uri, operation_id),
+            scratch,
             three.ours.snapshot.state.schema.ir,
             committed,
-            0 if task.is_forward else _parts(sum(sizes.values()), self._bucket_keys),
+            0 if task.is_forward else _count_parts(sum(sizes.values()), self._bucket_keys),
             is_decided=bool(task.resolutions),
         )
-        return _Work(
-            task, job, types, targets, {key: _parts(size, self._range_entities) for key, size in sizes.items()}
+        return _MergeRun(
+            task, job, types, targets, {key: _count_parts(size, self._range_entities) for key, size in sizes.items()}
         )
 
-    def _merged(self, work: _Work) -> tuple[list[Merged], list[Resolution]]:
-        """Return what became of each range, and the resolutions that settled nothing."""
-        three, job = work.task.three, work.job
-        decided, undecided = _by_range(work)
-        planned = {type_.table_key: _Compared.of(three, type_) for type_ in work.types}
-        asked = [LookTask(one.base.first, ref, work.ranges[key]) for key, one in planned.items() for ref in one.others]
-        found = iter(self.start().run("comparing", partial(look, job), asked))
+    def _merge_ranges(self, run: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:
+        """Return the result of each range, and the resolutions that settled nothing."""
+        three, job = run.task.three, run.job
+        decided, undecided = _resolutions_by_range(run)
+        planned = {type_.table_key: _ComparedVersions.of(three, type_) for type_ in run.types}
+        diffs = [
+            DiffTask(compared.base.first, ref, run.ranges[key])
+            for key, compared in planned.items()
+            for ref in compared.others
+        ]
+        moved_paths = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
         tasks: list[MergeTask] = []
-        for key, one in planned.items():
-            moves = {ref: next(found) for ref in one.others}
-            for number in range(work.ranges[key]):
-                own = tuple(decided.pop((key, number), ()))
+        for key, compared in planned.items():
+            moves = {ref: next(moved_paths) for ref in compared.others}
+            for number in range(run.ranges[key]):
+                resolutions = tuple(decided.pop((key, number), ()))
                 moved = {ref: paths[number] for ref, paths in moves.items()}
-                if one.is_left_alone(moved):
-                    # What their side left alone stays as it is on ours.
-                    undecided += own
+                if compared.is_unchanged(moved):
+                    # Their side did not change this range, so ours stays.
+                    undecided += resolutions
                     continue
-                tasks.append(MergeTask(key, one.base, one.theirs, one.ours, moved, key in work.targets, own))
+                tasks.append(
+                    MergeTask(
+                        key, compared.base, compared.theirs, compared.ours, moved, key in run.targets, resolutions
+                    )
+                )
         results = self.start().run("merging", partial(merge_range, job), tasks)
-        return results, [*undecided, *(one for result in results for one in result.open)]
+        return results, [*undecided, *(resolution for result in results for resolution in result.open)]
 
-    def _broken(self, work: _Work, results: Sequence[Merged]) -> list[Broken]:
+    def _violations(self, run: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
         buckets: dict[int, list[KeyFile]] = {}
         for file in (file for result in results for file in result.keys):
             buckets.setdefault(file.bucket, []).append(file)
-        checked = self.start().run("checking", partial(check_bucket, work.job), list(buckets.values()))
-        found = [one for result in results for one in result.broken] + [one for part in checked for one in part]
-        return sorted(found, key=lambda one: (one[0], one[1].type_key or "", one[1].entity_id or one[1].value or ""))
+        of_buckets = self.start().run("checking", partial(check_bucket, run.job), list(buckets.values()))
+        violations = [item for part in (*(result.violations for result in results), *of_buckets) for item in part]
+        return sorted(
+            violations, key=lambda item: (item[0], item[1].type_key or "", item[1].entity_id or item[1].value or "")
+        )
 
     @staticmethod
-    def _refused(
-        task: Task, counts: Mapping[str, Counted], broken: Sequence[Broken], undecided: Sequence[Resolution]
+    def _report_violations(
+        task: Task,
+        counts: Mapping[str, Counted],
+        violations: Sequence[IndexedViolation],
+        undecided: Sequence[Resolution],
     ) -> Settled:
         if undecided:
             first = undecided[0]
@@ -223,107 +247,114 @@ class Ranges:
                 type_key=first.type_key,
                 entity_id=first.entity_id,
             )
-        told = [described(task.three, one) for _, one in broken[:MERGE_CONFLICTS_MAX]]
-        return Settled(counts, told, is_cut=len(told) < len(broken))
+        conflicts = [described(task.three, violation) for _, violation in violations[:MERGE_CONFLICTS_MAX]]
+        return Settled(counts, conflicts, is_cut=len(conflicts) < len(violations))
 
-    def _effects(self, work: _Work, results: Sequence[Merged]) -> tuple[plan.Effect, ...]:
-        staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in work.targets}
-        gone: dict[tuple[str, int], tuple[Slice, ...]] = {}
-        for result in (one for one in results if one.table_key in staged):
+    def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
+        staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in run.targets}
+        replaced: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
+        for result in (result for result in results if result.table_key in staged):
             staged[result.table_key] += result.fragments
-            for fragment, cut in result.gone.items():
-                place = (result.table_key, fragment)
-                gone[place] = (*gone.get(place, ()), cut)
-        tasks = [MarkTask(work.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(gone.items())]
-        marked = self.start().run("marking", partial(mark_fragment, work.job.place), tasks)
-        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in work.targets}
-        for (key, _), one in zip(sorted(gone), marked, strict=True):
-            by_type[key].append(one)
+            for fragment, cut in result.replaced.items():
+                location = (result.table_key, fragment)
+                replaced[location] = (*replaced.get(location, ()), cut)
+        tasks = [MarkTask(run.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
+        marked = self.start().run("marking", partial(mark_fragment, run.job.access), tasks)
+        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in run.targets}
+        for (key, _), marked_fragment in zip(sorted(replaced), marked, strict=True):
+            by_type[key].append(marked_fragment)
         effects = []
-        for key, dataset in sorted(work.targets.items()):
+        for key, dataset in sorted(run.targets.items()):
             if staged[key] or by_type[key]:
-                work.files |= fragments.staged_files(dataset, staged[key])
+                run.files |= fragments.staged_files(dataset, staged[key])
                 change = fragments.upserted(dataset, staged[key], by_type[key])
                 effects.append(plan.Effect(key, dataset, (change,)))
         return tuple(effects)
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """Which versions of a type are compared with which; without `ours`, our side did not change the type."""
+class _ComparedVersions:
+    """The versions of a type to compare; `ours` is None if our side did not change the type."""
 
     base: MergeBase[DatasetRef]
     ours: DatasetRef | None
     theirs: DatasetRef
 
     @classmethod
-    def of(cls, three: Three, type_: Type) -> _Compared:
+    def of(cls, three: Three, type_: Type) -> _ComparedVersions:
         base = three.base_of(type_).map(lambda dataset: dataset.ref)
         ours, theirs = (view.sound_dataset(type_.table_key).ref for view in (three.ours, three.theirs))
         return cls(base, None if three.is_ours_unchanged(type_) else ours, theirs)
 
     @property
     def others(self) -> list[DatasetRef]:
-        """All versions but the one that they are compared with, each once."""
+        """All distinct versions but the first of the base, which they are compared with."""
         sides = [self.theirs, *([self.ours] if self.ours else [])]
         joined = [ref for ref in self.base.states() if ref != self.base.first]
         return list(dict.fromkeys([*sides, *joined]))
 
-    def is_left_alone(self, moved: Mapping[DatasetRef, str | None]) -> bool:
-        """Tell whether their side has a range as the base has it, where nothing of the base is virtual."""
+    def is_unchanged(self, moved: Mapping[DatasetRef, str | None]) -> bool:
+        """Return True if their side equals the base in a range, and the base is not virtual there."""
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual
 
 
-class BySize:
-    """Workers here for what this process can hold, and elsewhere for the rest."""
+class AutoMergeWorkers:
+    """Merges in this process if it fits in memory, otherwise on Spark."""
 
-    def __init__(self, ranges: Ranges) -> None:
-        self._ranges = ranges
+    def __init__(self, spark_workers: SparkMergeWorkers) -> None:
+        self._spark_workers = spark_workers
 
     def merge(self, task: Task) -> Settled:
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
-        size = sum(size_of(task, one) for one in types)
+        types = _types_to_merge(task)
+        size = sum(estimate_changes(task, type_) for type_ in types)
         if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
             return ThisProcess().merge(task)
         try:
-            self._ranges.start()
+            self._spark_workers.start()
         except PipelineUnavailable:
-            # Nobody asked for Spark, and this process can do it as well, if it has the memory.
+            # Spark was not requested, and this process can do it too if it has the memory.
             return ThisProcess().merge(task)
-        return self._ranges.merge(task)
+        return self._spark_workers.merge(task)
 
 
-def size_of(task: Task, type_: Type) -> int:
-    """Return about how many entities of a type either side changed."""
+def _types_to_merge(task: Task) -> list[Type]:
+    """Return the changed types; a fast-forward adopts datasets as they are where it can."""
+    return [type_ for type_ in task.three.types() if not (task.is_forward and type_.table_key in task.adoptable)]
+
+
+def estimate_changes(task: Task, type_: Type) -> int:
+    """Estimate how many entities of a type the two sides changed."""
     base, *others = task.three.base_of(type_).states()
     others += [view.dataset(type_.table_key) for view in (task.three.ours, task.three.theirs)]
-    return sum(moved_estimate(base, one) for one in others)
+    return sum(moved_estimate(base, version) for version in others)
 
 
-def _parts(size: int, part: int) -> int:
+def _count_parts(size: int, part: int) -> int:
     return min(max(1, -(-size // part)), MERGE_RANGES_MAX)
 
 
-def _counts(results: Sequence[Merged]) -> dict[str, Counted]:
-    found: dict[str, Counted] = {}
-    for one in results:
-        if one.counts != Counted():
-            so_far, own = found.get(one.table_key, Counted()), one.counts
-            found[one.table_key] = Counted(
-                so_far.inserted + own.inserted, so_far.updated + own.updated, so_far.deleted + own.deleted
+def _sum_counts(results: Sequence[MergedRange]) -> dict[str, Counted]:
+    totals: dict[str, Counted] = {}
+    for result in results:
+        if result.counts != Counted():
+            so_far, counts = totals.get(result.table_key, Counted()), result.counts
+            totals[result.table_key] = Counted(
+                so_far.inserted + counts.inserted, so_far.updated + counts.updated, so_far.deleted + counts.deleted
             )
-    return found
+    return totals
 
 
-def _by_range(work: _Work) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
-    """Return resolutions by type and range, and those of types that their side did not change."""
-    found: dict[tuple[str, int], list[Resolution]] = {}
+def _resolutions_by_range(run: _MergeRun) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
+    """Return resolutions by type and range, and those of types that need no merge."""
+    by_range: dict[tuple[str, int], list[Resolution]] = {}
     others: list[Resolution] = []
-    for one in work.task.resolutions:
-        if one.type_key not in work.ranges:
-            others.append(one)
+    for resolution in run.task.resolutions:
+        if resolution.type_key not in run.ranges:
+            others.append(resolution)
             continue
-        [number] = work.job.part_of(pa.array([one.entity_id], pa.string()), work.ranges[one.type_key]).tolist()
-        found.setdefault((one.type_key, number), []).append(one)
-    return found, others
+        [number] = run.job.partition_of(
+            pa.array([resolution.entity_id], pa.string()), run.ranges[resolution.type_key]
+        ).tolist()
+        by_range.setdefault((resolution.type_key, number), []).append(resolution)
+    return by_range, others

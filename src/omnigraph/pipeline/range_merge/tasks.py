@@ -1,7 +1,6 @@
-"""Tasks of a merge: find what moved, and merge one range of ids of one type.
+"""The tasks of a merge: find the rows that moved, and merge one range of the ids of one type.
 
-Run wherever tasks run. Each merges with the very code of a merge in process, on the entities of its range alone, and
-returns a few kilobytes whatever the range holds.
+Each task runs the code of an in-process merge on the rows of its range, and returns a few kilobytes.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.staging import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.key_files import Slice, write_numbers
-from omnigraph.pipeline.bulk_load.matching import slices_of
+from omnigraph.pipeline.bulk_load.key_files import FileSlice, write_numbers
+from omnigraph.pipeline.bulk_load.matching import slice_bounds
 from omnigraph.pipeline.range_merge.keys import (
-    Broken,
-    CommittedElsewhere,
+    CommittedTarget,
+    IndexedViolation,
     KeyFile,
     MergeJob,
-    broken_rows,
+    check_row_rules,
     key_columns,
     read_table,
     write_key_files,
@@ -41,38 +40,38 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, find
 from omnigraph.store.write.fragments import FragmentText, write_fragments_with_blobs
 
-# Taking rows one by one costs about this many times what a pass over them costs.
+# Taking a row by id costs about this many times as much as scanning it.
 _TAKE_COST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class LookTask:
-    """Two versions of a type, and into how many ranges of ids what moved between them is cut."""
+class DiffTask:
+    """Two versions of a type, and the number of id ranges that moved rows are cut into."""
 
     base: DatasetRef
     side: DatasetRef
     ranges: int
 
 
-def look(job: MergeJob, task: LookTask) -> list[str | None]:
-    """Write down range by range which rows may differ; of a range without any there is no file."""
-    rows = candidates(job.place.open(task.base), job.place.open(task.side))
-    numbers = [job.part_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
+def write_moved_rows(job: MergeJob, task: DiffTask) -> list[str | None]:
+    """Write the rows that may differ, one file per range; None for a range without any."""
+    rows = candidates(job.access.open(task.base), job.access.open(task.side))
+    numbers = [job.partition_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
     ranges = np.concatenate([np.zeros(0, np.uint64), *numbers])
-    store = job.place.store()
-    found: list[str | None] = []
+    store = job.access.store()
+    paths: list[str | None] = []
     for number in range(task.ranges):
         chosen = ranges == number
-        found.append(write_table(store, job.side, rows.filter(pa.array(chosen))) if chosen.any() else None)
-    return found
+        paths.append(write_table(store, job.scratch, rows.filter(pa.array(chosen))) if chosen.any() else None)
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """One range of ids of one type: what may have moved between the base and each other state, and what is decided.
+    """One range of the ids of one type: the rows that may have moved from the base to each version, and resolutions.
 
-    Of a virtual base, moves lead from the first of its versions to each other one. Without `ours`, our side did not
-    change the type. Only of what `is_staged` files are written.
+    For a virtual base, moves lead from the first of its versions to each other one. `ours` is None if our side did not
+    change the type. Data files are written only if `is_staged`.
     """
 
     table_key: str
@@ -85,48 +84,48 @@ class MergeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What became of a range: conflicts, or the fragments of merged rows and where those lie that go."""
+class MergedRange:
+    """The result of a range: conflicts, or the fragments of merged rows and the addresses of replaced ones."""
 
     table_key: str
     counts: Counted
     conflicts: tuple[Conflict, ...] = ()
     open: tuple[Resolution, ...] = ()
-    # Entities with an open resolution that change here.
+    # Entities that change here and have a resolution that settled nothing.
     touched: tuple[str, ...] = ()
-    broken: tuple[Broken, ...] = ()
+    violations: tuple[IndexedViolation, ...] = ()
     keys: tuple[KeyFile, ...] = ()
     fragments: tuple[FragmentText, ...] = ()
-    gone: Mapping[int, Slice] = field(default_factory=dict)
+    replaced: Mapping[int, FileSlice] = field(default_factory=dict)
 
 
-def merge_range(job: MergeJob, task: MergeTask) -> Merged:
-    """Merge one range, stage it, and write down what set rules have to know of it."""
+def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
+    """Merge one range, stage it, and write the keys that set rules need."""
     type_ = job.catalog.type_of(task.table_key)
-    moves = {ref: _moves(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
+    moves = {ref: _read_moved_rows(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
     blobs = BlobValues()
     merge = _merge(job, task, type_, moves, blobs)
     resolutions = Resolutions(task.resolutions)
     merge = resolutions.settle(type_, merge, blobs)
-    touched = tuple(one.entity_id for one in resolutions.open if touches(merge, one.entity_id))
-    done = Merged(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
+    touched = tuple(item.entity_id for item in resolutions.open if touches(merge, item.entity_id))
+    done = MergedRange(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
     if merge.clashes:
-        told = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
-        done = replace(done, conflicts=tuple(conflict_of(task.table_key, one, blobs) for one in told))
+        clashes = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
+        done = replace(done, conflicts=tuple(conflict_of(task.table_key, item, blobs) for item in clashes))
         if not job.is_decided:
             return done
-        # Rules that the rest breaks say whether the resolutions that are still open have something to settle.
+        # Violations in the rest show whether the open resolutions have something to settle.
         task = replace(task, is_staged=False)
-    return done if merge.changes_nothing else _staged(job, task, merge, moves, done, blobs)
+    return done if merge.changes_nothing else _stage_merge(job, task, merge, moves, done, blobs)
 
 
 def _merge(
     job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table], blobs: BlobValues
 ) -> RowMerge:
-    base = job.place.open(task.base.first)
+    base = job.access.open(task.base.first)
     joined = set(task.base.states()) - {task.base.first} - moves.keys()
-    moves = {**moves, **{ref: _moves(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
-    compared = [compare(base, job.place.open(ref), own, blobs) for ref, own in moves.items()]
+    moves = {**moves, **{ref: _read_moved_rows(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
+    compared = [compare(base, job.access.open(ref), moved, blobs) for ref, moved in moves.items()]
     deltas = dict(zip(moves, blobs.unified(compared), strict=True))
     if not task.base.is_virtual:
         theirs = deltas[task.theirs]
@@ -137,71 +136,71 @@ def _merge(
     return merge_from_virtual(type_, image, rows[task.ours], rows[task.theirs])
 
 
-def _moves(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
-    path, base = task.moves[ref], job.place.open(task.base.first)
-    return candidates(base, base) if path is None else read_table(job.place.store(), path)
+def _read_moved_rows(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
+    path, base = task.moves[ref], job.access.open(task.base.first)
+    return candidates(base, base) if path is None else read_table(job.access.store(), path)
 
 
-def _staged(
+def _stage_merge(
     job: MergeJob,
     task: MergeTask,
     merge: RowMerge,
     moves: Mapping[DatasetRef, pa.Table],
-    done: Merged,
+    done: MergedRange,
     blobs: BlobValues,
-) -> Merged:
-    type_, store, committed = job.catalog.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
-    target = job.place.open(job.committed[task.table_key])
+) -> MergedRange:
+    type_, store, committed = job.catalog.type_of(task.table_key), job.access.store(), CommittedTarget(job)
+    target = job.access.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
     columns = key_columns(type_)
-    old = _places(committed, target, task, columns, _leaving(merge), moves)
+    old = _find_replaced_rows(committed, target, task, columns, _replaced_ids(merge), moves)
     if job.buckets:
-        broken = broken_rows(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
+        broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
         keys = write_key_files(job, type_, rows.select(columns), old)
-        done = replace(done, broken=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
+        done = replace(done, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
         return done
     fragments: list[FragmentText] = []
     if rows.num_rows:
-        # Where rows lie matters to those that may keep their blobs there.
+        # Updated rows may keep their stored blobs, so their current addresses are needed.
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
         rows, stored = blobs.taken_over(rows, target, current)
-        fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.place.operation_id)
+        fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
     addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     if not len(addresses):
         return replace(done, fragments=tuple(fragments))
-    path = write_numbers(store, job.side, addresses)
-    gone = {one: Slice(path, *cut) for one, cut in slices_of(addresses >> 32).items()}
-    return replace(done, fragments=tuple(fragments), gone=gone)
+    path = write_numbers(store, job.scratch, addresses)
+    replaced = {fragment: FileSlice(path, *cut) for fragment, cut in slice_bounds(addresses >> 32).items()}
+    return replace(done, fragments=tuple(fragments), replaced=replaced)
 
 
-def _leaving(merge: RowMerge) -> Ids:
+def _replaced_ids(merge: RowMerge) -> Ids:
     return pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
 
 
-def _places(
-    committed: CommittedElsewhere,
+def _find_replaced_rows(
+    committed: CommittedTarget,
     target: Dataset,
     task: MergeTask,
     columns: list[str],
     ids: Ids,
     moves: Mapping[DatasetRef, pa.Table],
 ) -> pa.Table:
-    """Return columns and addresses of the rows of our side with these ids, all of which are there.
+    """Return columns and addresses of the rows of our side with these ids, all of which exist.
 
-    A row that our side left alone has the row id of the base; of the others it is known.
+    A row that our side did not change has the row id of the base; the row ids of changed rows are in `moves`.
     """
     if len(ids) * _TAKE_COST < target.count():
         row_ids = _row_ids(moves[task.theirs], BEFORE, ids)
         if task.ours is not None:
             row_ids = pc.coalesce(_row_ids(moves[task.ours], AFTER, ids), row_ids)
         if not row_ids.null_count:
-            found = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
-            if one_array(found.column("id")).equals(ids):
-                return found
-    found = committed.places(task.table_key, columns, {"id": ids})
-    assert found.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
-    return found
+            rows = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
+            if one_array(rows.column("id")).equals(ids):
+                return rows
+    rows = committed.with_addresses(task.table_key, columns, {"id": ids})
+    assert rows.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
+    return rows
 
 
 def _row_ids(moves: pa.Table, column: str, ids: Ids) -> Ids:

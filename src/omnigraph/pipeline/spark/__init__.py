@@ -1,1 +1,1 @@
-"""The Spark session and its executors."""
+"""The Spark session, tasks on its executors, and the Java runtime it needs."""

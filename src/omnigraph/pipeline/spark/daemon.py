@@ -1,6 +1,6 @@
-"""The parent of Spark's Python workers: it has imported what tasks need, so that no worker has to.
+"""The parent process of Spark's Python workers, with the imports that tasks need already done.
 
-Imports only. A worker is a fork of this process, and whoever has used Lance must not be forked.
+Imports only: workers are forks of this process, and a process that has used Lance must not fork.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import warnings
 
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
-import pyspark.daemon  # noqa: E402 - the warning comes up while the rest is imported
+import pyspark.daemon  # noqa: E402 - the import raises the warning
 
 if __name__ == "__main__":
     pyspark.daemon.manager()

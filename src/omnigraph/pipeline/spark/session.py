@@ -1,6 +1,6 @@
-"""The Spark session: found or started, quiet and quick, on this machine or on a cluster.
+"""Find or start the Spark session, register the data source, and run jobs that can be watched and cancelled.
 
-The only place that starts Spark; everything else gets a session handed in.
+The only module that starts Spark.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from omnigraph.pipeline.spark.java import find_java, require_master
 
 T = TypeVar("T")
 
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
 _ARCHIVE_SECONDS: Final = 60
-# Tasks do their work in Python and native code, so a simple compiler that starts fast serves the JVM best.
-_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
-_QUIET: Final = {
+# Tasks work in Python and native code, so the JVM needs only its fast-starting compiler.
+_FAST_START: Final = "-XX:TieredStopAtLevel=1"
+_OPTIONS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-_LOCAL: Final = {
+_LOCAL_OPTIONS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "omnigraph.pipeline.spark.daemon",
@@ -70,7 +70,7 @@ def session(master: str | None = None) -> Any:
 
 
 def _connect(builder_of: Any, remote: str) -> Any:
-    """Return a session of a Spark Connect server; its executors get this package from us."""
+    """Return a Spark Connect session; this package is sent to its executors."""
     spark = builder_of.builder.remote(remote).getOrCreate()
     ship(spark)
     return spark
@@ -82,19 +82,21 @@ def _start(builder_of: Any, master: str | None) -> Any:
     cache = cache_folder()
     java_home, version = find_java(cache)
     os.environ["JAVA_HOME"] = java_home
-    # Workers run in the interpreter of the driver, and numerical libraries leave the cores to Spark.
+    # Workers run the interpreter of the driver; numerical libraries leave the cores to Spark.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
     is_local = master is None or master == "local" or master.startswith("local[")
     builder = builder_of.builder.appName("omnigraph").master(_with_retries(master))
-    options = _QUIET | (_LOCAL | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {})
+    options = _OPTIONS | (
+        _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {}
+    )
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in options.items():
         builder = builder.config(name, value)
-    with _own_interrupts(), warnings.catch_warnings():
-        # The JVM is started by a fork that runs nothing of ours.
+    with _keep_interrupt_handler(), warnings.catch_warnings():
+        # The fork that starts the JVM never runs Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
     if not is_local:
@@ -109,14 +111,14 @@ def _require_there(spark: Any, master: str) -> None:
     # Spark completes the addresses of some other kinds of masters.
     if running != master and (running.startswith("local") or master.startswith("spark://")):
         raise PipelineError(
-            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or leave"
-            " the master away",
+            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or omit"
+            " the master",
             master=master,
         )
 
 
 def _with_retries(master: str | None) -> str:
-    """Return a master on which a task that lost its worker is tried again.
+    """Return a master that retries a task whose worker died.
 
     >>> _with_retries(None), _with_retries("local[2]"), _with_retries("spark://host:7077")
     ('local[*,3]', 'local[2,3]', 'spark://host:7077')
@@ -127,24 +129,28 @@ def _with_retries(master: str | None) -> str:
 
 
 def _java_options(cache: Path, version: int) -> str:
-    """Return options under which the JVM starts from an archive of loaded classes, or leaves one behind."""
+    """Return JVM options that use an archive of loaded classes (CDS), or write one at exit."""
     import pyspark
 
     name = f"spark-{pyspark.__version__}-java-{version}"
-    options = f"{_QUICK_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    # A directory on the class path, such as that of a configuration, makes an archive useless.
+    options = f"{_FAST_START} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    # The JVM ignores an archive if the class path has a directory, such as that of a configuration.
     has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
     if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
         return options
-    # A younger one may still be being written, by a JVM that outlives its session for a moment.
-    old = [one for one in cache.glob(f"{name}.*.jsa") if clock.now_us() / 1e6 - one.stat().st_mtime > _ARCHIVE_SECONDS]
-    if old:
-        return f"{options} -XX:SharedArchiveFile={min(old)} -Xlog:disable"
+    # A JVM outlives its session for a moment, so a younger archive may still be incomplete.
+    archives = [
+        archive
+        for archive in cache.glob(f"{name}.*.jsa")
+        if clock.now_us() / 1e6 - archive.stat().st_mtime > _ARCHIVE_SECONDS
+    ]
+    if archives:
+        return f"{options} -XX:SharedArchiveFile={min(archives)} -Xlog:disable"
     return f"{options} -XX:ArchiveClassesAtExit={cache / f'{name}.{os.getpid()}.jsa'} -Xlog:disable"
 
 
 def cache_folder() -> Path:
-    """Return the directory for what can be made again: shims and archives."""
+    """Return the cache directory for Java shims and class archives."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "omnigraph"
     try:
@@ -155,8 +161,8 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep the caller's way of stopping: Spark would install one that cancels the jobs of everybody."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Restore the SIGINT handler of the caller: that of Spark cancels all jobs of the session."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if is_main else None
     try:
@@ -167,23 +173,23 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def ship(spark: Any) -> None:
-    """Send this package to executors of other machines; what it depends on must be installed there."""
+    """Send this package to remote executors; its dependencies must be installed there."""
     root = Path(clock.__file__).parent
     archive = Path(tempfile.mkdtemp(prefix="omnigraph-")) / "omnigraph.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(root.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 packed.write(path, Path("omnigraph") / path.relative_to(root))
-        # By this name Spark finds the data source.
+        # Spark finds the data source by this module name.
         packed.write(root.with_name("pyspark_omnigraph.py"), "pyspark_omnigraph.py")
     spark.addArtifacts(str(archive), pyfile=True)
 
 
 def register(spark: Any) -> None:
-    """Make the format `omnigraph` known to a session whose workers run another Python than this process.
+    """Register the format `omnigraph` in a session whose workers run another Python than this process.
 
-    Spark finds the format by itself where this package is installed for its workers: the Python that `PYSPARK_PYTHON`
-    names, else `python3` on the path, which without an activated environment is another one.
+    Spark finds the format by itself if this package is installed for the Python of its workers: `PYSPARK_PYTHON`, or
+    `python3` on the path, which differs from this one unless its environment is active.
     """
     from pyspark.errors import PySparkException
 
@@ -192,10 +198,10 @@ def register(spark: Any) -> None:
     try:
         context = spark.sparkContext
     except PySparkException:
-        # A remote session runs in a place of its own.
+        # Spark Connect has no local context.
         spark.dataSource.register(DefaultSource)
         return
-    # Each function of Python goes to workers with the interpreter that is to run it.
+    # Spark sends each Python function with the path of the interpreter that runs it.
     before, context.pythonExec = context.pythonExec, sys.executable
     try:
         spark.dataSource.register(DefaultSource)
@@ -203,16 +209,16 @@ def register(spark: Any) -> None:
         context.pythonExec = before
 
 
-def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
-    """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
+def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
+    """Run a Spark job, report the number of finished tasks, and cancel only this job if the caller is interrupted."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         context = spark.sparkContext
     except PySparkException:
-        # A remote session keeps its context to itself.
-        return _plainly(stage, job)
+        # Spark Connect has no local context to watch or cancel.
+        return _run_remote(stage, job)
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
@@ -228,40 +234,42 @@ def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
-            reach(_done_tasks(context, group))
+            thread.join(_POLL_SECONDS)
+            reach(_count_done_tasks(context, group))
     except BaseException:
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
         raise
     if outcome.error is not None:
-        raise _failed(stage, outcome.error) from outcome.error
+        raise _job_failure(stage, outcome.error) from outcome.error
     value: T = outcome.value
     return value
 
 
 class _Outcome:
-    """What a thread leaves behind."""
+    """The result or error of a job's thread."""
 
     value: Any = None
     error: Exception | None = None
 
 
-def _plainly(stage: str, job: Callable[[], T]) -> T:
+def _run_remote(stage: str, job: Callable[[], T]) -> T:
     from pyspark.errors import PySparkException
 
     try:
         return job()
     except PySparkException as error:
-        raise _failed(stage, error) from error
+        raise _job_failure(stage, error) from error
 
 
-def _failed(stage: str, error: Exception) -> PipelineError:
-    return PipelineError(f"Spark failed in the stage `{stage}`: {_reason(error)}; nothing was published", stage=stage)
+def _job_failure(stage: str, error: Exception) -> PipelineError:
+    return PipelineError(
+        f"Spark failed in the stage `{stage}`: {_failure_reason(error)}; nothing was published", stage=stage
+    )
 
 
-def _reason(error: Exception) -> str:
-    """Return the last line that says something: that of the exception in the task, below its trace."""
+def _failure_reason(error: Exception) -> str:
+    """Return the message of the task's exception, which is the last line below its traceback."""
     text = str(error).partition("JVM stacktrace")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     named = [line for line in lines if ": " in line]
@@ -269,12 +277,12 @@ def _reason(error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    # What failed in Java begins with the call that failed, and why comes after it.
+    # A Java error starts with the failed call; the reason follows.
     text = str(error).partition("\n: ")[2].strip() or str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-def _done_tasks(context: Any, group: str) -> int:
+def _count_done_tasks(context: Any, group: str) -> int:
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]

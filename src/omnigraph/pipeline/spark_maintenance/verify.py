@@ -1,6 +1,6 @@
-"""Verify on executors: ids and ends of edges meet in buckets, so that no process has to hold all of them.
+"""Verify on Spark: a hash partitioning brings equal ids and endpoints together, so no process holds a whole type.
 
-Reports by `engine.maintain.verify`; changes nothing and writes nothing.
+`engine.maintain.verify` makes the report. Read-only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import Place, place_of
+from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column
 from omnigraph.pipeline.spark.executors import Engine, check_engine
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
-# A text, the type among whose ids it is or ought to be, and the column it was read from; `FAILED` marks a message.
+# A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.
 _KEYS: Final = "bucket int, owner int, asker int, column int, text string"
 _COUNTS: Final = "owner int, asker int, column int, rows long, wrong long, text string"
 _COLUMNS: Final = ("id", "src", "dst")
@@ -38,155 +38,157 @@ _FAILED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """What one task reads: fragments of a type; `owners` says among whose ids each of its columns belongs."""
+class _VerifyTask:
+    """The fragments that one task reads; `owners` has, by column, the type whose ids it refers to."""
 
-    type_place: int
+    type_index: int
     ref: DatasetRef
     fragment_ids: tuple[int, ...]
     owners: tuple[int, ...]
 
 
 def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
-    """Do what `Graph.verify` does, with the same report; on Spark, no process holds the ids of a whole type.
+    """Verify a graph like `Graph.verify`; on Spark, no process holds all ids of a type.
 
-    By default, only branches with many entities are read on Spark, and only where Spark is installed.
+    With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
     """
     check_engine(engine)
-    core = graph.core
+    graph_session = graph.session
     if engine == "local":
-        return run_verify(core, core.actor, data=data)
-    is_asked_for = engine == "spark" or master is not None
+        return run_verify(graph_session, graph_session.actor, data=data)
+    is_requested = engine == "spark" or master is not None
 
     def look(view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
         from omnigraph.pipeline.spark.session import session
 
-        rows = sum(view.snapshot.state.pins[one.table_key].row_count for one in types)
-        if not is_asked_for and rows <= MAINTAIN_LOCAL_ROWS_MAX:
+        rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
+        if not is_requested and rows <= MAINTAIN_LOCAL_ROWS_MAX:
             return look_here(view, types)
         try:
             spark = session(master)
         except PipelineUnavailable:
-            if is_asked_for:
+            if is_requested:
                 raise
             return look_here(view, types)
-        return look_elsewhere(spark, view, types)
+        return check_on_spark(spark, view, types)
 
-    return run_verify(core, core.actor, look, data=data)
+    return run_verify(graph_session, graph_session.actor, look, data=data)
 
 
-def look_elsewhere(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
-    """Read all ids of a view on executors and compare them, bucket by bucket."""
-    from omnigraph.pipeline.spark.session import watched
+def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
+    """Read all ids and endpoints of a view on executors and compare them by bucket."""
+    from omnigraph.pipeline.spark.session import run_job
 
-    # Tasks open versions by path alone, so what was just published must be in its place.
+    # Tasks open versions by path, so links of recent commits must be finished first.
     view.kernel.finish_links(view.snapshot)
     failed: dict[int, OmniGraphError] = {}
-    pieces: list[_Piece] = []
+    tasks: list[_VerifyTask] = []
     rows: dict[int, int] = {}
-    for place, one in enumerate(types):
+    for index, type_ in enumerate(types):
         try:
-            rows[place] = view.dataset(one.table_key).count()
-            pieces += _pieces(view, types, place)
+            rows[index] = view.dataset(type_.table_key).count()
+            tasks += _plan_tasks(view, types, index)
         except OmniGraphError as error:
-            failed[place] = error
-    columns = sum(count * (3 if isinstance(types[place], EdgeType) else 1) for place, count in rows.items())
+            failed[index] = error
+    columns = sum(count * (3 if isinstance(types[index], EdgeType) else 1) for index, count in rows.items())
     buckets = max(1, math.ceil(columns / MAINTAIN_TASK_ROWS))
-    read = _reader(place_of(view.kernel.store.root.uri, new_ulid()), pieces, buckets)
+    read = _key_reader(graph_access(view.kernel.store.root.uri, new_ulid()), tasks, buckets)
 
     def job() -> list[Any]:
-        keys = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _KEYS)
-        return list(keys.groupBy("bucket", "owner").applyInArrow(compare, _COUNTS).collect())
+        keys = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _KEYS)
+        return list(keys.groupBy("bucket", "owner").applyInArrow(check_bucket, _COUNTS).collect())
 
-    counted = watched(spark, "verifying", job, lambda _: None) if pieces else []
+    counted = run_job(spark, "verifying", job, lambda _: None) if tasks else []
     failed |= {row["asker"]: PipelineError(row["text"]) for row in counted if row["column"] == _FAILED}
     return {
-        one.table_key: failed[place] if place in failed else _gathered(types, place, rows, counted, failed)
-        for place, one in enumerate(types)
+        type_.table_key: failed[index] if index in failed else _summarize(types, index, rows, counted, failed)
+        for index, type_ in enumerate(types)
     }
 
 
-def _pieces(view: View, types: Sequence[Type], place: int) -> list[_Piece]:
-    one = types[place]
+def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTask]:
+    type_ = types[index]
     nodes = {other.name: number for number, other in enumerate(types) if not isinstance(other, EdgeType)}
-    ends = (nodes[one.source], nodes[one.target]) if isinstance(one, EdgeType) else ()
-    dataset = view.dataset(one.table_key)
+    ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
+    dataset = view.dataset(type_.table_key)
     runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
-    return [_Piece(place, dataset.ref, tuple(run), (place, *ends)) for run in runs]
+    return [_VerifyTask(index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 
-def _reader(place: Place, pieces: Sequence[_Piece], buckets: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    packed = [pickle.dumps(piece) for piece in pieces]
-    seed = place.operation_id
+def _key_reader(
+    access: GraphAccess, tasks: Sequence[_VerifyTask], buckets: int
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    packed = [pickle.dumps(task) for task in tasks]
+    seed = access.operation_id
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
-        # Spark throws a worker away that has not read its input to the end, and with it all that was imported.
+        # Spark discards a worker that has not consumed its input, and with it all its imports.
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from keys_of(place, pickle.loads(packed[number]), buckets, seed)
+                yield from read_keys(access, pickle.loads(packed[number]), buckets, seed)
 
     return read
 
 
-def keys_of(place: Place, piece: _Piece, buckets: int, seed: str) -> Iterator[pa.RecordBatch]:
-    """Yield the ids and ends of some fragments, each with the bucket in which it meets its like."""
+def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -> Iterator[pa.RecordBatch]:
+    """Yield the ids and endpoints of some fragments with their buckets."""
     try:
-        dataset = place.open(piece.ref)
-        for batch in scan_fragments(dataset, piece.fragment_ids, _COLUMNS[: len(piece.owners)]):
-            for column, owner in enumerate(piece.owners):
+        dataset = access.open(task.ref)
+        for batch in scan_fragments(dataset, task.fragment_ids, _COLUMNS[: len(task.owners)]):
+            for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
                 bucket = (hash_column(texts, seed) % np.uint64(buckets)).astype(np.int32)
-                yield _keys(bucket, owner, piece.type_place, column, texts)
+                yield _key_batch(bucket, owner, task.type_index, column, texts)
     except OmniGraphError as error:
-        # Not raised: the other types can still be looked at.
-        yield _keys(np.zeros(1, np.int32), piece.type_place, piece.type_place, _FAILED, pa.array([error.message]))
+        # Not raised, so that the other types are still verified.
+        yield _key_batch(np.zeros(1, np.int32), task.type_index, task.type_index, _FAILED, pa.array([error.message]))
 
 
-def _keys(bucket: Any, owner: int, asker: int, column: int, texts: Column) -> pa.RecordBatch:
+def _key_batch(bucket: Any, owner: int, asker: int, column: int, texts: Column) -> pa.RecordBatch:
     fixed = {name: np.full(len(texts), value, np.int32) for name, value in (("owner", owner), ("asker", asker))}
     members = {"bucket": bucket, **fixed, "column": np.full(len(texts), column, np.int32), "text": texts}
     return pa.RecordBatch.from_pydict(members)
 
 
-def compare(keys: pa.Table) -> pa.Table:
-    """Count, in one bucket of the ids of a type, those that come twice, and the ends that are not among them."""
-    own = keys.filter(pc.equal(keys["column"], 0))["text"]
-    found: list[tuple[int, int, int, int, int, str | None]] = []
+def check_bucket(keys: pa.Table) -> pa.Table:
+    """Count duplicate ids in one bucket of a type, and endpoints that are not among its ids."""
+    ids = keys.filter(pc.equal(keys["column"], 0))["text"]
+    counts: list[tuple[int, int, int, int, int, str | None]] = []
     owner = keys["owner"][0].as_py()
     for group in keys.group_by(["asker", "column"]).aggregate([]).to_pylist():
         asker, column = group["asker"], group["column"]
         texts = keys.filter(pc.and_(pc.equal(keys["asker"], asker), pc.equal(keys["column"], column)))["text"]
         if column == _FAILED:
-            found.append((owner, asker, column, 0, 0, texts[0].as_py()))
+            counts.append((owner, asker, column, 0, 0, texts[0].as_py()))
         else:
-            wrong = count_repeated(texts) if column == 0 else count_lost(texts, own)
-            found.append((owner, asker, column, len(texts), wrong, None))
+            wrong = count_repeated(texts) if column == 0 else count_lost(texts, ids)
+            counts.append((owner, asker, column, len(texts), wrong, None))
     names = ("owner", "asker", "column", "rows", "wrong", "text")
     types = (pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    values = zip(*found, strict=True)
-    return pa.table({name: pa.array(one, type_) for name, type_, one in zip(names, types, values, strict=True)})
+    values = zip(*counts, strict=True)
+    return pa.table({name: pa.array(column_, type_) for name, type_, column_ in zip(names, types, values, strict=True)})
 
 
-def _gathered(
+def _summarize(
     types: Sequence[Type],
-    place: int,
+    index: int,
     rows: Mapping[int, int],
     counted: Sequence[Any],
     failed: Mapping[int, OmniGraphError],
 ) -> Looked:
-    seen, wrong = [0, 0, 0], [0, 0, 0]
+    rows_seen, wrong = [0, 0, 0], [0, 0, 0]
     for row in counted:
-        if row["asker"] == place:
-            seen[row["column"]] += row["rows"]
+        if row["asker"] == index:
+            rows_seen[row["column"]] += row["rows"]
             wrong[row["column"]] += row["wrong"]
-    one = types[place]
-    ends = {"src": one.source, "dst": one.target} if isinstance(one, EdgeType) else {}
-    # A driver that runs out of memory gives back fewer rows and no error.
-    if any(number != rows[place] for number in seen[: 1 + len(ends)]):
+    type_ = types[index]
+    ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
+    # A driver that runs out of memory returns fewer rows and no error.
+    if any(number != rows[index] for number in rows_seen[: 1 + len(ends)]):
         raise PipelineError(
-            f"Spark gave back {seen[0]} of {rows[place]} ids of `{one.name}`, so nothing is known about it; give the"
-            " driver more memory and run it again"
+            f"Spark returned {rows_seen[0]} of {rows[index]} ids of `{type_.name}`, so it was not verified; give"
+            " the driver more memory and retry"
         )
     unread = {types[number].name for number in failed if not isinstance(types[number], EdgeType)}
-    lost = {column: rows[place] if end in unread else wrong[_COLUMNS.index(column)] for column, end in ends.items()}
-    return Looked(rows[place], wrong[0] == 0, lost)
+    lost = {column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in ends.items()}
+    return Looked(rows[index], wrong[0] == 0, lost)

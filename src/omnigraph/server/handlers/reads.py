@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
@@ -53,7 +53,7 @@ def read(call: Call[wire.Read]) -> Answer:
     return json_rows_answer(result, description)
 
 
-def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+def _query(call: Call[Any], given: wire.Query, branch: str, at: AsOf | None) -> Result:
     return call.graph.query(
         given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
     )
@@ -167,11 +167,11 @@ def branches(call: Call[wire.Nothing]) -> Answer:
 
 def commits(call: Call[wire.Commits]) -> Answer:
     found = call.graph.commits(call.given.branch, limit=call.given.limit, before=call.given.before)
-    return json_answer({"commits": describe_commits(call.graph.core, found)})
+    return json_answer({"commits": describe_commits(call.graph.session, found)})
 
 
 def commit(call: Call[wire.Nothing]) -> Answer:
-    [shown] = describe_commits(call.graph.core, [call.graph.commit(call.path["commit_id"])])
+    [shown] = describe_commits(call.graph.session, [call.graph.commit(call.path["commit_id"])])
     return json_answer(shown)
 
 
@@ -201,5 +201,5 @@ def operation(call: Call[wire.Nothing]) -> Answer:
     is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
     found = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and found.commit is None else found.outcome
-    shown = describe_commits(call.graph.core, [found.commit])[0] if found.commit else None
+    shown = describe_commits(call.graph.session, [found.commit])[0] if found.commit else None
     return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})

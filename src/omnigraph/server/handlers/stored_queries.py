@@ -6,7 +6,7 @@ A query that is not there and one that the caller may not call look the same.
 from __future__ import annotations
 
 from omnigraph.engine.query.budget import Budget
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.server import wire
 from omnigraph.server.auth import refuse_hopeless
@@ -21,9 +21,9 @@ def catalog(call: Call[wire.Nothing]) -> Answer:
 
     Broken ones are listed for those who may see all types.
     """
-    core, stored = call.graph.core, call.hosted.stored()
-    listed = [one.to_json() for one in stored.list(core.view().catalog) if _is_callable(call, one)]
-    broken = [one.to_json() for one in stored.broken] if _sees_all(core) else []
+    session, stored = call.graph.session, call.hosted.stored()
+    listed = [one.to_json() for one in stored.list(session.view().catalog) if _is_callable(call, one)]
+    broken = [one.to_json() for one in stored.broken] if _sees_all(session) else []
     return json_answer({"queries": listed, "broken": broken})
 
 
@@ -62,7 +62,7 @@ def find(call: Call[wire.Invoke]) -> StoredQuery:
         return found
     broken = next((one for one in stored.broken if one.name == name), None)
     # What it touches is not known, and its text may name what is hidden from the caller.
-    if broken is None or not _sees_all(call.graph.core):
+    if broken is None or not _sees_all(call.graph.session):
         raise unknown()
     raise GraphError(
         f"the stored query does not compile against the accepted schema: {broken.render()}. Nothing was done; ask the"
@@ -72,8 +72,8 @@ def find(call: Call[wire.Invoke]) -> StoredQuery:
     )
 
 
-def _sees_all(core: Core) -> bool:
-    return not core.hidden(core.kernel.snapshot())
+def _sees_all(session: GraphSession) -> bool:
+    return not session.hidden(session.kernel.snapshot())
 
 
 def invoke(call: Call[wire.Invoke]) -> Answer:
@@ -94,7 +94,7 @@ def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
         branch, at = moment_of(given)
-        _refuse_hidden(stored, call.graph.core.view(branch, at, names=given.names))
+        _refuse_hidden(stored, call.graph.session.view(branch, at, names=given.names))
         result = call.graph.query(
             stored.source,
             stored.name,
@@ -107,12 +107,12 @@ def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
         return rows_answer(call, result, target_of(given, branch))
     if given.snapshot is not None or given.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
-    _refuse_hidden(stored, call.graph.core.view(given.branch or "main", action="change"))
+    _refuse_hidden(stored, call.graph.session.view(given.branch or "main", action="change"))
     receipt = call.graph.mutate(stored.source, stored.name, given.params, given.branch or "main", if_commit)
     return receipt_answer(receipt)
 
 
 def _refuse_hidden(stored: StoredQuery, seen: View) -> None:
     """Hide a query of types that the caller may not see; the compiler would quote its text."""
-    if not stored.is_seen(seen.catalog):
+    if not stored.is_visible(seen.catalog):
         raise unknown()

@@ -67,13 +67,15 @@ def _ingest(call: Call[Any], data: bytes, given: wire.Load | wire.LoadLines) -> 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Answer:
     given = call.given
-    return json_answer(plan(call.graph.core, Source("schema.pg", given.schema_source), given.allow_data_loss).to_json())
+    return json_answer(
+        plan(call.graph.session, Source("schema.pg", given.schema_source), given.allow_data_loss).to_json()
+    )
 
 
 def schema_apply(call: Call[wire.NewSchema]) -> Answer:
-    given, core = call.given, call.graph.core
-    check = call.hosted.queries.refuse_breakage
-    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
+    given, session = call.given, call.graph.session
+    check = call.hosted.queries.reject_breakage
+    receipt = apply(session, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
     return receipt_answer(receipt, uri=call.uri)
 
 

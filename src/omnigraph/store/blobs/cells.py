@@ -45,25 +45,25 @@ def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
     """Return what is stored about the blob of an entity; None when there is no such entity, or no blob in it."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        found = dataset.lance.to_table(
+        rows = dataset.lance.to_table(
             columns=[column],
             filter=pc.field(ID) == entity_id,
             with_row_id=True,
             with_row_address=True,
             blob_handling="all_descriptions",
         )
-    described: Any = found.column(column).combine_chunks()
+    described: Any = rows.column(column).combine_chunks()
     cells = (described.storage if isinstance(described, pa.ExtensionArray) else described).to_pylist()
     if not cells or cells[0] is None:
         return None
     length = _checked_length(dataset, cells[0])
-    address = int(found.column(ROW_ADDRESS)[0].as_py())
+    address = int(rows.column(ROW_ADDRESS)[0].as_py())
     fragment = dataset.lance.get_fragment(address >> 32)
     assert fragment is not None, "a row address names a fragment"
     # Other files of the fragment may change while the blob stays where it is.
     field = dataset.field_ids[column]
     files = tuple(file.path for file in fragment.metadata.files if field in file.fields)
-    return BlobCell(int(found.column(ROW_ID)[0].as_py()), length, files, address & 0xFFFF_FFFF)
+    return BlobCell(int(rows.column(ROW_ID)[0].as_py()), length, files, address & 0xFFFF_FFFF)
 
 
 def _checked_length(dataset: Dataset, cell: dict[str, Any]) -> int:
@@ -81,8 +81,8 @@ def read_range(dataset: Dataset, column: str, row_id: int, start: int, length: i
     """Return some bytes of one managed blob; the caller has checked the range."""
     dataset.store.meter.count("take", str(dataset.ref))
     with lance_errors(f"reading a blob of {dataset.ref}", dataset):
-        ((_, _, found),) = dataset.lance.read_blob_ranges(column, [(row_id, start, length)], selector="ids")
-    return found or b""
+        ((_, _, data),) = dataset.lance.read_blob_ranges(column, [(row_id, start, length)], selector="ids")
+    return data or b""
 
 
 def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
@@ -126,18 +126,21 @@ def blob_places(
     """
     field = dataset.field_ids[column]
     numbers, own = np.unique(addresses >> np.uint64(32), return_inverse=True)
-    files = {one.id: next((file.path for file in one.files if field in file.fields), "") for one in dataset.fragments}
+    files = {
+        fragment.id: next((file.path for file in fragment.files if field in file.fields), "")
+        for fragment in dataset.fragments
+    }
     names = pa.array([files[number] for number in numbers.tolist()], pa.string())
     return names.take(own), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 
 def have_same_bytes(
-    one: Dataset, column: str, row_id: int, other: Dataset, other_column: str, other_row_id: int, size: int
+    dataset: Dataset, column: str, row_id: int, other: Dataset, other_column: str, other_row_id: int, size: int
 ) -> bool:
-    """Tell whether two managed blobs of the same size are equal; so much of them is in memory at a time."""
+    """Return True if two managed blobs of the same size are equal; so much of them is in memory at a time."""
     for start in range(0, size, BLOB_READ_BYTES_MAX):
         length = min(BLOB_READ_BYTES_MAX, size - start)
-        left = read_range(one, column, row_id, start, length)
+        left = read_range(dataset, column, row_id, start, length)
         if left != read_range(other, other_column, other_row_id, start, length):
             return False
     return True
@@ -146,21 +149,21 @@ def have_same_bytes(
 def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) -> dict[int, int]:
     """Return by fragment how many bytes of blobs lie outside of its data files, for those that have any."""
     columns = blob_columns(dataset)
-    wanted = {fragment.id for fragment in fragments}
-    if not columns or not wanted:
+    fragment_ids = {fragment.id for fragment in fragments}
+    if not columns or not fragment_ids:
         return {}
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        own = [one for one in dataset.lance.get_fragments() if one.fragment_id in wanted]
+        selected = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in fragment_ids]
         rows = dataset.lance.scanner(
-            columns=columns, fragments=own, with_row_address=True, blob_handling="all_descriptions"
+            columns=columns, fragments=selected, with_row_address=True, blob_handling="all_descriptions"
         ).to_table()
     numbers = (rows.column(ROW_ADDRESS).to_numpy() >> np.uint64(32)).astype(np.int64)
-    found: dict[int, int] = {}
+    sizes_by_fragment: dict[int, int] = {}
     for name in columns:
         cells: Any = rows.column(name).combine_chunks()
         outside = are_outside(cells)
         sizes = blob_sizes(cells).to_numpy(zero_copy_only=False)[outside]
         for number, size in zip(numbers[outside].tolist(), sizes.tolist(), strict=True):
-            found[number] = found.get(number, 0) + size
-    return found
+            sizes_by_fragment[number] = sizes_by_fragment.get(number, 0) + size
+    return sizes_by_fragment

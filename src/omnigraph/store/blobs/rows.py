@@ -58,9 +58,9 @@ class _Cells:
 
     @classmethod
     def read(cls, blobs: StoredBlobs) -> _Cells:
-        found = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
-        assert found.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
-        return cls(blobs, found, found.column(ROW_ADDRESS).to_numpy())
+        stored = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
+        assert stored.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
+        return cls(blobs, stored, stored.column(ROW_ADDRESS).to_numpy())
 
     def cells(self, column: str) -> Any:
         return self.described.column(column).combine_chunks()
@@ -100,12 +100,12 @@ def write_with_blobs(
     `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
     written again, so that a fragment is not left behind for every row that is updated.
     """
-    cells = [_Cells.read(one) for one in blobs if len(one.places)]
+    cells = [_Cells.read(blob) for blob in blobs if len(blob.places)]
     is_shared = np.zeros(rows.num_rows, np.bool_)
-    kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for one in blobs for name in one.columns}
+    kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for blob in blobs for name in blob.columns}
     groups: list[_Group] = []
-    for one in cells:
-        for group in _worthwhile(target, one, is_shared):
+    for cell in cells:
+        for group in _worthwhile(target, cell, is_shared):
             groups.append(group)
             is_shared[group.places] = True
             for name in group.donor.columns:
@@ -116,7 +116,7 @@ def write_with_blobs(
         batches = copied.batches(np.flatnonzero(~is_shared))
         fragments = write_stream(target, pa.RecordBatchReader.from_batches(rows.schema, batches))
         target.store.positions.foresee(target, rows.filter(pa.array(~is_shared)), fragments)
-        staged += [StagedFragment(one) for one in fragments]
+        staged += [StagedFragment(fragment) for fragment in fragments]
     for group in groups:
         own, offsets = pa.Table.from_batches(copied.batches(group.places), rows.schema), group.offsets
         if leaving is not None:
@@ -139,7 +139,11 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
         return nothing
     chosen, count = [], len(group.places)
     gone = (leaving >> _OFFSET_BITS).astype(np.int64)
-    sizes = {one.id: one.num_rows - int((gone == one.id).sum()) for one in target.fragments if group.donor.shares(one)}
+    sizes = {
+        fragment.id: fragment.num_rows - int((gone == fragment.id).sum())
+        for fragment in target.fragments
+        if group.donor.shares(fragment)
+    }
     for number, size in sorted(sizes.items(), key=lambda item: item[1]):
         if 0 < size <= count:
             chosen.append(number)
@@ -148,7 +152,7 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
         return nothing
     others = [name for name in target.schema.names if name not in names]
     with lance_errors(f"reading {target.ref}", target):
-        fragments = [one for one in target.lance.get_fragments() if one.fragment_id in chosen]
+        fragments = [fragment for fragment in target.lance.get_fragments() if fragment.fragment_id in chosen]
         rows = target.lance.scanner(columns=others, fragments=fragments, with_row_address=True).to_table()
     rows = rows.filter(pa.array(~np.isin(rows.column(ROW_ADDRESS).to_numpy(), leaving)))
     blank = blank_rows(target.schema, rows.num_rows)
@@ -163,24 +167,22 @@ def _offsets(addresses: RowIds) -> Places:
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
     """Yield rows that had better keep their blobs where they are, unless they do so already."""
     blobs, sizes = cells.blobs, cells.sizes()
-    wanted = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
-    if not len(wanted):
+    candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
+    if not len(candidates):
         return
     names = sorted(blobs.columns)
-    pattern = sum(
-        (blobs.columns[name].astype(np.int64) << place for place, name in enumerate(names)), start=np.int64(0)
-    )
-    fragments = {one.id: one for one in blobs.source.fragments}
-    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, wanted]
-    found, inverse = np.unique(keys, axis=1, return_inverse=True)
-    for number, (fragment_id, bits) in enumerate(found.T.tolist()):
-        own = wanted[inverse.ravel() == number]
-        columns = tuple(name for place, name in enumerate(names) if bits >> place & 1)
+    pattern = sum((blobs.columns[name].astype(np.int64) << bit for bit, name in enumerate(names)), start=np.int64(0))
+    fragments = {fragment.id: fragment for fragment in blobs.source.fragments}
+    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, candidates]
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    for number, (fragment_id, bits) in enumerate(distinct.T.tolist()):
+        members = candidates[inverse.ravel() == number]
+        columns = tuple(name for bit, name in enumerate(names) if bits >> bit & 1)
         donor = Donor(blobs.source, fragments[fragment_id], columns)
-        is_worth = sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
+        is_worth = sizes[members].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
-            yield _Group(donor, files, blobs.places[own], _offsets(cells.addresses[own]))
+            yield _Group(donor, files, blobs.places[members], _offsets(cells.addresses[members]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +196,10 @@ class _Copied:
     def batches(self, places: Places) -> Iterator[pa.RecordBatch]:
         """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
         sizes = np.zeros(self.rows.num_rows, np.int64)
-        for one in self.cells:
-            for name in one.blobs.columns:
-                copied = self._copied(one, name)
-                sizes[one.blobs.places[copied]] += blob_sizes(one.cells(name)).to_numpy(zero_copy_only=False)[copied]
+        for cell in self.cells:
+            for name in cell.blobs.columns:
+                copied = self._copied(cell, name)
+                sizes[cell.blobs.places[copied]] += blob_sizes(cell.cells(name)).to_numpy(zero_copy_only=False)[copied]
         chunks = np.cumsum(sizes[places]) // BLOB_COPY_BYTES
         for part in np.split(places, np.flatnonzero(np.diff(chunks)) + 1):
             yield from self._filled(part).combine_chunks().to_batches()
@@ -209,35 +211,35 @@ class _Copied:
 
     def _filled(self, places: Places) -> pa.Table:
         rows = self.rows.take(places)
-        for one in self.cells:
-            for name in one.blobs.columns:
-                copied = self._copied(one, name)
-                copied = copied[np.isin(one.blobs.places[copied], places)]
+        for cell in self.cells:
+            for name in cell.blobs.columns:
+                copied = self._copied(cell, name)
+                copied = copied[np.isin(cell.blobs.places[copied], places)]
                 if len(copied):
                     order = np.argsort(places)
-                    own = order[np.searchsorted(places[order], one.blobs.places[copied])]
+                    targets = order[np.searchsorted(places[order], cell.blobs.places[copied])]
                     column = rows.schema.get_field_index(name)
-                    cells = _with_cells(rows.column(name).combine_chunks(), own, one, name, copied)
+                    cells = _with_cells(rows.column(name).combine_chunks(), targets, cell, name, copied)
                     rows = rows.set_column(column, rows.schema.field(column), cells)
         return rows
 
 
-def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Places) -> Any:
+def _with_cells(column: Any, targets: Places, cells: _Cells, name: str, copied: Places) -> Any:
     """Return a column of blobs with the stored ones at some places."""
     described = cells.cells(name).take(pa.array(copied))
     valid = _mask(pc.is_valid(described))
     payloads: list[bytes | None] = [None] * len(copied)
     row_ids = pa.array(cells.blobs.row_ids[copied])
-    for place, payload in zip(
+    for position, payload in zip(
         np.flatnonzero(valid), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(valid))), strict=True
     ):
-        payloads[place] = payload or b""
+        payloads[position] = payload or b""
     storage = column.storage
-    members = {one.name: storage.field(one.name) for one in storage.type}
+    members = {field.name: storage.field(field.name) for field in storage.type}
     fresh = {"data": pa.array(payloads, pa.large_binary())}
     where = np.zeros(len(column), np.bool_)
-    where[own] = True
-    order = pa.array(np.argsort(own, kind="stable"))
+    where[targets] = True
+    order = pa.array(np.argsort(targets, kind="stable"))
     children = [
         pc.replace_with_mask(
             values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
@@ -245,7 +247,7 @@ def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Plac
         for key, values in members.items()
     ]
     is_null = _mask(pc.is_null(column))
-    is_null[own] = ~valid
+    is_null[targets] = ~valid
     struct = arrays.StructArray.from_arrays(children, fields=list(storage.type), mask=pa.array(is_null))
     return arrays.ExtensionArray.from_storage(column.type, struct)
 

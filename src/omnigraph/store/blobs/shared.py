@@ -57,27 +57,31 @@ class Donor:
         if any(target.field_ids.get(name) != self.source.field_ids[name] for name in self.columns):
             return None
         needed = {file.path for file in self.fragment.files if self.fields.intersection(file.fields)}
-        named = {file["path"]: file for one in target.fragments for file in one.to_json()["files"]}
+        named = {file["path"]: file for fragment in target.fragments for file in fragment.to_json()["files"]}
         if not needed <= named.keys():
             return None
-        own = {file["path"]: file for file in self.fragment.to_json()["files"]}
+        files_by_path = {file["path"]: file for file in self.fragment.to_json()["files"]}
         # Where the file lies is what the target says, what is in it what the source says.
         return [
-            {**own[path], "base_id": named[path]["base_id"], "fields": self._only_kept(own[path]["fields"])}
+            {
+                **files_by_path[path],
+                "base_id": named[path]["base_id"],
+                "fields": self._only_kept(files_by_path[path]["fields"]),
+            }
             for path in sorted(needed)
         ]
 
     def shares(self, fragment: FragmentMetadata) -> bool:
-        """Tell whether another fragment takes just these blobs from the same files."""
+        """Return True if another fragment takes just these blobs from the same files."""
         needed = [
             (file.path, set(file.fields)) for file in self.fragment.files if self.fields.intersection(file.fields)
         ]
         others = [(file.path, set(file.fields)) for file in fragment.files if self.fields.intersection(file.fields)]
         is_same = sorted(path for path, _ in needed) == sorted(path for path, _ in others)
-        return is_same and all(own <= {*self.fields, _TOMBSTONE} for _, own in others)
+        return is_same and all(field_ids <= {*self.fields, _TOMBSTONE} for _, field_ids in others)
 
     def _only_kept(self, fields: Sequence[int]) -> list[int]:
-        return [one if one in self.fields else _TOMBSTONE for one in fields]
+        return [field if field in self.fields else _TOMBSTONE for field in fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,7 @@ def _least(field: pa.Field[Any]) -> Any:
     if isinstance(stored, pa.ExtensionType):
         # A blob of no bytes.
         storage: Any = stored.storage_type
-        cell = {one.name: b"" if one.name == "data" else None for one in storage}
+        cell = {field.name: b"" if field.name == "data" else None for field in storage}
         array: Any = pa.ExtensionArray
         return array.from_storage(stored, pa.array([cell], storage))
     if pa.types.is_fixed_size_list(stored):
@@ -199,20 +203,22 @@ def _least(field: pa.Field[Any]) -> Any:
 
 def assembled(target: Dataset, staged: Sequence[StagedFragment]) -> list[FragmentMetadata]:
     """Return fragments as an operation on the target names them, with the deletions of those that share in place."""
-    if not any(one.sharing for one in staged):
-        return [one.metadata for one in staged]
+    if not any(fragment.sharing for fragment in staged):
+        return [fragment.metadata for fragment in staged]
     # The name of a file of deletions holds the id of its fragment, so Lance must not choose it. An id that an index
     # still knows from a fragment that is gone would pass for covered.
     last = max((fragment.id for fragment in target.fragments), default=0)
     first = max(last, last_covered(target)) + 1
-    return [_assembled(target, one, number) for number, one in enumerate(staged, start=first)]
+    return [_assembled(target, staged_fragment, number) for number, staged_fragment in enumerate(staged, start=first)]
 
 
 def _assembled(target: Dataset, staged: StagedFragment, fragment_id: int) -> FragmentMetadata:
     members = {**staged.metadata.to_json(), "id": fragment_id}
     if staged.sharing is not None:
         [written] = members["files"]
-        written["fields"] = [_TOMBSTONE if one in staged.sharing.fields else one for one in written["fields"]]
+        written["fields"] = [
+            _TOMBSTONE if field_id in staged.sharing.fields else field_id for field_id in written["fields"]
+        ]
         deletions = _write_deletions(target, fragment_id, staged.metadata.physical_rows, staged.sharing)
         members |= {"files": [written, *staged.sharing.files], "deletion_file": deletions}
     return FragmentMetadata.from_json(json.dumps(members))
@@ -241,4 +247,4 @@ def _write_deletions(target: Dataset, fragment_id: int, physical_rows: int, shar
 
 def shared_paths(staged: Sequence[StagedFragment]) -> set[str]:
     """Return the files that staged fragments name and that were there before."""
-    return {path for one in staged if one.sharing for path in one.sharing.paths}
+    return {path for fragment in staged if fragment.sharing for path in fragment.sharing.paths}

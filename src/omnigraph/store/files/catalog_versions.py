@@ -23,7 +23,7 @@ def read_overwritten(store: Store, ref: DatasetRef, columns: Sequence[str] | Non
     try:
         content = decode_manifest(store.objects.read(ref.manifest_path))
         needed.add_content(StoredManifest.of(ref), content)
-        places = {base: inherited_place(ref.path, path) for base, path in content.bases.items()}
+        directories = {base: inherited_place(ref.path, path) for base, path in content.bases.items()}
         files = [file for fragment in content.fragments for file in decode_fragment(fragment)]
     except UnknownManifest as error:
         raise ReachabilityDisputed(
@@ -38,7 +38,7 @@ def read_overwritten(store: Store, ref: DatasetRef, columns: Sequence[str] | Non
     if not data or any(file.path.startswith("_deletions/") for file in files):
         raise GraphError(f"`{ref}` was not written as a whole", code="graph.corrupt", object=str(ref))
     store.meter.count("scan", str(ref))
-    paths = [f"{ref.directory if file.base is None else places[file.base]}/{file.path}" for file in data]
+    paths = [f"{ref.directory if file.base is None else directories[file.base]}/{file.path}" for file in data]
     metadata = {name.encode(): value for name, value in content.metadata.items()}
     return pa.concat_tables([_read_file(store, ref, path, columns) for path in paths]).replace_schema_metadata(metadata)
 

@@ -28,15 +28,15 @@ _BYTES: Final = 2
 
 
 def operations(newest: Dataset, since: int) -> list[str | None]:
-    """Return the operation of every version after `since`, oldest first; None where it cannot be told."""
+    """Return the operation of every version after `since`, oldest first; None where it is unknown."""
     tracked = newest.lance.tracked_files().read_all().to_pylist()
     files = {row["version"]: row["path"] for row in tracked if row["type"] == "transaction file"}
-    found: list[str | None] = []
+    names: list[str | None] = []
     for version in range(since + 1, newest.version + 1):
         file = files.get(version)
         body = newest.store.objects.read_if_exists(f"{newest.ref.directory}/{file}") if file else None
-        found.append(_operation(body) if body else None)
-    return found
+        names.append(_operation(body) if body else None)
+    return names
 
 
 def _operation(body: bytes) -> str | None:

@@ -18,22 +18,36 @@ from omnigraph.store.read.live_rows import directory_of
 
 # How descriptors number the places of bytes that lie in files beside the data file: shared with others, or alone.
 _BESIDE = (1, 2)
-# What Lance says when a text index was read whole but is larger than the cache.
-_NOT_CACHED: Final = "FTS prewarm completed without publishing"
+# What Lance says when a part of a text index left the cache while the rest was read.
+_EVICTED: Final = "FTS prewarm completed without publishing"
 
 
 def index_faults(dataset: Dataset) -> Iterator[tuple[str, str]]:
     """Yield the indexes of which some file cannot be read, with the reason; each is read whole."""
     with lance_errors(f"listing the indexes of {dataset.ref}", dataset):
-        names = sorted(one.name for one in dataset.lance.describe_indices())
+        names = sorted(index.name for index in dataset.lance.describe_indices())
     for name in names:
-        try:
-            with lance_errors(f"reading an index of {dataset.ref}", dataset):
-                dataset.lance.prewarm_index(name)
-        except StorageError as error:
-            # Lance has read every file by then, and only misses what the cache had no room for.
-            if _NOT_CACHED not in str(error.message):
-                yield name, error.message
+        fault = _read_index(dataset, name)
+        if fault is not None and _EVICTED in fault:
+            # Concurrent reads share the cache, so read it once more with a cache of its own. A text index that is
+            # larger than the cache ends like this again, after all of its files have been read.
+            alone = dataset.store.opened_once()
+            try:
+                fault = _read_index(alone.open(dataset.ref), name)
+            finally:
+                alone.close()
+        if fault is not None and _EVICTED not in fault:
+            yield name, fault
+
+
+def _read_index(dataset: Dataset, name: str) -> str | None:
+    """Read all files of an index; return what went wrong, if anything."""
+    try:
+        with lance_errors(f"reading an index of {dataset.ref}", dataset):
+            dataset.lance.prewarm_index(name)
+    except StorageError as error:
+        return error.message
+    return None
 
 
 def blob_faults(dataset: Dataset) -> Iterator[str]:
@@ -62,7 +76,7 @@ def blob_faults(dataset: Dataset) -> Iterator[str]:
 def _folder(dataset: Dataset, fragment: Any, column: str) -> str | None:
     """Return where the larger blobs of a column of a fragment lie; None when it has none, or they are not ours."""
     field = dataset.field_ids[column]
-    file = next((one for one in fragment.files if field in one.fields), None)
+    file = next((candidate for candidate in fragment.files if field in candidate.fields), None)
     directory = directory_of(dataset, file.base_id) if file is not None else None
     return f"{directory}/data/{file.path.removesuffix('.lance')}" if file is not None and directory else None
 

@@ -64,22 +64,22 @@ class NeededFiles:
 
     def add_content(self, manifest: StoredManifest, content: ManifestContent) -> None:
         """Add what one version needs, by its decoded manifest."""
-        places = {base: inherited_place(manifest.dataset, path) for base, path in content.bases.items()}
-        self._add_named(content.others, manifest.directory, places)
+        directories = {base: inherited_place(manifest.dataset, path) for base, path in content.bases.items()}
+        self._add_named(content.others, manifest.directory, directories)
         # A fragment names the same files in every version of the same place.
-        context = repr((manifest.directory, sorted(places.items()))).encode()
+        context = repr((manifest.directory, sorted(directories.items()))).encode()
         for fragment in content.fragments:
             key = blake2b(fragment, digest_size=16, key=blake2b(context, digest_size=16).digest()).digest()
             if key not in self._decoded:
                 self._decoded.add(key)
-                self._add_named(decode_fragment(fragment), manifest.directory, places)
+                self._add_named(decode_fragment(fragment), manifest.directory, directories)
         self.files.add(manifest.path)
 
-    def _add_named(self, named: Iterable[NamedFile], directory: str, places: dict[int, str]) -> None:
-        for one in named:
-            if one.base is not None and one.base not in places:
-                raise UnknownManifest(f"it names a file of the unknown place {one.base}")
-            path = f"{directory if one.base is None else places[one.base]}/{one.path}"
+    def _add_named(self, named: Iterable[NamedFile], directory: str, directories: dict[int, str]) -> None:
+        for file in named:
+            if file.base is not None and file.base not in directories:
+                raise UnknownManifest(f"it names a file of the unknown place {file.base}")
+            path = f"{directory if file.base is None else directories[file.base]}/{file.path}"
             (self.folders if path.endswith("/") else self.files).add(path)
 
     def update(self, other: NeededFiles) -> None:
@@ -88,7 +88,7 @@ class NeededFiles:
         self.folders |= other.folders
 
     def covers(self, path: str) -> bool:
-        """Tell whether a stored file is needed."""
+        """Return True if a stored file is needed."""
         return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
 
 
@@ -122,7 +122,7 @@ def read_needed(
     """
     needed: dict[str, NeededFiles | UnknownManifest] = {path: known.get(path) or NeededFiles() for path in manifests}
     unread = {
-        path: [one for one in listed if path not in known or one.path not in known[path].files]
+        path: [manifest for manifest in listed if path not in known or manifest.path not in known[path].files]
         for path, listed in manifests.items()
     }
     tasks = [
@@ -175,7 +175,7 @@ class TrackedFiles:
     tokens: set[str] = field(default_factory=set)
 
     def reaches(self, path: str) -> bool:
-        """Tell whether a stored file may belong to a listed one."""
+        """Return True if a stored file may belong to a listed one."""
         return path in self.paths or any(segment.partition(".")[0] in self.tokens for segment in path.split("/"))
 
     def update(self, other: TrackedFiles) -> None:
@@ -203,11 +203,11 @@ def list_tracked(
     """
     newest = store.open_latest(path, fork)
     tracked = (TrackedFiles(), TrackedFiles(), TrackedFiles())
-    chosen = [np.array(sorted(wanted), np.uint64) for wanted in (kept, gone)]
+    chosen = [np.array(sorted(chosen_versions), np.uint64) for chosen_versions in (kept, gone)]
     with lance_errors(f"listing the files of {newest.ref}"):
         for rows in _gathered(newest.lance.tracked_files()):
             versions = rows["version"].to_numpy().astype(np.uint64)
-            is_kept, is_gone = (_is_among(versions, wanted) for wanted in chosen)
+            is_kept, is_gone = (_is_among(versions, numbers) for numbers in chosen)
             for part, mask in zip(tracked, (is_kept, is_gone, ~(is_kept | is_gone)), strict=True):
                 part.add(rows.filter(pa.array(mask)), path)
     return tracked
@@ -224,11 +224,11 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(group).unify_dictionaries()
 
 
-def _is_among(numbers: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _is_among(numbers: NDArray[np.uint64], sorted_values: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Return which numbers are among sorted ones, at a cost that hardly grows with these."""
-    places = np.searchsorted(wanted, numbers)
-    mask = places < len(wanted)
-    mask[mask] = wanted[places[mask]] == numbers[mask]
+    positions = np.searchsorted(sorted_values, numbers)
+    mask = positions < len(sorted_values)
+    mask[mask] = sorted_values[positions[mask]] == numbers[mask]
     return mask
 
 
@@ -248,8 +248,8 @@ def versions_of(objects: Iterable[ObjectInfo]) -> dict[Place, dict[int, int]]:
     for info in objects:
         match = _MANIFEST.fullmatch(info.path)
         if match is not None:
-            place = (match["path"], match["fork"])
-            versions.setdefault(place, {})[MAX_VERSION - int(match["number"])] = info.modified_us
+            location = (match["path"], match["fork"])
+            versions.setdefault(location, {})[MAX_VERSION - int(match["number"])] = info.modified_us
     return versions
 
 
@@ -281,6 +281,6 @@ def fork_of(path: str, dataset: str) -> str | None:
 
 
 def is_kept_by_lance(path: str, dataset: str, live_forks: Collection[str | None]) -> bool:
-    """Tell whether Lance itself owns a file that no version lists: the version hint and the name of a live fork."""
+    """Return True if Lance itself owns a file that no version lists: the version hint and the name of a live fork."""
     is_own = path.startswith(f"{dataset}/{_LISTED_FORKS}") or path.endswith("/latest_version_hint.json")
     return is_own and fork_of(path, dataset) in live_forks

@@ -55,7 +55,7 @@ def shred_columns(raw: bytes, field_ids: Collection[int], readable: Collection[S
     such bytes alone.
     """
     columns, tables = _layout(raw)
-    gone = [one for one in columns if one.field_id in field_ids]
+    gone = [column for column in columns if column.field_id in field_ids]
     data = bytearray(raw)
     for column in gone:
         for start, end in column.pages:
@@ -63,7 +63,7 @@ def shred_columns(raw: bytes, field_ids: Collection[int], readable: Collection[S
         start, end = column.metadata
         data[start:end] = _without_pages(raw[start:end])
     if readable is not None:
-        known = [span for one in columns for span in (*one.pages, one.metadata)]
+        known = [span for column in columns for span in (*column.pages, column.metadata)]
         for start, end in _gaps([*known, *tables, *readable], len(raw)):
             data[start:end] = bytes(end - start)
     return bytes(data)
@@ -73,7 +73,7 @@ def fields_in(raw: bytes) -> set[int]:
     """Return the ids of the fields that a data file still holds values of."""
     columns, _ = _layout(raw)
     # A column that was shredded has no pages, and never gets any.
-    return {one.field_id for one in columns if one.pages}
+    return {column.field_id for column in columns if column.pages}
 
 
 def _layout(raw: bytes) -> tuple[list[Column], list[Span]]:
@@ -100,9 +100,11 @@ def _leaf_fields(descriptor: bytes) -> list[int]:
     assert isinstance(schema, bytes)
     fields = [dict(read_message(value)) for tag, value in read_message(schema) if tag == 1 and isinstance(value, bytes)]
     # What a blob is made of has no identity, and shares the column of the blob.
-    ids = [(one.get(_FIELD_ID, 0), one.get(_FIELD_PARENT, 0)) for one in fields if one.get(_FIELD_ID, 0) != _NONE]
+    ids = [
+        (field.get(_FIELD_ID, 0), field.get(_FIELD_PARENT, 0)) for field in fields if field.get(_FIELD_ID, 0) != _NONE
+    ]
     parents = {parent for _, parent in ids}
-    return [int(one) for one, _ in ids if one not in parents]
+    return [int(field_id) for field_id, _ in ids if field_id not in parents]
 
 
 def _pages(column: bytes) -> Iterator[Span]:
@@ -123,11 +125,11 @@ def _buffers(parts: Iterable[tuple[int, int | bytes]], offsets: int, sizes: int)
 
 def _numbers(parts: Iterable[tuple[int, int | bytes]], tag: int) -> list[int]:
     """Return a repeated number, packed or not."""
-    found: list[int] = []
-    for own, value in parts:
-        if own == tag:
-            found += [value] if isinstance(value, int) else _packed(value)
-    return found
+    numbers: list[int] = []
+    for field_number, value in parts:
+        if field_number == tag:
+            numbers += [value] if isinstance(value, int) else _packed(value)
+    return numbers
 
 
 def _packed(values: bytes) -> Iterator[int]:
@@ -240,7 +242,7 @@ class Unread:
 
     def _add(self, version: Dataset, fragment: Any, column: str) -> None:
         field = version.field_ids[column]
-        file = next((one for one in fragment.metadata.files if field in one.fields), None)
+        file = next((candidate for candidate in fragment.metadata.files if field in candidate.fields), None)
         if file is None:
             return
         with lance_errors(f"reading {version.ref}", version):

@@ -42,13 +42,13 @@ def find_nested_clusters(vectors: Vectors, count: int) -> tuple[Vectors, Labels]
     coarse = find_centres(vectors, max(int(np.sqrt(count)), 1))
     outer = label(vectors, coarse)
     centres, labels, passed = [], np.empty(len(vectors), np.intp), 0
-    for place in range(len(coarse)):
-        part = np.flatnonzero(outer == place)
+    for cluster in range(len(coarse)):
+        part = np.flatnonzero(outer == cluster)
         if len(part):
-            own = find_centres(vectors[part], max(round(count * len(part) / len(vectors)), 1), rounds=2)
-            labels[part] = passed + label(vectors[part], own)
-            centres.append(own)
-            passed += len(own)
+            fine = find_centres(vectors[part], max(round(count * len(part) / len(vectors)), 1), rounds=2)
+            labels[part] = passed + label(vectors[part], fine)
+            centres.append(fine)
+            passed += len(fine)
     return np.concatenate(centres), labels
 
 
@@ -83,7 +83,7 @@ def choose_centres(dataset: Dataset, column: str, fragments: Collection[int]) ->
     """Return the centres for an index on some fragments; few vectors make one partition."""
     type_ = dataset.schema.field(column).type
     assert isinstance(type_, pa.FixedSizeListType)
-    rows = sum(one.num_rows for one in dataset.fragments if one.id in fragments)
+    rows = sum(fragment.num_rows for fragment in dataset.fragments if fragment.id in fragments)
     count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
     # With one partition any centre will do.
     single = np.zeros((1, type_.list_size), np.float32)
@@ -109,8 +109,8 @@ def _sampled(dataset: Dataset, column: str, fragments: Collection[int], share: f
         for fragment in dataset.lance.get_fragments():
             if fragment.fragment_id in fragments:
                 rows = fragment.count_rows()
-                places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
-                vectors: Any = fragment.take(np.unique(places).tolist(), columns=[column]).column(0).combine_chunks()
+                positions = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
+                vectors: Any = fragment.take(np.unique(positions).tolist(), columns=[column]).column(0).combine_chunks()
                 parts.append(vectors.drop_null().flatten().to_numpy())
     numbers: Vectors = np.concatenate(parts).astype(np.float32, copy=False)
     return numbers.reshape(-1, dimension)

@@ -35,8 +35,8 @@ class Words:
     def within(self, word: str, edits: int) -> list[str]:
         """Return the words within so many edits, short ones first."""
         sought: Letters = np.frombuffer(word.encode("utf-32-le"), np.uint32)
-        found = [self._alike(sought, length, edits) for length in range(len(word) - edits, len(word) + edits + 1)]
-        words: list[str] = self._words.take(pa.array(np.concatenate(found))).to_pylist()
+        matches = [self._alike(sought, length, edits) for length in range(len(word) - edits, len(word) + edits + 1)]
+        words: list[str] = self._words.take(pa.array(np.concatenate(matches))).to_pylist()
         return words
 
     def _alike(self, sought: Letters, length: int, edits: int) -> NDArray[np.int64]:
@@ -44,8 +44,8 @@ class Words:
         if length < 1 or first == last:
             return np.empty(0, np.int64)
         letters = self._letters[self._starts[first] : self._starts[last]].reshape(-1, length)
-        places: NDArray[np.int64] = first + np.flatnonzero(_distances(letters, sought, edits) <= edits)
-        return places
+        positions: NDArray[np.int64] = first + np.flatnonzero(_distances(letters, sought, edits) <= edits)
+        return positions
 
 
 def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
@@ -60,9 +60,9 @@ def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
         low, high = max(1, seen - edits), min(length, seen + edits)
         diagonal = rows[low - 1].copy()
         rows[low - 1] = seen if low == 1 else far
-        for place in range(low, high + 1):
-            replaced = diagonal + (words[:, place - 1] != letter)
-            diagonal = rows[place].copy()
-            added = np.minimum(diagonal, rows[place - 1]) + np.int8(1)
-            np.minimum(np.minimum(added, replaced), far, out=rows[place])
+        for column in range(low, high + 1):
+            replaced = diagonal + (words[:, column - 1] != letter)
+            diagonal = rows[column].copy()
+            added = np.minimum(diagonal, rows[column - 1]) + np.int8(1)
+            np.minimum(np.minimum(added, replaced), far, out=rows[column])
     return rows[length]

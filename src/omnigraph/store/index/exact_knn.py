@@ -79,7 +79,7 @@ class Clusters:
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        # Sizes beyond what numbers can tell make a cluster that is never passed over.
+        # Overflow yields an infinite radius, so such a cluster is never pruned.
         with np.errstate(all="ignore"):
             count = min(_CLUSTERS_MAX, max(len(matrix.vectors) // _CLUSTER_ROWS, 1))
             none = (matrix.vectors, np.empty(0, np.intp))
@@ -88,7 +88,7 @@ class Clusters:
             self.matrix = Matrix(matrix.rows[order], matrix.vectors[order])
             self._bounds = np.searchsorted(labels[order], np.arange(len(centres) + 1))
             self._centres = centres.astype(np.float64)
-            self._radii = np.array([self._radius(place) for place in range(len(centres))])
+            self._radii = np.array([self._radius(cluster) for cluster in range(len(centres))])
         self._sizes = np.diff(self._bounds)
 
     def nearest(self, query: Vectors, limit: int) -> tuple[RowIds, Scores]:
@@ -112,19 +112,19 @@ class Clusters:
         """Return the clusters that may hold a vector within a distance."""
         far, radii = far[clusters], self._radii[clusters]
         with np.errstate(all="ignore"):
-            found: Positions = clusters[~(far - radii > reach + _SLACK * (reach + far + radii))]
-        return found
+            near: Positions = clusters[~(far - radii > reach + _SLACK * (reach + far + radii))]
+        return near
 
     def _part(self, clusters: Positions) -> Matrix:
-        spans = [slice(self._bounds[place], self._bounds[place + 1]) for place in clusters]
+        spans = [slice(self._bounds[cluster], self._bounds[cluster + 1]) for cluster in clusters]
         rows, vectors = self.matrix.rows, self.matrix.vectors
         if len(spans) == 1:
             return Matrix(rows[spans[0]], vectors[spans[0]])
-        return Matrix(np.concatenate([rows[one] for one in spans]), np.concatenate([vectors[one] for one in spans]))
+        return Matrix(np.concatenate([rows[span] for span in spans]), np.concatenate([vectors[span] for span in spans]))
 
-    def _radius(self, place: int) -> float:
-        own = self.matrix.vectors[self._bounds[place] : self._bounds[place + 1]]
-        return float(np.sqrt(np.square(own - self._centres[place]).sum(axis=1).max(initial=0.0)))
+    def _radius(self, cluster: int) -> float:
+        vectors = self.matrix.vectors[self._bounds[cluster] : self._bounds[cluster + 1]]
+        return float(np.sqrt(np.square(vectors - self._centres[cluster]).sum(axis=1).max(initial=0.0)))
 
 
 def distances_to(query: Vectors, vectors: Vectors) -> Scores:

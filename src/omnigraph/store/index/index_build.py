@@ -48,7 +48,7 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """One wanted index; the name must stay unique in the dataset when columns are renamed."""
+    """A requested index; the name must stay unique in the dataset when columns are renamed."""
 
     column: str
     kind: IndexKind
@@ -57,7 +57,7 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True)
 class PendingIndex:
-    """A wanted index that cannot be built yet, and why."""
+    """A requested index that cannot be built yet, and why."""
 
     spec: IndexSpec
     reason: str
@@ -77,7 +77,7 @@ class Segment:
 class Renewal:
     """What is missing of the indexes of one version: segments to build, and those that they replace."""
 
-    wanted: tuple[Segment, ...]
+    segments: tuple[Segment, ...]
     superseded: tuple[Index, ...] = ()
 
 
@@ -120,26 +120,26 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
     if dataset.count() == 0:
         return [], []
-    present = {(one.column, one.kind) for one in _indexes(dataset)}
-    wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
+    present = {(index.column, index.kind) for index in _indexes(dataset)}
+    absent = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
         PendingIndex(spec, _NO_VECTORS)
-        for spec in wanted
+        for spec in absent
         if spec.kind is IndexKind.VECTOR and dataset.count(f"`{spec.column}` IS NOT NULL") == 0
     ]
-    waiting = {one.spec for one in pending}
-    return [spec for spec in wanted if spec not in waiting], pending
+    waiting = {index.spec for index in pending}
+    return [spec for spec in absent if spec not in waiting], pending
 
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
     """Stage all missing indexes that can be built, and those that mislead, as one transaction.
 
-    `missing` and `misleading` tell which those are.
+    See `missing` and `misleading`.
     """
     false = {spec.name for spec in misleading(dataset)}
     folds = _folds(dataset, frozenset(), false) if false else Renewal(())
-    plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
-    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
+    plan = Renewal((*folds.segments, *_missing_segments(dataset, specs)), folds.superseded)
+    return renewed(dataset, plan, [build_segment(dataset, segment) for segment in plan.segments])
 
 
 def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
@@ -150,7 +150,7 @@ def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int
     covers a `shrunk` fragment: one that was rewritten without its deleted rows, which it would answer for ever.
     """
     folds = _folds(dataset, frozenset(shrunk))
-    return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
+    return Renewal((*folds.segments, *_missing_segments(dataset, specs)), folds.superseded)
 
 
 def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Built]) -> Change | None:
@@ -168,9 +168,9 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
     operation = change.transaction.operation
     assert isinstance(operation, LanceOperation.CreateIndex)
     segments = [
-        replace(one, fragment_ids=Bitmap(covered), dataset_version=version)
-        for one in operation.new_indices
-        if (covered := set(one.fragment_ids).intersection(fragments))
+        replace(index, fragment_ids=Bitmap(covered), dataset_version=version)
+        for index in operation.new_indices
+        if (covered := set(index.fragment_ids).intersection(fragments))
     ]
     if not segments:
         return None
@@ -179,8 +179,8 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
 
 
 def segment_ids(dataset: Dataset) -> frozenset[str]:
-    """Return what tells whether indexes are still made of the same segments."""
-    return frozenset(str(segment.uuid) for one in _indexes(dataset) for segment in one.segments)
+    """Return a fingerprint of the segments that indexes consist of."""
+    return frozenset(str(segment.uuid) for index in _indexes(dataset) for segment in index.segments)
 
 
 def last_covered(dataset: Dataset) -> int:
@@ -197,23 +197,23 @@ def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Seg
 def coverage(dataset: Dataset) -> dict[str, Coverage]:
     """Return the coverage of every index, by index name."""
     live = frozenset(_live(dataset))
-    found = {}
+    coverages = {}
     honest = _Honesty(dataset)
-    for one in _indexes(dataset):
-        if one.is_outdated:
+    for index in _indexes(dataset):
+        if index.is_outdated:
             # Without rows there is nothing to build it again on.
-            found[one.name] = Coverage(frozenset(), live, is_outdated=bool(live))
+            coverages[index.name] = Coverage(frozenset(), live, is_outdated=bool(live))
             continue
-        known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
-        claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
-        found[one.name] = Coverage(known, live - known, (live & claimed) - known)
-    return found
+        known = frozenset().union(*(honest.coverage(segment) for segment in index.segments))
+        claimed = {fragment for segment in index.segments for fragment in segment.fragment_ids}
+        coverages[index.name] = Coverage(known, live - known, (live & claimed) - known)
+    return coverages
 
 
 def claimed_fragments(dataset: Dataset) -> frozenset[int]:
     """Return the fragments that any index claims to cover, as Lance sees it."""
     return frozenset(
-        fragment for one in _indexes(dataset) for segment in one.segments for fragment in segment.fragment_ids
+        fragment for index in _indexes(dataset) for segment in index.segments for fragment in segment.fragment_ids
     )
 
 
@@ -225,15 +225,15 @@ def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[In
     honest = _Honesty(dataset)
     return [
         (segment, honest.coverage(segment))
-        for one in _indexes(dataset)
-        if (one.column, one.kind) == (column, kind) and not one.is_outdated
-        for segment in one.segments
+        for index in _indexes(dataset)
+        if (index.column, index.kind) == (column, kind) and not index.is_outdated
+        for segment in index.segments
     ]
 
 
 def is_outdated(dataset: Dataset, column: str) -> bool:
-    """Return whether another analyser built the full-text index of a column."""
-    return any(one.column == column and one.is_outdated for one in _indexes(dataset))
+    """Return True if another analyser built the full-text index of a column."""
+    return any(index.column == column and index.is_outdated for index in _indexes(dataset))
 
 
 def base_uri(dataset: Dataset, segment: Index) -> str:
@@ -244,7 +244,7 @@ def base_uri(dataset: Dataset, segment: Index) -> str:
 
 
 class _Honesty:
-    """Tells claimed from real coverage: no row of a covered fragment may be newer than the segment.
+    """Separates claimed from real coverage: no row of a covered fragment may be newer than the segment.
 
     A writer that hands Lance a wrong list of fields makes it add new fragments to old segments.
     """
@@ -256,7 +256,9 @@ class _Honesty:
 
     def coverage(self, segment: Index) -> frozenset[int]:
         claimed = self._fragments.keys() & set(segment.fragment_ids)
-        return frozenset(one for one in claimed if self._newest_row(one) <= segment.dataset_version)
+        return frozenset(
+            fragment_id for fragment_id in claimed if self._newest_row(fragment_id) <= segment.dataset_version
+        )
 
     def _newest_row(self, fragment_id: int) -> int:
         if fragment_id not in self._newest:
@@ -272,37 +274,37 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
 
 def misleading(dataset: Dataset) -> list[IndexSpec]:
     """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
-    false = {name for name, one in coverage(dataset).items() if one.false or one.is_outdated}
-    return [one.spec for one in _indexes(dataset) if one.name in false]
+    false = {name for name, covered in coverage(dataset).items() if covered.false or covered.is_outdated}
+    return [index.spec for index in _indexes(dataset) if index.name in false]
 
 
 def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
     rows = _live(dataset)
     honest = _Honesty(dataset)
-    wanted: list[Segment] = []
+    segments_to_build: list[Segment] = []
     superseded: list[Index] = []
-    for one in _indexes(dataset):
-        if names is not None and one.name not in names:
+    for index in _indexes(dataset):
+        if names is not None and index.name not in names:
             continue
         spoilt = [
             segment
-            for segment in one.segments
-            if one.is_outdated
-            or _is_spoilt(segment, one.kind, rows, honest.coverage(segment), shrunk)
-            or _is_undivided(dataset, segment, one.kind, rows)
+            for segment in index.segments
+            if index.is_outdated
+            or _is_spoilt(segment, index.kind, rows, honest.coverage(segment), shrunk)
+            or _is_undivided(dataset, segment, index.kind, rows)
         ]
-        kept = [segment for segment in one.segments if segment not in spoilt]
+        kept = [segment for segment in index.segments if segment not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
         if fragments:
-            wanted.append(Segment(one.spec, tuple(sorted(fragments))))
+            segments_to_build.append(Segment(index.spec, tuple(sorted(fragments))))
             superseded += [*spoilt, *replaced]
-    return Renewal(tuple(wanted), tuple(superseded))
+    return Renewal(tuple(segments_to_build), tuple(superseded))
 
 
 def _is_spoilt(
     segment: Index, kind: IndexKind, rows: Mapping[int, int], covered: frozenset[int], shrunk: frozenset[int]
 ) -> bool:
-    """Tell whether a segment must be built again, because it claims what it does not know or knows what is gone."""
+    """Return True if a segment must be built again, because it claims what it does not know or knows what is gone."""
     claimed = set(segment.fragment_ids)
     if covered != claimed & rows.keys():
         return True
@@ -311,14 +313,14 @@ def _is_spoilt(
 
 
 def _is_undivided(dataset: Dataset, segment: Index, kind: IndexKind, rows: Mapping[int, int]) -> bool:
-    """Tell whether a vector index is too large for one partition, as those of earlier versions are."""
+    """Return True if a vector index is too large for one partition, as those of earlier versions are."""
     if kind is not IndexKind.VECTOR:
         return False
     if sum(rows.get(fragment, 0) for fragment in segment.fragment_ids) <= VECTOR_UNPARTITIONED_ROWS_MAX:
         return False
     with lance_errors(f"reading an index of {dataset.ref}", dataset):
-        told = dataset.lance.stats.index_stats(segment.name)["indices"]
-    return any(one["uuid"] == segment.uuid and one["num_partitions"] == 1 for one in told)
+        indices = dataset.lance.stats.index_stats(segment.name)["indices"]
+    return any(statistics["uuid"] == segment.uuid and statistics["num_partitions"] == 1 for statistics in indices)
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
@@ -328,7 +330,7 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     superseded: list[Index] = []
     if not fragments:
         return set(), superseded
-    for segment in sorted(segments, key=lambda one: sum(rows[fragment] for fragment in live[one.uuid])):
+    for segment in sorted(segments, key=lambda candidate: sum(rows[fragment] for fragment in live[candidate.uuid])):
         held = sum(rows[fragment] for fragment in live[segment.uuid])
         if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
             break
@@ -337,20 +339,20 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     return fragments, superseded
 
 
-def build_segment(dataset: Dataset, wanted: Segment) -> Built:
+def build_segment(dataset: Dataset, plan: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
-    spec = wanted.spec
-    wanted = with_centres(dataset, wanted)
+    spec = plan.spec
+    plan = with_centres(dataset, plan)
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         if spec.kind is IndexKind.FULLTEXT:
-            segment = build_text_segment(dataset, spec.column, spec.name, wanted.fragments)
+            segment = build_text_segment(dataset, spec.column, spec.name, plan.fragments)
         else:
             # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
             segment = handle.create_index_uncommitted(
-                spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
+                spec.column, name=spec.name, fragment_ids=list(plan.fragments), replace=True, **_options(plan)
             )
     dataset.store.meter.count("index", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
@@ -371,20 +373,20 @@ def _without_staging(dataset: Dataset, segment: Built) -> Built:
     return segment
 
 
-def _options(wanted: Segment) -> dict[str, Any]:
-    if wanted.spec.kind is IndexKind.BTREE:
+def _options(segment: Segment) -> dict[str, Any]:
+    if segment.spec.kind is IndexKind.BTREE:
         return {"index_type": "BTREE"}
-    assert wanted.spec.kind is IndexKind.VECTOR
-    assert wanted.centres is not None
-    partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+    assert segment.spec.kind is IndexKind.VECTOR
+    assert segment.centres is not None
+    partitions = {"num_partitions": len(segment.centres), "ivf_centroids": segment.centres}
     return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
 
 
-def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
+def with_centres(dataset: Dataset, segment: Segment) -> Segment:
     """Decide the partitions of a vector index, unless they are."""
-    if wanted.spec.kind is not IndexKind.VECTOR or wanted.centres is not None:
-        return wanted
-    return replace(wanted, centres=choose_centres(dataset, wanted.spec.column, wanted.fragments))
+    if segment.spec.kind is not IndexKind.VECTOR or segment.centres is not None:
+        return segment
+    return replace(segment, centres=choose_centres(dataset, segment.spec.column, segment.fragments))
 
 
 def _live(dataset: Dataset) -> dict[int, int]:
@@ -395,24 +397,24 @@ def _indexes(dataset: Dataset) -> list[_Listed]:
     """Return every index of ours; other kinds are none of our business."""
     columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
     kinds = {kind.value.lower(): kind for kind in IndexKind}
-    found = []
+    indexes = []
     with lance_errors(f"listing the indexes of {dataset.ref}"):
-        for one in dataset.lance.describe_indices():
-            kind = kinds.get(one.index_type.lower())
-            if kind is None or len(one.fields) != 1:
+        for index in dataset.lance.describe_indices():
+            kind = kinds.get(index.index_type.lower())
+            if kind is None or len(index.fields) != 1:
                 continue
             segments = tuple(
                 Index(
                     segment.uuid,
-                    one.name,
-                    one.fields,
+                    index.name,
+                    index.fields,
                     segment.dataset_version_at_last_update,
                     segment.fragment_ids,
                     segment.index_version,
                     base_id=segment.base_id,
                 )
-                for segment in one.segments
+                for segment in index.segments
             )
-            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(one.details) != ANALYSER
-            found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
-    return found
+            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(index.details) != ANALYSER
+            indexes.append(_Listed(index.name, columns[index.fields[0]], kind, segments, is_outdated))
+    return indexes

@@ -157,12 +157,12 @@ def count_terms(texts: Any, terms: Sequence[str]) -> dict[str, NDArray[np.int32]
     # A stemmer takes endings away, so the first letter decides which words are worth stemming.
     letters = pa.array(sorted({term[:1] for term in terms}), words.type)
     is_near = pc.is_in(pc.utf8_slice_codeunits(words, 0, 1), value_set=letters)
-    places = pc.index_in(_where(is_near, words, _stemmed), value_set=pa.array(terms, words.type))
-    places = pc.if_else(is_near, places, None).fill_null(-1)
-    sought = places.to_numpy(zero_copy_only=False)[analysis.words]
+    term_indexes = pc.index_in(_where(is_near, words, _stemmed), value_set=pa.array(terms, words.type))
+    term_indexes = pc.if_else(is_near, term_indexes, None).fill_null(-1)
+    sought = term_indexes.to_numpy(zero_copy_only=False)[analysis.words]
     return {
-        term: np.bincount(analysis.texts[sought == place], minlength=len(texts)).astype(np.int32)
-        for place, term in enumerate(terms)
+        term: np.bincount(analysis.texts[sought == index], minlength=len(texts)).astype(np.int32)
+        for index, term in enumerate(terms)
     }
 
 
@@ -179,13 +179,13 @@ def _is_searched(words: Any, spellings: Any) -> Any:
 def _words_in(pieces: Any) -> tuple[Codes, Codes, Any]:
     """Cut pieces; return where the words of each begin, their codes one after the other, and the distinct words."""
     is_ascii = pc.string_is_ascii(pieces).to_numpy(zero_copy_only=False)
-    places = np.arange(len(pieces), dtype=np.int64)
+    positions = np.arange(len(pieces), dtype=np.int64)
     # Pieces of ASCII are words, if they are anything.
     plain = is_ascii & (pc.binary_length(pieces).to_numpy(zero_copy_only=False) > 0)
-    owners, words = places[plain], pieces.filter(pa.array(plain))
+    owners, words = positions[plain], pieces.filter(pa.array(plain))
     if not is_ascii.all():
         more, others = _other_words_in(pieces.filter(pa.array(~is_ascii)))
-        owners, words = np.append(owners, places[~is_ascii][more]), pa.concat_arrays([words, others])
+        owners, words = np.append(owners, positions[~is_ascii][more]), pa.concat_arrays([words, others])
     order = np.argsort(owners, kind="stable")
     encoded = pc.utf8_slice_codeunits(words, 0, WORD_LETTERS_MAX).dictionary_encode()
     starts = np.searchsorted(owners[order], np.arange(len(pieces) + 1))
@@ -224,11 +224,11 @@ def _cut(runs: Any) -> tuple[Codes, Any]:
     sizes[is_unspaced] = counts
     # Words of spaced scripts come first, then those of the others; both in the order of their runs.
     words = pa.concat_arrays([spaced, pa.array(segments, runs.type)])
-    places = np.empty(len(words), np.int64)
+    positions = np.empty(len(words), np.int64)
     owner_is_unspaced = np.repeat(is_unspaced, sizes)
-    places[~owner_is_unspaced] = np.arange(len(spaced))
-    places[owner_is_unspaced] = np.arange(len(spaced), len(words))
-    return np.concatenate([[0], np.cumsum(sizes)]), words.take(pa.array(places))
+    positions[~owner_is_unspaced] = np.arange(len(spaced))
+    positions[owner_is_unspaced] = np.arange(len(spaced), len(words))
+    return np.concatenate([[0], np.cumsum(sizes)]), words.take(pa.array(positions))
 
 
 def _segmented(runs: Sequence[str]) -> tuple[Codes, list[str]]:
@@ -238,7 +238,7 @@ def _segmented(runs: Sequence[str]) -> tuple[Codes, list[str]]:
     for start in range(0, len(runs), _PIECES_AT_ONCE):
         part = runs[start : start + _PIECES_AT_ONCE]
         tokens = [token.text for token in lance.tokenize(f" {_BOUNDARY} ".join(part), base_tokenizer="icu", **_PLAIN)]
-        ends = np.array([-1, *(place for place, token in enumerate(tokens) if token == _BOUNDARY), len(tokens)])
+        ends = np.array([-1, *(position for position, token in enumerate(tokens) if token == _BOUNDARY), len(tokens)])
         assert len(ends) == len(part) + 1, "every boundary between runs is a word of its own"
         counts.append(ends[1:] - ends[:-1] - 1)
         words += [token for token in tokens if token != _BOUNDARY]
@@ -265,7 +265,7 @@ def _stemmed(words: Any) -> Any:
 
 def _mapped(words: Any, **options: Any) -> Any:
     """Let Lance map words one by one."""
-    return _where(pc.not_equal(words, pa.scalar("")), words, lambda one: _map_words(one, options))
+    return _where(pc.not_equal(words, pa.scalar("")), words, lambda selected: _map_words(selected, options))
 
 
 def _map_words(words: Any, options: Mapping[str, Any]) -> Any:

@@ -35,7 +35,7 @@ _OFF_MAX: Final = 0.1
 
 
 class Unreadable(Exception):
-    """The index does not tell what is needed; the texts have to be read."""
+    """The index cannot answer; the texts have to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class IndexedTexts:
         documents = 0
         for lengths, covered in segments:
             documents += len(lengths.rows)
-            places = live.positions(lengths.rows)
-            np.add.at(seen, places[places >= 0], 1)
-            is_known = np.append(live.in_fragments(covered), False)[places]
-            self.lengths[places[is_known]] = lengths.counts[is_known]
-        # A row of which two segments tell different texts cannot be told apart in an answer.
+            positions = live.positions(lengths.rows)
+            np.add.at(seen, positions[positions >= 0], 1)
+            is_known = np.append(live.in_fragments(covered), False)[positions]
+            self.lengths[positions[is_known]] = lengths.counts[is_known]
+        # Results do not distinguish two texts that segments hold of the same row.
         self.known &= seen < 2
         self.lengths[~self.known] = 0
         words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments)
@@ -93,18 +93,18 @@ class IndexedTexts:
 
     def matches(self, terms: Iterable[str]) -> Positions:
         """Return the rows that hold any of some terms, in order."""
-        places, _ = self._found(terms, None)
-        return np.unique(places)
+        positions, _ = self._found(terms, None)
+        return np.unique(positions)
 
     def occurrences(self, term: str) -> tuple[Positions, Ints]:
         """Return the rows that hold a term, in order, and how often each does."""
-        places, scores = self._found([term], None)
-        order = np.argsort(places, kind="stable")
-        places, scores = places[order], scores[order]
-        if len(places) == 0:
-            return places, np.empty(0, np.int32)
-        norms = self._built_on.norms(self.lengths[places])
-        worth = scores / self._weight(term, places, scores, norms, is_whole=True)
+        positions, scores = self._found([term], None)
+        order = np.argsort(positions, kind="stable")
+        positions, scores = positions[order], scores[order]
+        if len(positions) == 0:
+            return positions, np.empty(0, np.int32)
+        norms = self._built_on.norms(self.lengths[positions])
+        worth = scores / self._weight(term, positions, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
             exact = bm25.occurrences(worth, norms)
             counts = np.rint(exact)
@@ -113,38 +113,40 @@ class IndexedTexts:
             raise Unreadable
         # Where a term is very frequent within a text, one more or less hardly shows in the score.
         unclear = np.flatnonzero(~(doubt < _OFF_MAX))
-        counts[unclear] = self._counted(term, places[unclear])
-        return places, counts.astype(np.int32)
+        counts[unclear] = self._counted(term, positions[unclear])
+        return positions, counts.astype(np.int32)
 
     def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
         """Return rows by falling score, as the index computes it, and whether these are all."""
-        places, scores = self._found(terms, limit)
-        return places, scores, len(places) < limit
+        positions, scores = self._found(terms, limit)
+        return positions, scores, len(positions) < limit
 
     def frequency(self, term: str) -> int | None:
         """Return how many of the rows that the index was built on hold a term; None if that is not certain."""
-        places, scores = self._found([term], 1)
-        if len(places) == 0:
+        positions, scores = self._found([term], 1)
+        if len(positions) == 0:
             return 0
-        weight = self._weight(term, places, scores, self._built_on.norms(self.lengths[places]), is_whole=False)
+        weight = self._weight(term, positions, scores, self._built_on.norms(self.lengths[positions]), is_whole=False)
         frequency = (self._built_on.documents + 1.0) / float(np.exp(weight)) - 0.5
         is_certain = frequency * max(weight, 1.0) * ROUNDING < _OFF_MAX
         return round(frequency) if is_certain and abs(frequency - round(frequency)) < 2 * _OFF_MAX else None
 
-    def _weight(self, term: str, places: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
+    def _weight(self, term: str, positions: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
         """Return the weight of a term in the scores of an answer, from the shortest row in it."""
         if is_whole and not self.has_gone_rows:
-            return self._built_on.weight(len(places))
-        shortest = int(np.argmin(self.lengths[places]))
-        [count] = [1] if self.lengths[places[shortest]] == 1 else self._counted(term, places[shortest : shortest + 1])
+            return self._built_on.weight(len(positions))
+        shortest = int(np.argmin(self.lengths[positions]))
+        [count] = (
+            [1] if self.lengths[positions[shortest]] == 1 else self._counted(term, positions[shortest : shortest + 1])
+        )
         if count == 0:
             raise Unreadable
         return float(scores[shortest] / bm25.saturated(np.array([count]), norms[shortest : shortest + 1])[0])
 
-    def _counted(self, term: str, places: Positions) -> Ints:
-        if len(places) == 0:
+    def _counted(self, term: str, positions: Positions) -> Ints:
+        if len(positions) == 0:
             return np.empty(0, np.int32)
-        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+        texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
         return count_terms(texts.combine_chunks(), [term])[term]
 
     def _found(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
@@ -158,7 +160,7 @@ class IndexedTexts:
                 with_row_id=True,
                 fast_search=True,
             ).to_table()
-        places = self._live.positions(table.column(_ROW_ID).to_numpy().astype(np.uint64, copy=False))
+        positions = self._live.positions(table.column(_ROW_ID).to_numpy().astype(np.uint64, copy=False))
         scores = table.column(_SCORE).to_numpy().astype(np.float64)
-        kept = np.append(self.lengths > 0, False)[places]
-        return places[kept], scores[kept]
+        kept = np.append(self.lengths > 0, False)[positions]
+        return positions[kept], scores[kept]

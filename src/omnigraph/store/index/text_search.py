@@ -29,7 +29,7 @@ from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Un
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import LiveRows, Positions, RowIds, live_rows
 
-# Equal scores are frequent, so more are asked for at once than are wanted, and more again if that was too few.
+# Equal scores are frequent, so more than the limit are requested at once, and more again if that was too few.
 _ASKED_MORE: Final = 4
 _ASKED_MAX: Final = 4_096
 # A query of more different words is answered from the texts: asking an index for each of them would take longer.
@@ -102,7 +102,7 @@ class TextCache:
         with self._lock:
             self._entries[key] = entry
             self._entries.move_to_end(key)
-            size = sum(one.nbytes for one in self._entries.values())
+            size = sum(cached.nbytes for cached in self._entries.values())
             while size > self._bytes_max and len(self._entries) > 1:
                 size -= self._entries.popitem(last=False)[1].nbytes
 
@@ -155,20 +155,20 @@ class TextSearch:
             best: Hits | None = self._attempt(lambda texts: texts.best(repeats, limit))
             if best is not None:
                 return best
-        found = self._attempt(lambda texts: texts.scored(repeats)) if is_indexed else None
-        places, scores = found or self._unindexed().scored(repeats)
+        scored = self._attempt(lambda texts: texts.scored(repeats)) if is_indexed else None
+        positions, scores = scored or self._unindexed().scored(repeats)
         if candidates is not None:
-            kept = np.isin(self._live.ids[places], candidates)
-            places, scores = places[kept], scores[kept]
-        return _best(self._live.ids[places], scores, limit)
+            kept = np.isin(self._live.ids[positions], candidates)
+            positions, scores = positions[kept], scores[kept]
+        return _best(self._live.ids[positions], scores, limit)
 
     def matches(self, text: str) -> RowIds:
         """Return the rows that hold any word of the text."""
         return self._holding(set(terms_of(text)))
 
     def _holding(self, terms: Collection[str]) -> RowIds:
-        places = self._texts().matches(sorted(terms)) if terms else np.empty(0, np.intp)
-        return self._live.ids[places]
+        positions = self._texts().matches(sorted(terms)) if terms else np.empty(0, np.intp)
+        return self._live.ids[positions]
 
     def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
         """Return the rows that hold a word within so many edits of any word of the text.
@@ -233,10 +233,14 @@ class TextSearch:
         return known
 
     def _read(self, fragment_id: int | None) -> pa.Table:
-        wanted = [one for one in self._dataset.lance.get_fragments() if fragment_id in (None, one.fragment_id)]
+        fragments_to_read = [
+            fragment for fragment in self._dataset.lance.get_fragments() if fragment_id in (None, fragment.fragment_id)
+        ]
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
         with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
-            return self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True).to_table()
+            return self._dataset.lance.scanner(
+                columns=[self._column], fragments=fragments_to_read, with_row_id=True
+            ).to_table()
 
     def _index(self) -> IndexedTexts | None:
         segments = []
@@ -276,11 +280,11 @@ class _Texts:
         # Where each row in memory is among the positions; -1 for those that are gone, or known to the index.
         self._parts = []
         for corpus, _ in parts:
-            places = live.positions(corpus.rows)
+            positions = live.positions(corpus.rows)
             if indexed is not None:
-                places[np.append(indexed.known, False)[places]] = -1
-            self._lengths[places[places >= 0]] = corpus.lengths[places >= 0]
-            self._parts.append((corpus, places))
+                positions[np.append(indexed.known, False)[positions]] = -1
+            self._lengths[positions[positions >= 0]] = corpus.lengths[positions >= 0]
+            self._parts.append((corpus, positions))
         self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
         self._kept: dict[str, Occurrences] = {}
         self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
@@ -288,26 +292,26 @@ class _Texts:
 
     def matches(self, terms: Sequence[str]) -> Positions:
         """Return the positions of rows that hold any of the terms."""
-        found = [places[corpus.occurrences(term)[0]] for term in terms for corpus, places in self._parts]
+        matching = [positions[corpus.occurrences(term)[0]] for term in terms for corpus, positions in self._parts]
         if self.indexed is not None:
-            found.append(self.indexed.matches(terms))
-        places = np.unique(np.concatenate([np.empty(0, np.intp), *found]))
-        return places[places >= 0]
+            matching.append(self.indexed.matches(terms))
+        positions = np.unique(np.concatenate([np.empty(0, np.intp), *matching]))
+        return positions[positions >= 0]
 
     def scored(self, repeats: Counter[str]) -> tuple[Positions, Scores]:
         """Return the positions of all rows that match, and their scores."""
         occurrences = {term: self._occurrences(term) for term in repeats}
-        matching = np.unique(np.concatenate([places for places, _ in occurrences.values()]))
+        matching = np.unique(np.concatenate([positions for positions, _ in occurrences.values()]))
         counts = {}
-        for term, (places, numbers) in occurrences.items():
+        for term, (positions, numbers) in occurrences.items():
             counts[term] = np.zeros(len(matching), np.int32)
-            counts[term][np.searchsorted(matching, places)] = numbers
-        frequencies = {term: len(places) for term, (places, _) in occurrences.items()}
+            counts[term][np.searchsorted(matching, positions)] = numbers
+        frequencies = {term: len(positions) for term, (positions, _) in occurrences.items()}
         lengths = self._lengths[matching]
         return matching, bm25.scores(self._statistics, lengths, counts, frequencies, repeats)
 
     def best(self, repeats: Counter[str], limit: int) -> Hits | None:
-        """Return the best hits without looking at all; None when the index alone cannot tell them.
+        """Return the best hits without scoring all rows; None when the index alone cannot find them.
 
         The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
         """
@@ -320,9 +324,9 @@ class _Texts:
             return None
         asked = _ASKED_MORE * limit + _ASKED_MORE
         while asked <= _ASKED_MAX:
-            places, rough, is_all = self.indexed.best(repeats.elements(), asked)
-            scores = self._rescored(places, repeats, frequencies)
-            hits = _best(self._live.ids[places], scores, limit)
+            positions, rough, is_all = self.indexed.best(repeats.elements(), asked)
+            scores = self._rescored(positions, repeats, frequencies)
+            hits = _best(self._live.ids[positions], scores, limit)
             # What was not proposed is worse for certain only if it is worse than the last of the best by more than
             # what single precision may hide.
             if is_all or hits.scores[-1] > rough[-1] * (1.0 + 2 * ROUNDING * len(repeats)):
@@ -330,10 +334,10 @@ class _Texts:
             asked *= _ASKED_MORE**2
         return None
 
-    def _rescored(self, places: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
-        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+    def _rescored(self, positions: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
+        texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
         counts = count_terms(_one_array(texts), list(repeats))
-        return bm25.scores(self._statistics, self._lengths[places], counts, frequencies, repeats)
+        return bm25.scores(self._statistics, self._lengths[positions], counts, frequencies, repeats)
 
     def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int] | None:
         assert self.indexed is not None
@@ -350,17 +354,17 @@ class _Texts:
         known = self._kept.get(term)
         if known is not None:
             return known
-        found = [] if self.indexed is None else [self.indexed.occurrences(term)]
-        for corpus, places in self._parts:
+        parts = [] if self.indexed is None else [self.indexed.occurrences(term)]
+        for corpus, positions in self._parts:
             documents, counts = corpus.occurrences(term)
-            is_here = places[documents] >= 0
-            found.append((places[documents[is_here]], counts[is_here]))
-        rows = np.concatenate([np.empty(0, np.intp), *(one for one, _ in found)])
-        counts = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers in found)])
+            is_here = positions[documents] >= 0
+            parts.append((positions[documents[is_here]], counts[is_here]))
+        rows = np.concatenate([np.empty(0, np.intp), *(part for part, _ in parts)])
+        counts = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers in parts)])
         order = np.argsort(rows, kind="stable")
         occurrences = (rows[order], counts[order])
         with self._lock:
-            if sum(len(one) for one, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
+            if sum(len(part) for part, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
                 self._kept.clear()
             self._kept[term] = occurrences
         return occurrences

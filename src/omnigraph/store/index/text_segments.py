@@ -55,30 +55,30 @@ def build_text_segment(dataset: Dataset, column: str, name: str, fragments: Sequ
     )
 
 
-def _write_terms(dataset: Dataset, column: str, fragments: Sequence[int], place: Path) -> LanceDataset:
+def _write_terms(dataset: Dataset, column: str, fragments: Sequence[int], directory: Path) -> LanceDataset:
     """Return a dataset of the terms of all texts, each with the row id of its text."""
     row_ids: list[Any] = []
     reader = pa.RecordBatchReader.from_batches(_TERMS, _term_batches(dataset, column, fragments, row_ids))
-    place.mkdir(parents=True)
-    written = write_fragments(reader, str(place), mode="create")
+    directory.mkdir(parents=True)
+    written = write_fragments(reader, str(directory), mode="create")
     known = pa.chunked_array(row_ids, pa.uint64())
     start = 0
     for fragment in written:
         fragment.row_id_meta = RowIdSequence(known.slice(start, fragment.num_rows)).to_inline_metadata()
         start += fragment.num_rows
-    return LanceDataset.commit(str(place), LanceOperation.Overwrite(_TERMS, written), enable_stable_row_ids=True)
+    return LanceDataset.commit(str(directory), LanceOperation.Overwrite(_TERMS, written), enable_stable_row_ids=True)
 
 
 def _term_batches(
     dataset: Dataset, column: str, fragments: Sequence[int], row_ids: list[Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the terms of all texts in bounded batches, and note the row ids."""
-    wanted = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in set(fragments)]
-    scanner = dataset.lance.scanner(columns=[column], fragments=wanted, with_row_id=True, batch_size=_READ_ROWS)
+    selected = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in set(fragments)]
+    scanner = dataset.lance.scanner(columns=[column], fragments=selected, with_row_id=True, batch_size=_READ_ROWS)
     pending: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
         pending.append(batch)
-        if sum(one.nbytes for one in pending) >= ANALYSED_BYTES_MAX:
+        if sum(batch.nbytes for batch in pending) >= ANALYSED_BYTES_MAX:
             yield _term_batch(pending, column, row_ids)
             pending = []
     if pending:

@@ -79,10 +79,10 @@ class Partitions:
         self._segment = segment
         self._cache = cache
         with lance_errors(f"reading an index of {dataset.ref}", dataset):
-            told = dataset.lance.stats.index_stats(segment.name)["indices"]
-            [own] = [one for one in told if one["uuid"] == segment.uuid]
+            indices = dataset.lance.stats.index_stats(segment.name)["indices"]
+            [statistics] = [entry for entry in indices if entry["uuid"] == segment.uuid]
             self.dimension = _dimension(dataset, segment)
-            self.sizes = np.array([part["size"] for part in own["partitions"]], np.int64)
+            self.sizes = np.array([part["size"] for part in statistics["partitions"]], np.int64)
             session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
             self._reader: Any = session.open_reader(f"_indices/{segment.uuid}/{_FILE}")
         self._ends = np.cumsum(self.sizes)
@@ -109,12 +109,12 @@ class Partitions:
         assert self._balls is not None, "partitions are measured before they are compared"
         return self._balls.bounds(query)
 
-    def read(self, place: int) -> Matrix:
+    def read(self, partition: int) -> Matrix:
         """Return the vectors of one partition."""
-        key = (self._segment.uuid, place)
+        key = (self._segment.uuid, partition)
         known = self._cache.get(key)
         if known is None:
-            known = self._range(place, place + 1)
+            known = self._range(partition, partition + 1)
             self._cache.put(key, known)
         return known
 
@@ -133,8 +133,8 @@ class Partitions:
             end = max(end, first + 1)
             starts = self._ends[first:end] - self.sizes[first:end] - (self._ends[first] - self.sizes[first])
             vectors = self._range(first, end).vectors
-            for place, start in zip(range(first, end), starts.tolist(), strict=True):
-                yield place, vectors[start : start + int(self.sizes[place])]
+            for partition, start in zip(range(first, end), starts.tolist(), strict=True):
+                yield partition, vectors[start : start + int(self.sizes[partition])]
             first = end
 
 
@@ -144,19 +144,21 @@ class _Balls:
     def __init__(self, partitions: Iterable[tuple[int, Vectors]], sizes: NDArray[np.int64], dimension: int) -> None:
         rows = max(_BALL_ROWS, int(sizes.sum()) // _BALLS_MAX)
         centres, radii, owners = [np.empty((0, dimension), np.float32)], [np.empty(0)], [np.empty(0, np.intp)]
-        for place, vectors in partitions:
+        for partition, vectors in partitions:
             if len(vectors):
                 with np.errstate(all="ignore"):
-                    own = find_centres(vectors, min(max(len(vectors) // rows, 1), _PARTITION_BALLS_MAX), rounds=1)
-                    labels = label(vectors, own)
-                    apart = vectors.astype(np.float64) - own[labels]
+                    ball_centres = find_centres(
+                        vectors, min(max(len(vectors) // rows, 1), _PARTITION_BALLS_MAX), rounds=1
+                    )
+                    labels = label(vectors, ball_centres)
+                    apart = vectors.astype(np.float64) - ball_centres[labels]
                     distances = np.sqrt(np.einsum("ij,ij->i", apart, apart))
-                reach = np.full(len(own), -np.inf)
+                reach = np.full(len(ball_centres), -np.inf)
                 np.maximum.at(reach, labels, np.where(np.isnan(distances), np.inf, distances))
                 kept = reach >= 0
-                centres.append(own[kept])
+                centres.append(ball_centres[kept])
                 radii.append(reach[kept])
-                owners.append(np.full(int(kept.sum()), place))
+                owners.append(np.full(int(kept.sum()), partition))
         self._centres = np.concatenate(centres)
         self._radii = np.concatenate(radii)
         # The balls of a partition follow each other, so the least of each partition is a reduction.
@@ -166,9 +168,9 @@ class _Balls:
         self._partitions = len(sizes)
 
     def bounds(self, query: Vectors) -> Scores:
-        found = np.full(self._partitions, np.inf)
+        bounds = np.full(self._partitions, np.inf)
         if len(self._starts) == 0:
-            return found
+            return bounds
         square = float(np.square(query, dtype=np.float64).sum())
         with np.errstate(all="ignore"):
             product = (self._centres @ query).astype(np.float64)
@@ -178,8 +180,8 @@ class _Balls:
             least = far - self._radii - _SLACK * (far + self._radii)
         # What is too large to be computed may be anywhere.
         least = np.where(np.isfinite(least), least, -np.inf)
-        found[self._owners] = np.minimum.reduceat(least, self._starts)
-        return found
+        bounds[self._owners] = np.minimum.reduceat(least, self._starts)
+        return bounds
 
 
 def _dimension(dataset: Dataset, segment: Index) -> int:

@@ -72,9 +72,9 @@ class VectorSearch:
         if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
             return self._taken(candidates).nearest(query, limit)
         if self._index.segments and limit is not None and self._matrix is None:
-            found = self._by_index(query, candidates, limit)
-            if found is not None:
-                return found
+            nearest = self._by_index(query, candidates, limit)
+            if nearest is not None:
+                return nearest
         if self._fits:
             return self._all().among(candidates).nearest(query, limit)
         return self._streamed(query, candidates, limit, None)
@@ -102,8 +102,8 @@ class VectorSearch:
         return ranked(np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]]), limit)
 
     def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
-        fragments = [one.id for one in self._dataset.fragments if one.id not in self._index.covered]
-        rows = sum(one.num_rows for one in self._dataset.fragments if one.id in fragments)
+        fragments = [fragment.id for fragment in self._dataset.fragments if fragment.id not in self._index.covered]
+        rows = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id in fragments)
         if rows == 0:
             return np.empty(0, np.uint64), np.empty(0, np.float64)
         if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
@@ -141,12 +141,14 @@ class VectorSearch:
         self, query: Vectors, candidates: RowIds | None, limit: int | None, fragments: Sequence[int] | None
     ) -> tuple[RowIds, Scores]:
         rows, distances = np.empty(0, np.uint64), np.empty(0, np.float64)
-        wanted = [
-            one for one in self._dataset.lance.get_fragments() if fragments is None or one.fragment_id in fragments
+        fragments_to_read = [
+            fragment
+            for fragment in self._dataset.lance.get_fragments()
+            if fragments is None or fragment.fragment_id in fragments
         ]
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
         with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
-            scanner = self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True)
+            scanner = self._dataset.lance.scanner(columns=[self._column], fragments=fragments_to_read, with_row_id=True)
             for batch in scanner.to_batches():
                 part = Matrix.of(batch.column(_ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
                 near, far = part.among(candidates).nearest(query, limit)
@@ -176,10 +178,10 @@ class IndexedVectors:
 
     def describe(self) -> str:
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
-        scanned = sum(one.num_rows for one in self._dataset.fragments if one.id not in self.covered)
-        how = "bounded by their reach" if all(one.is_measured for one in indexes) else "all compared"
+        scanned = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id not in self.covered)
+        how = "bounded by their reach" if all(index.is_measured for index in indexes) else "all compared"
         rest = f", and {scanned} entities that the index does not know" if scanned else ""
-        return f"{sum(len(one.sizes) for one in indexes)} partitions of the index, {how}{rest}"
+        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{rest}"
 
     @property
     def known(self) -> Flags:
@@ -189,70 +191,73 @@ class IndexedVectors:
         return self._known
 
     def nearest(self, query: Vectors, flags: Flags, limit: int) -> tuple[RowIds, Scores] | None:
-        """Return the nearest of the flagged rows; None when neither partitions nor Lance can tell them in time.
+        """Return the nearest of the flagged rows; None when neither partitions nor Lance find them in time.
 
         Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
         """
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
-        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
+        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(index.sizes.sum()) for index in indexes), 1)
         self._searches += 1
-        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes)
-        if is_early or any(one.is_undivided for one in indexes):
+        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(index.is_measured for index in indexes)
+        if is_early or any(index.is_undivided for index in indexes):
             return self._compared(query, flags, limit, share)
-        for one in indexes:
-            one.measure()
-        places = [(number, place) for number, one in enumerate(indexes) for place in range(len(one.sizes))]
-        least = np.concatenate([one.bounds(query) for one in indexes])
-        sizes = np.concatenate([one.sizes for one in indexes])
-        found = (np.empty(0, np.uint64), np.empty(0))
-        is_read = np.zeros(len(places), np.bool_)
+        for index in indexes:
+            index.measure()
+        partitions = [(number, cell) for number, one in enumerate(indexes) for cell in range(len(one.sizes))]
+        least = np.concatenate([index.bounds(query) for index in indexes])
+        sizes = np.concatenate([index.sizes for index in indexes])
+        nearest = (np.empty(0, np.uint64), np.empty(0))
+        is_read = np.zeros(len(partitions), np.bool_)
         while True:
-            reach = found[1][limit - 1] if len(found[1]) >= limit else np.inf
+            reach = nearest[1][limit - 1] if len(nearest[1]) >= limit else np.inf
             left = np.flatnonzero(~is_read & (least <= reach))
             if len(left) == 0:
-                return found
-            if len(found[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
+                return nearest
+            if len(nearest[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
                 return self._compared(query, flags, limit, share)
             left = left[np.argsort(least[left], kind="stable")]
             # As many as should hold enough, and then half of what is left, because every look makes that less.
             enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
-            following = left[: max(enough, len(left) // 2) if len(found[1]) >= limit else enough]
-            more = self._read(indexes, [places[one] for one in following], flags).nearest(query, limit)
+            following = left[: max(enough, len(left) // 2) if len(nearest[1]) >= limit else enough]
+            more = self._read(indexes, [partitions[partition] for partition in following], flags).nearest(query, limit)
             is_read[following] = True
-            found = ranked(np.concatenate([found[0], more[0]]), np.concatenate([found[1], more[1]]), limit)
+            nearest = ranked(np.concatenate([nearest[0], more[0]]), np.concatenate([nearest[1], more[1]]), limit)
 
-    def _read(self, indexes: Sequence[Partitions], places: Sequence[tuple[int, int]], flags: Flags) -> Matrix:
-        """Return the flagged rows of some partitions; what is gone, or not this segment's to tell, is left out."""
+    def _read(self, indexes: Sequence[Partitions], partitions: Sequence[tuple[int, int]], flags: Flags) -> Matrix:
+        """Return the flagged rows of some partitions; omits deleted rows and those that another segment covers."""
         rows, vectors = [np.empty(0, np.uint64)], [np.empty((0, indexes[0].dimension), np.float32)]
         self._dataset.store.meter.count("search", str(self._dataset.ref))
         # Several segments may remember a row; one is right about it.
-        told = [flags if len(indexes) == 1 else flags & self._live.in_fragments(own) for _, own in self.segments]
-        for number, place in places:
-            part = indexes[number].read(place)
-            kept = self._live.chosen(part.rows, told[number])
+        live_flags = [
+            flags if len(indexes) == 1 else flags & self._live.in_fragments(fragment_ids)
+            for _, fragment_ids in self.segments
+        ]
+        for number, partition in partitions:
+            part = indexes[number].read(partition)
+            kept = self._live.chosen(part.rows, live_flags[number])
             rows.append(part.rows[kept])
             vectors.append(part.vectors[kept])
         return Matrix(np.concatenate(rows), np.concatenate(vectors))
 
     def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> tuple[RowIds, Scores] | None:
-        """Let Lance compare all vectors; it answers in single precision, and rows that are gone or not wanted too."""
+        """Let Lance compare all vectors, in single precision; its results include deleted and unflagged rows."""
         error = 1.0 + _ROUNDING * len(query)
         asked = int((2 * limit + 16) / share)
         while asked <= _ASKED_MAX:
-            places, rough = self._proposed(query, asked)
+            positions, rough = self._proposed(query, asked)
             if not np.isfinite(rough).all():
                 return None
-            kept = places >= 0
-            kept[kept] = flags[places[kept]]
+            kept = positions >= 0
+            kept[kept] = flags[positions[kept]]
             is_all = len(rough) < asked
             last = np.inf if is_all else float(np.sqrt(rough[-1])) / error
-            places, near = places[kept], np.sqrt(rough[kept])
+            positions, near = positions[kept], np.sqrt(rough[kept])
             if len(near) >= limit or is_all:
                 bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
-                found = self._taken(places[near <= bound]).nearest(query, limit)
+                nearest = self._taken(positions[near <= bound]).nearest(query, limit)
                 # What was not answered is farther than the last that was, but for what single precision hides.
-                if is_all or found[1][limit - 1] < last:
-                    return found
+                if is_all or nearest[1][limit - 1] < last:
+                    return nearest
             asked *= 4
         return None
 
@@ -268,8 +273,8 @@ class IndexedVectors:
         order = np.argsort(rough, kind="stable")
         return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
 
-    def _taken(self, places: Positions) -> Matrix:
+    def _taken(self, positions: Positions) -> Matrix:
         # Two segments may both answer a row.
-        rows = self._live.ids[np.unique(places)]
+        rows = self._live.ids[np.unique(positions)]
         vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
         return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)

@@ -56,7 +56,7 @@ class Objects:
             target._backend.put_chunks(path, chunks)
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is such an object; not being allowed to look is an error. One request."""
+        """Return True if there is such an object; not being allowed to look is an error. One request."""
         return self._backend.info(_checked(path)) is not None
 
     def size(self, path: str) -> int | None:
@@ -152,7 +152,7 @@ class Objects:
                 self._backend.delete_many(paths)
 
     def discard(self, path: str) -> None:
-        """Remove an object that harms nobody if it stays: a failure is not told, and a sweep finds it by its age."""
+        """Remove a harmless object; ignores failures, since a sweep removes it by age."""
         with suppress(StorageError):
             self.delete(path)
 

@@ -106,17 +106,17 @@ class Disk:
         return os.path.join(self._root, path).rstrip("/") or "/"
 
     def _with_parents(self, directories: Iterable[str]) -> list[str]:
-        found: dict[str, None] = {}
+        complete: dict[str, None] = {}
         for directory in map(self._absolute, directories):
-            while directory not in found:
-                found[directory] = None
+            while directory not in complete:
+                complete[directory] = None
                 if directory == self._root or directory == os.path.dirname(directory):
                     break
                 directory = os.path.dirname(directory)
         # The root's own entry lies outside of the graph; it is new at most once in the life of a handle.
-        if found and not self._is_anchored:
-            found.update(dict.fromkeys(_above(self._root)))
-        return list(found)
+        if complete and not self._is_anchored:
+            complete.update(dict.fromkeys(_above(self._root)))
+        return list(complete)
 
 
 def _above(root: str) -> Iterator[str]:

@@ -51,7 +51,7 @@ _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 def from_os_error(error: OSError, action: str, target: str, root: str | None = None) -> StorageError:
     """Return the storage failure that a failed system call stands for; `action` reads like `write`.
 
-    What is forbidden in the whole directory of a graph, its `root`, is told of that directory.
+    What is forbidden in the whole directory of a graph, its `root`, is reported for that directory.
 
     >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/a").message)
     cannot write `/g/a`: the disk is full: free some space, for example with `omnigraph cleanup`, then try again

@@ -26,7 +26,7 @@ from omnigraph.store.write.file_proof import FOOTER_BYTES
 
 # Names with this prefix are not objects yet; a crash can leave one behind.
 TEMPORARY_PREFIX: Final = ".og-"
-# A directory is no object: whoever asks for one by name finds nothing, as in an object store.
+# A directory is not an object: reading its path finds nothing, as in an object store.
 _ABSENT: Final = (FileNotFoundError, IsADirectoryError)
 _CHUNK_BYTES: Final = 262_144
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
@@ -80,7 +80,7 @@ class LocalObjects:
         self._meter.count("get", path)
         try:
             with self._failing("read", path):
-                file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after whoever reads the chunks
+                file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after the chunks were read
         except StorageError as error:
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
@@ -109,7 +109,7 @@ class LocalObjects:
                 os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
                 return _link(self._full(staged), self._full(final))
         except StorageError as error:
-            # Whoever was faster may have removed the staged name already.
+            # A faster process may have removed the staged name already.
             if error.storage_kind is not StorageKind.NOT_FOUND or not os.path.lexists(self._full(final)):
                 raise
             return False
@@ -155,15 +155,17 @@ class LocalObjects:
         self._meter.count("list", folder)
         with self._failing("list", folder), suppress(FileNotFoundError):
             with os.scandir(self._full(folder)) as entries:
-                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-            for name in found:
+                folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in folders:
                 inside = list(self._directories(f"{folder}/{name}", topdown=False))
-                if not any(names for _, _, names in inside) and all(_is_older(one, before_us) for one, _, _ in inside):
+                if not any(names for _, _, names in inside) and all(
+                    _is_older(folder_path, before_us) for folder_path, _, _ in inside
+                ):
                     self._drop(directory for directory, _, _ in inside)
 
     def _drop(self, directories: Iterable[str]) -> None:
         for directory in directories:
-            # It may be in use again, or somebody else's to remove: what is not needed can also stay.
+            # It may be in use again, or another process removes it; an empty folder is harmless.
             with suppress(OSError):
                 os.rmdir(directory)
 

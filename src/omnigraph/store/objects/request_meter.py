@@ -33,9 +33,9 @@ class Meter:
     def count(self, operation: str, target: str) -> None:
         """Count one request, and append it to the log if there is one."""
         self._add(operation, target)
-        own = _own.get()
-        if own is not None:
-            own._add(operation, target)
+        local = _own.get()
+        if local is not None:
+            local._add(operation, target)
 
     def _add(self, operation: str, target: str) -> None:
         key = f"{operation} {target.partition('/')[0].partition('@')[0]}"
@@ -56,7 +56,7 @@ class Meter:
 
 
 class _NoMeter(Meter):
-    """A meter that nobody reads."""
+    """A meter that counts nothing."""
 
     def _add(self, operation: str, target: str) -> None:
         pass
@@ -68,16 +68,16 @@ _own: Final[ContextVar[Meter | None]] = ContextVar("own", default=None)
 
 @contextmanager
 def own_requests() -> Iterator[Meter]:
-    """Count also apart what is asked from here, whoever else uses the same storage meanwhile.
+    """Also count the requests made within the block, apart from those of other threads.
 
     >>> with own_requests() as own:
     ...     NO_METER.count("get", "a")
     >>> own.snapshot()
     {'get a': 1}
     """
-    own = Meter()
-    token = _own.set(own)
+    meter = Meter()
+    token = _own.set(meter)
     try:
-        yield own
+        yield meter
     finally:
         _own.reset(token)

@@ -102,8 +102,10 @@ class S3Objects:
         self._meter.count("inspect", path)
         with self._failing("look at", path):
             try:
-                found = obstore.get(self._store, path, options={"range": {"suffix": FOOTER_BYTES}})
-                return Inspected(found.meta["size"], found.bytes().to_bytes(), etag_checksum(found.meta["e_tag"]))
+                response = obstore.get(self._store, path, options={"range": {"suffix": FOOTER_BYTES}})
+                return Inspected(
+                    response.meta["size"], response.bytes().to_bytes(), etag_checksum(response.meta["e_tag"])
+                )
             except FileNotFoundError:
                 return None
 

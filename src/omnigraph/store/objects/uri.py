@@ -109,7 +109,7 @@ class Location:
         return self.path if self.is_local else f"s3://{self.bucket}/{self.path}".rstrip("/")
 
     def contains(self, other: Location) -> bool:
-        """Tell whether another place is this one or lies below it, also by way of symbolic links.
+        """Return True if another place is this one or lies below it, also by way of symbolic links.
 
         >>> lake = Location.parse("s3://lake/graphs/supply")
         >>> lake.contains(lake.child("nodes")), lake.contains(Location.parse("s3://lake/graphs/supply2"))
@@ -117,7 +117,9 @@ class Location:
         """
         if (self.scheme, self.bucket) != (other.scheme, other.bucket):
             return False
-        outer, inner = (os.path.realpath(one.path) if one.is_local else one.path for one in (self, other))
+        outer, inner = (
+            os.path.realpath(location.path) if location.is_local else location.path for location in (self, other)
+        )
         return f"{inner}/".startswith(f"{outer.rstrip('/')}/" if outer else "")
 
     @property

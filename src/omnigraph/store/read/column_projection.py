@@ -79,7 +79,7 @@ _known_to_lance: Final = lance_dataset._needs_substrait_placeholder
 
 
 def needs_placeholder(type_: Any) -> bool:
-    """Tell whether a column of this type must be hidden from a filter on another column."""
+    """Return True if a column of this type must be hidden from a filter on another column."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return type_.value_type in _UNNAMED or needs_placeholder(type_.value_type)
     return bool(_known_to_lance(type_))

@@ -125,18 +125,18 @@ class Dataset:
         """Return the rows that satisfy a filter as one table."""
         self.store.meter.count("scan", str(self.ref))
         # Lance plans a list of columns in time quadratic to its length; all of them need no list.
-        own = frozenset(self.schema.names) if columns is not None else frozenset[str]()
-        is_all = columns is not None and own.issubset(columns) and own.issuperset(columns)
+        stored_names = frozenset(self.schema.names) if columns is not None else frozenset[str]()
+        is_all = columns is not None and stored_names.issubset(columns) and stored_names.issuperset(columns)
         with lance_errors(f"reading {self.ref}", self):
-            found = self.lance.to_table(
+            table = self.lance.to_table(
                 columns=list(columns) if columns is not None and not is_all else None,
                 filter=filter,
                 with_row_id=with_row_id,
                 with_row_address=with_row_address,
             )
         if columns is None or not is_all:
-            return found
-        return found.select([*columns, *(name for name in found.schema.names if name not in own)])
+            return table
+        return table.select([*columns, *(name for name in table.schema.names if name not in stored_names)])
 
     def batches(
         self,
@@ -161,9 +161,9 @@ class Dataset:
     def read_fragments(self, fragment_ids: Sequence[int], column: str) -> pa.Table:
         """Return one column of some fragments, with row ids and row addresses."""
         self.store.meter.count("fragments", str(self.ref))
-        wanted = frozenset(fragment_ids)
+        requested = frozenset(fragment_ids)
         with lance_errors(f"reading {self.ref}", self):
-            fragments = [one for one in self.lance.get_fragments() if one.fragment_id in wanted]
+            fragments = [fragment for fragment in self.lance.get_fragments() if fragment.fragment_id in requested]
             scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
             return scanner.to_table()
 
@@ -191,7 +191,7 @@ class Dataset:
         return [str(base.path) for base in self.lance.base_paths().values()]
 
     def is_gone(self) -> bool:
-        """Tell whether storage certainly has this version no more, though its handle may still be in use."""
+        """Return True if storage certainly has this version no more, though its handle may still be in use."""
         names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
         try:
             return not any(self.store.objects.exists(name) for name in names)
@@ -261,7 +261,7 @@ def _storage_errors(doing: str) -> Iterator[None]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether Lance has panicked, as it does over some damaged files; the class cannot be imported."""
+    """Return True if Lance has panicked, as it does over some damaged files; the class cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 

@@ -46,18 +46,18 @@ class LiveRows:
         """Return where rows are, -1 for those that do not live at this version."""
         if len(self.ids) == 0:
             return np.full(len(rows), -1, np.intp)
-        places = np.searchsorted(self._sorted, rows)
-        places[places == len(self._sorted)] = 0
-        is_live = self._sorted[places] == rows
-        found: Positions = places if self._order is None else self._order[places]
-        return np.where(is_live, found, -1)
+        sorted_positions = np.searchsorted(self._sorted, rows)
+        sorted_positions[sorted_positions == len(self._sorted)] = 0
+        is_live = self._sorted[sorted_positions] == rows
+        positions: Positions = sorted_positions if self._order is None else self._order[sorted_positions]
+        return np.where(is_live, positions, -1)
 
     def chosen(self, rows: RowIds, flags: Flags) -> Flags:
         """Return which rows live and are at a flagged position."""
-        places = self.positions(rows)
-        found: Flags = places >= 0
-        found[found] = flags[places[found]]
-        return found
+        positions = self.positions(rows)
+        is_known: Flags = positions >= 0
+        is_known[is_known] = flags[positions[is_known]]
+        return is_known
 
     def in_fragments(self, fragment_ids: Collection[int]) -> Flags:
         """Return which positions lie in some fragments."""
@@ -70,8 +70,8 @@ class LiveRows:
 
     def span(self, fragment_id: int) -> slice:
         """Return the positions of one fragment."""
-        place = self._fragment_ids.index(fragment_id)
-        return slice(int(self._ends[place - 1]) if place else 0, int(self._ends[place]))
+        index = self._fragment_ids.index(fragment_id)
+        return slice(int(self._ends[index - 1]) if index else 0, int(self._ends[index]))
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +82,7 @@ _known: Final[weakref.WeakKeyDictionary[Dataset, weakref.ref[LiveRows]]] = weakr
 
 
 def live_rows(dataset: Dataset) -> LiveRows:
-    """Return the live rows of a version, read once for as long as anybody holds them."""
+    """Return the live rows of a version, cached as long as they are referenced."""
     with _lock:
         held = _known.get(dataset)
         live = held() if held is not None else None
@@ -126,16 +126,16 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
 
 def deletion_paths(dataset: Dataset) -> list[str]:
     """Return the deletion files of a version, relative to the graph's root."""
-    return [path for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None]
+    return [path for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None]
 
 
 def check_deletions(dataset: Dataset) -> Dataset:
     """Return a version whose deletion files hold as many rows as it says; otherwise one of them was exchanged.
 
-    Whoever changes a version asks first: Lance would count the rows of such a file as gone from then on, and what was
+    Call before changing a version: Lance would count the rows of such a file as gone from then on, and what was
     lost or came back with it could no longer be seen. Each file is read once by a process, and its own ones never.
     """
-    paths = {path: one for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None}
+    paths = {path: fragment for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None}
     unread = [path for path in paths if not dataset.store.prover.knows(path)]
     if unread:
         with lance_errors(f"reading the deletions of {dataset.ref}", dataset):

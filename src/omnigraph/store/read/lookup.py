@@ -35,7 +35,7 @@ _LOW_BYTES: Final = np.array([(1 << (8 * count)) - 1 for count in range(_WORD + 
 
 
 def is_hashable(type_: pa.DataType) -> bool:
-    """Tell whether values of a type can be hashed: texts, numbers, booleans, dates and times."""
+    """Return True if values of a type can be hashed: texts, numbers, booleans, dates and times."""
     return pa.types.is_string(type_) or pa.types.is_large_string(type_) or _is_fixed(type_)
 
 
@@ -117,7 +117,7 @@ _PROBE_ROWS: Final = 400
 class Segment:
     """The hashes of one fragment's values, ascending, each with the row that holds it.
 
-    Row ids are unknown while only the writer of the fragment has seen it; that is enough to tell that it holds no such
+    Row ids are unknown while only the writer of the fragment has seen it; that is enough to know that it holds no such
     value. `since` is set where rows were deleted before it was made: older versions and other branches may still have
     them.
     """
@@ -133,19 +133,19 @@ class Segment:
     def serves(self, ref: DatasetRef) -> bool:
         return self.since is None or (self.since.branch == ref.branch and self.since.version <= ref.version)
 
-    def rows_of(self, wanted: Hashes) -> RowIds | None:
-        """Return the rows that hold one of the hashes; None when there are some, and nobody knows which."""
-        first = np.searchsorted(self.hashes, wanted)
-        counts = np.searchsorted(self.hashes, wanted, "right") - first
+    def rows_of(self, hashes: Hashes) -> RowIds | None:
+        """Return the rows that hold one of the hashes; None when some exist whose row ids are unknown."""
+        first = np.searchsorted(self.hashes, hashes)
+        counts = np.searchsorted(self.hashes, hashes, "right") - first
         held = np.flatnonzero(counts)
         if len(held) == 0:
             return _NO_ROWS
         if self.row_ids is None:
             return None
         ends = np.cumsum(counts[held])
-        places = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
-        found: RowIds = self.row_ids[places]
-        return found
+        positions = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
+        row_ids: RowIds = self.row_ids[positions]
+        return row_ids
 
 
 class Positions:
@@ -168,32 +168,32 @@ class Positions:
             return None
         field = dataset.field_ids[column]
         self._asked.setdefault(dataset.ref.path, set()).add(column)
-        wanted = sorted_hashes(values)
-        found, absent = [_NO_ROWS], []
+        hashes = sorted_hashes(values)
+        row_ids, absent = [_NO_ROWS], []
         for fragment in dataset.fragments:
             segment = self._get(dataset, field, fragment)
-            rows = segment.rows_of(wanted) if segment is not None else None
+            rows = segment.rows_of(hashes) if segment is not None else None
             if rows is None:
                 absent.append(fragment)
             elif len(rows):
-                found.append(rows)
+                row_ids.append(rows)
         if absent and not self._is_worth_reading(dataset, field, absent, len(values)):
             return None
         for segment in self._read(dataset, column, field, absent):
-            rows = segment.rows_of(wanted)
+            rows = segment.rows_of(hashes)
             assert rows is not None, "a segment that was read knows its rows"
-            found.append(rows)
-        return np.concatenate(found)
+            row_ids.append(rows)
+        return np.concatenate(row_ids)
 
     def foresee(self, dataset: Dataset, rows: pa.Table, fragments: Sequence[FragmentMetadata]) -> None:
         """Take note of rows that were just written to new fragments, in columns that are asked for."""
         start = 0
         for fragment in fragments:
-            own = rows.slice(start, fragment.physical_rows)
+            fragment_rows = rows.slice(start, fragment.physical_rows)
             start += fragment.physical_rows
             for column in tuple(self._asked.get(dataset.ref.path, ())):
                 if column in rows.column_names:
-                    hashes = np.sort(hash_values(own.column(column).drop_null().combine_chunks()))
+                    hashes = np.sort(hash_values(fragment_rows.column(column).drop_null().combine_chunks()))
                     self._put(_key(dataset, dataset.field_ids[column], fragment), Segment(hashes, None))
 
     def _is_worth_reading(self, dataset: Dataset, field: int, absent: Sequence[FragmentMetadata], values: int) -> bool:
@@ -226,9 +226,9 @@ class Positions:
             hashes = hash_values(rows.column(column).combine_chunks())
             row_ids, owners = rows.column("_rowid").to_numpy(), rows.column("_rowaddr").to_numpy() >> np.uint64(32)
             for fragment in group:
-                own = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
-                own = own[np.argsort(hashes[own])]
-                segment = Segment(hashes[own], row_ids[own], dataset.ref if fragment.num_deletions else None)
+                members = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
+                members = members[np.argsort(hashes[members])]
+                segment = Segment(hashes[members], row_ids[members], dataset.ref if fragment.num_deletions else None)
                 self._put(_key(dataset, field, fragment), segment)
                 yield segment
 
@@ -246,7 +246,7 @@ def _groups(fragments: Sequence[FragmentMetadata]) -> Iterator[list[FragmentMeta
     """Yield runs of fragments with no more rows in all than are read at once, larger ones alone."""
     group: list[FragmentMetadata] = []
     for fragment in fragments:
-        if group and sum(one.num_rows for one in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
+        if group and sum(member.num_rows for member in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
             yield group
             group = []
         group.append(fragment)
@@ -259,7 +259,9 @@ def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:
 
 
 def _is_indexed(dataset: Dataset, field: int) -> bool:
-    return any(one.fields == [field] and one.index_type.lower() == "btree" for one in dataset.lance.describe_indices())
+    return any(
+        index.fields == [field] and index.index_type.lower() == "btree" for index in dataset.lance.describe_indices()
+    )
 
 
 ID: Final = "id"
@@ -279,7 +281,7 @@ _UNFILTERED: Final = ("uint32", "uint64", "date64[ms]")
 
 
 def is_filterable(stored: pa.DataType) -> bool:
-    """Tell whether Lance takes a typed filter on a column of this type; others need a filter text."""
+    """Return True if Lance takes a typed filter on a column of this type; others need a filter text."""
     return str(stored) not in _UNFILTERED
 
 
@@ -293,7 +295,7 @@ def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.A
     names = list(dict.fromkeys([*columns, *where]))
     if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
         return _nothing(dataset, columns)
-    values = {name: _both_zeros(one) for name, one in where.items()}
+    values = {name: _both_zeros(value_set) for name, value_set in where.items()}
     row_ids = _candidates(dataset, values)
     if row_ids is not None and len(row_ids) == 0:
         return _nothing(dataset, columns)
@@ -305,43 +307,43 @@ def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.A
             return _nothing(dataset, columns)
     is_wide = row_ids is not None and len(names) > _WIDE_COLUMNS
     if row_ids is not None and (is_wide or len(row_ids) * _TAKE_COST < dataset.count()):
-        found = dataset.take(row_ids.tolist(), [*names, ROW_ID, ROW_ADDRESS])
+        rows = dataset.take(row_ids.tolist(), [*names, ROW_ID, ROW_ADDRESS])
     else:
-        found = dataset.read(names, _condition(values), with_row_id=True, with_row_address=True)
-    for name, one in values.items():
-        found = found.filter(pc.is_in(found.column(name), value_set=one))
-    return found.select([*columns, ROW_ID, ROW_ADDRESS])
+        rows = dataset.read(names, _condition(values), with_row_id=True, with_row_address=True)
+    for name, value_set in values.items():
+        rows = rows.filter(pc.is_in(rows.column(name), value_set=value_set))
+    return rows.select([*columns, ROW_ID, ROW_ADDRESS])
 
 
 def _candidates(dataset: Dataset, where: Mapping[str, pa.Array[Any]]) -> RowIds | None:
-    """Return the rows that may hold a value in every column, as far as positions tell; None when they do not."""
-    found: RowIds | None = None
+    """Return the rows that may hold a value in every column, by their positions; None when those are unknown."""
+    row_ids: RowIds | None = None
     for name, values in where.items():
         rows = dataset.store.positions.rows_of(dataset, name, values)
         if rows is not None:
-            found = rows if found is None else np.intersect1d(found, rows)
-    return found
+            row_ids = rows if row_ids is None else np.intersect1d(row_ids, rows)
+    return row_ids
 
 
 def _condition(where: Mapping[str, pa.Array[Any]]) -> pc.Expression | None:
     condition = None
     for name, values in where.items():
         if len(values) <= FILTER_VALUES_MAX and is_filterable(values.type):
-            one = pc.field(name).isin(values)
-            condition = one if condition is None else condition & one
+            clause = pc.field(name).isin(values)
+            condition = clause if condition is None else condition & clause
     return condition
 
 
 def _both_zeros(values: pa.Array[Any]) -> pa.Array[Any]:
-    # Zero has two signs, which filters tell apart and rules do not.
+    # Zero has two signs, which filters distinguish and rules do not.
     if not pa.types.is_floating(values.type):
         return values
     return pa.concat_arrays([values, pc.negate(values.filter(pc.equal(values, pa.scalar(0.0, values.type))))])
 
 
 def _nothing(dataset: Dataset, columns: Sequence[str]) -> pa.Table:
-    places = [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
-    return pa.schema([*(dataset.schema.field(name) for name in columns), *places]).empty_table()
+    locations = [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
+    return pa.schema([*(dataset.schema.field(name) for name in columns), *locations]).empty_table()
 
 
 def ids_of(rows: pa.Table) -> pa.Array[Any]:

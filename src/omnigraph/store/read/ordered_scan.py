@@ -48,7 +48,7 @@ def _sorted(dataset: Dataset, columns: Sequence[str], rows: int) -> Iterator[pa.
 
 
 def _stored_bytes(dataset: Dataset) -> int:
-    files = (file for one in dataset.lance.get_fragments() for file in one.metadata.files)
+    files = (file for fragment in dataset.lance.get_fragments() for file in fragment.metadata.files)
     return sum(file.file_size_bytes or 0 for file in files)
 
 

@@ -1,4 +1,4 @@
-"""Differences: which rows of two versions of one dataset may differ, told from fragments and row versions alone.
+"""Version diffs: the rows that may differ between two versions of a dataset, from fragments and row versions alone.
 
 Reads no column but the ids of those rows, so the cost follows what was written between the two versions.
 """
@@ -56,9 +56,9 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
         ours, theirs = _by_files(before), _by_files(after)
         same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
         trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
-        parted = [_live_only(before, one, after, two) for one, two in trimmed]
-        old = _joined([*_only(ours, theirs), *(one for one, _ in parted)])
-        new = _joined([*_only(theirs, ours), *(two for _, two in parted)])
+        parted = [_live_only(before, old_fragment, after, new_fragment) for old_fragment, new_fragment in trimmed]
+        old = _joined([*_only(ours, theirs), *(old_fragment for old_fragment, _ in parted)])
+        new = _joined([*_only(theirs, ours), *(new_fragment for _, new_fragment in parted)])
         old, new = _narrowed(before, old, after, new)
         return _ids(before, old), _ids(after, new)
 
@@ -67,9 +67,9 @@ def moved_estimate(before: Dataset, after: Dataset) -> int:
     """Return about how many rows `moved_rows` would look at, from the lists of fragments alone."""
     with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
         ours, theirs = _by_files(before), _by_files(after)
-        alone = [one for key, one in (*ours.items(), *theirs.items()) if (key in ours) != (key in theirs)]
+        unshared = [ours.get(key) or theirs[key] for key in ours.keys() ^ theirs.keys()]
         gone = [abs(ours[key].num_deletions - theirs[key].num_deletions) for key in ours.keys() & theirs.keys()]
-        return sum(one.metadata.num_rows for one in alone) + sum(gone)
+        return sum(fragment.metadata.num_rows for fragment in unshared) + sum(gone)
 
 
 def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
@@ -78,8 +78,8 @@ def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
     Lance names data files at random, so a name means the same file in a dataset and in every fork of it.
     """
     return {
-        tuple((file.path, tuple(file.fields)) for file in one.metadata.files): one
-        for one in dataset.lance.get_fragments()
+        tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files): fragment
+        for fragment in dataset.lance.get_fragments()
     }
 
 
@@ -166,16 +166,16 @@ def _listed(ref: DatasetRef) -> str:
 def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
     """Return the ids of rows: of few in large fragments by address, else by reading the ids of whole fragments."""
     held = sum(fragment.metadata.num_rows for fragment in rows.fragments)
-    wanted = pa.array(rows.row_ids)
-    if _TAKEN_PART * len(wanted) < held:
-        found = dataset.take(rows.row_ids.tolist(), [ID])
-        return found.append_column(ROW_ID, wanted)
+    row_ids = pa.array(rows.row_ids)
+    if _TAKEN_PART * len(row_ids) < held:
+        table = dataset.take(rows.row_ids.tolist(), [ID])
+        return table.append_column(ROW_ID, row_ids)
     if not rows.fragments:
         return pa.table({ID: pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
     dataset.store.meter.count("scan", str(dataset.ref))
     scanner = dataset.lance.scanner(columns=[ID], with_row_id=True, fragments=list(rows.fragments))
-    found = scanner.to_table()
-    return found if len(wanted) == held else found.filter(pc.is_in(found.column(ROW_ID), value_set=wanted))
+    table = scanner.to_table()
+    return table if len(row_ids) == held else table.filter(pc.is_in(table.column(ROW_ID), value_set=row_ids))
 
 
 # What two fragments agree in when they hold the same rows: their data files, and the file of deleted rows.
@@ -196,10 +196,10 @@ def shared_beginning(dataset: Dataset, other: Dataset) -> Beginning:
     if not dataset.schema.equals(other.schema, check_metadata=True):
         # The same files may mean something else when a column has gone and another one has taken its name.
         return Beginning(0, 0)
-    for own, theirs in zip(dataset.lance.get_fragments(), other.lance.get_fragments(), strict=False):
-        if _identity(own.metadata) != _identity(theirs.metadata):
+    for ours, theirs in zip(dataset.lance.get_fragments(), other.lance.get_fragments(), strict=False):
+        if _identity(ours.metadata) != _identity(theirs.metadata):
             break
-        fragments, rows = fragments + 1, rows + own.metadata.num_rows
+        fragments, rows = fragments + 1, rows + ours.metadata.num_rows
     return Beginning(fragments, rows)
 
 
@@ -234,8 +234,8 @@ def newest_row_version(dataset: Dataset, fragment: Any) -> int:
     if inline is not None:
         return max(_run_versions(bytes(inline)), default=0)
     with lance_errors(f"reading {dataset.ref}", dataset):
-        found = fragment.scanner(columns=[_COLUMN]).to_table().column(_COLUMN)
-    return max((int(one or 0) for one in found.unique().to_pylist()), default=0)
+        versions = fragment.scanner(columns=[_COLUMN]).to_table().column(_COLUMN)
+    return max((int(version or 0) for version in versions.unique().to_pylist()), default=0)
 
 
 def _run_versions(message: bytes) -> Iterator[int]:

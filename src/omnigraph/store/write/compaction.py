@@ -31,7 +31,7 @@ from omnigraph.store.write.upsert import mark_gone
 Task: TypeAlias = CompactionTask
 Rewritten: TypeAlias = RewriteResult
 
-# Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
+# Folding happens inside a commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 NO_BLOBS: Final[Mapping[int, int]] = {}
@@ -100,9 +100,9 @@ def moved(change: Change, base: Dataset, staged: Dataset, onto: Dataset) -> Chan
 
 
 def _are_same_files(before: Sequence[FragmentMetadata], now: Sequence[FragmentMetadata]) -> bool:
-    """Tell whether some fragment is still there, and all that are hold the same values; deletions do not matter."""
+    """Return True if some fragment is still there, and all that are hold the same values; deletions do not matter."""
     files = _files(before)
-    return bool(now) and all(files[number] == own for number, own in _files(now).items())
+    return bool(now) and all(files[number] == paths for number, paths in _files(now).items())
 
 
 def _files(fragments: Sequence[FragmentMetadata]) -> dict[int, list[str]]:
@@ -113,7 +113,7 @@ def _files(fragments: Sequence[FragmentMetadata]) -> dict[int, list[str]]:
 def _gone_since(base: Dataset, onto: Dataset, fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.int64]:
     """Return which of the rows of these fragments, counted through all of them, a later version has there no more.
 
-    A fragment that is gone as a whole may have been emptied, or rewritten by somebody else: its rows are not here.
+    A fragment that is gone as a whole may have been emptied, or rewritten by another process: its rows are not here.
     """
     now = {fragment.id: fragment for fragment in onto.fragments}
     gone, passed = [np.array([], np.int64)], 0
@@ -133,15 +133,15 @@ def _row_addresses(dataset: Dataset, fragment_id: int) -> npt.NDArray[np.uint64]
     return addresses
 
 
-def _addresses(places: npt.NDArray[np.int64], fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.uint64]:
+def _addresses(positions: npt.NDArray[np.int64], fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.uint64]:
     """Return the addresses of rows that are counted through all of these fragments."""
     ends = np.cumsum([fragment.num_rows for fragment in fragments])
-    own = np.searchsorted(ends, places, side="right")
+    owners = np.searchsorted(ends, positions, side="right")
     starts = np.concatenate([[0], ends[:-1]])
     ids = np.array([fragment.id for fragment in fragments], np.uint64)
     # A row address is the fragment's id in the high and the offset within it in the low 32 bits.
-    found: npt.NDArray[np.uint64] = (ids[own] << np.uint64(32)) | (places - starts[own]).astype(np.uint64)
-    return found
+    addresses: npt.NDArray[np.uint64] = (ids[owners] << np.uint64(32)) | (positions - starts[owners]).astype(np.uint64)
+    return addresses
 
 
 def _groups(change: Change) -> list[LanceOperation.RewriteGroup]:
@@ -153,10 +153,10 @@ def _groups(change: Change) -> list[LanceOperation.RewriteGroup]:
 def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> frozenset[int]:
     """Return the ids of the fragments that hold what they held at `base`, or what a rewrite of it gave them.
 
-    A fragment whose columns were written anew keeps its id, and gets other files.
+    A fragment whose columns were rewritten keeps its id, and gets other files.
     """
     files = _files(base.fragments)
-    kept = {number for number, own in _files(onto.fragments).items() if files.get(number) == own}
+    kept = {number for number, paths in _files(onto.fragments).items() if files.get(number) == paths}
     for group in _groups(rewrite) if rewrite is not None else ():
         kept -= {fragment.id for fragment in group.old_fragments}
         kept |= {fragment.id for fragment in group.new_fragments}
@@ -168,7 +168,7 @@ def shrunk_fragments(rewrite: Change) -> frozenset[int]:
     return frozenset(
         fragment.id
         for group in _groups(rewrite)
-        if any(one.deletion_file is not None for one in group.old_fragments)
+        if any(fragment.deletion_file is not None for fragment in group.old_fragments)
         for fragment in group.new_fragments
     )
 
@@ -181,7 +181,9 @@ def task_bytes(task: Task) -> int:
 def fragment_counts(change: Change) -> tuple[int, int]:
     """Return how many fragments a rewrite removes, and how many it adds."""
     groups = _groups(change)
-    return sum(len(list(one.old_fragments)) for one in groups), sum(len(list(one.new_fragments)) for one in groups)
+    return sum(len(list(group.old_fragments)) for group in groups), sum(
+        len(list(group.new_fragments)) for group in groups
+    )
 
 
 def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True) -> Change | None:
@@ -205,7 +207,7 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
         tail = _tail(fragments, fragments_max)
     outside = blob_bytes_outside(dataset, tail)
     if outside and not moves_blobs:
-        last = max(place for place, fragment in enumerate(fragments) if fragment.id in outside)
+        last = max(index for index, fragment in enumerate(fragments) if fragment.id in outside)
         fragments, outside = fragments[last + 1 :], {}
         tail = _tail(fragments, fragments_max)
     elif outside:
@@ -230,9 +232,9 @@ def _tail(
         size += sum(file.file_size_bytes or 0 for file in fragment.files) + outside.get(fragment.id, 0)
         if size > FOLD_BYTES_MAX:
             break
-        if (own := _tier(fragment.num_rows, fragments_max)) > tier:
-            tier, in_tier = own, 0
-        in_tier += own == tier
+        if (fragment_tier := _tier(fragment.num_rows, fragments_max)) > tier:
+            tier, in_tier = fragment_tier, 0
+        in_tier += fragment_tier == tier
         if in_tier > fragments_max:
             folded = run
     return list(fragments[len(fragments) - folded :]) if folded else []
@@ -252,7 +254,7 @@ def _tier(rows: int, fragments_max: int) -> int:
 
 
 def _after_last(fragments: Sequence[FragmentMetadata], covered: frozenset[int]) -> Sequence[FragmentMetadata]:
-    last = max(place for place, fragment in enumerate(fragments) if fragment.id in covered)
+    last = max(index for index, fragment in enumerate(fragments) if fragment.id in covered)
     return fragments[last + 1 :]
 
 

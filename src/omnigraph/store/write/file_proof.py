@@ -10,14 +10,12 @@ import os
 import struct
 import zlib
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -26,6 +24,7 @@ import numpy as np
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PROOF_CACHE_MAX, PROOF_THREADS
+from omnigraph.lru import LruCache
 
 if TYPE_CHECKING:
     from omnigraph.store.objects.backend import Inspected
@@ -64,7 +63,7 @@ def fault_of(path: str, size_bytes: int, tail: bytes) -> str | None:
 
 
 def is_inlined(transaction: bytes, manifest: bytes) -> bool:
-    """Tell whether the file of a transaction says what the manifest that it made says: a copy stands in both."""
+    """Return True if the file of a transaction says what the manifest that it made says: a copy stands in both."""
     position = int.from_bytes(manifest[-_MANIFEST_FOOTER.size :][:8], "little")
     start = position - len(transaction)
     return manifest[start:position] == transaction and manifest[start - 4 : start] == len(transaction).to_bytes(
@@ -113,8 +112,8 @@ class PendingProofs:
 
     def result(self) -> list[Proof]:
         """Return the proofs; `StorageError` when a file is not whole."""
-        found = [part.result() if isinstance(part, Future) else part for part in self._parts]
-        return [proof for proofs in found for proof in proofs]
+        parts = [part.result() if isinstance(part, Future) else part for part in self._parts]
+        return [proof for proofs in parts for proof in proofs]
 
 
 NOTHING_TO_PROVE: Final = PendingProofs()
@@ -126,22 +125,21 @@ class Prover:
     def __init__(self, objects: Objects, is_local: bool) -> None:
         self._objects = objects
         self._is_local = is_local
-        self._proven: OrderedDict[str, Proof] = OrderedDict()
-        self._noted: OrderedDict[str, None] = OrderedDict()
-        self._lock = Lock()
+        self._proven: LruCache[str, Proof] = LruCache(PROOF_CACHE_MAX)
+        self._verified: LruCache[str, bool] = LruCache(PROOF_CACHE_MAX)
 
     def begin(self, sizes: Mapping[str, int | None]) -> PendingProofs:
         """Begin to prove files, by path with the size that was recorded for each; a path that ends in `/` is a folder.
 
         On a disk this raises at once when a file is not whole.
         """
-        wanted = {path: size for path, size in sizes.items() if not self._recall(path)}
-        known = [proof for path in sizes if (proof := self._recall(path))]
-        if not wanted:
+        unproven = {path: size for path, size in sizes.items() if not self._proven.get(path)}
+        known = [proof for path in sizes if (proof := self._proven.get(path))]
+        if not unproven:
             return PendingProofs(known)
-        if self._is_local and sum(size or 0 for size in wanted.values()) <= _INLINE_BYTES:
-            return PendingProofs(known, [proof for path, size in wanted.items() for proof in self._prove(path, size)])
-        futures = [_pool(os.getpid()).submit(self._prove, path, size) for path, size in wanted.items()]
+        if self._is_local and sum(size or 0 for size in unproven.values()) <= _INLINE_BYTES:
+            return PendingProofs(known, [proof for path, size in unproven.items() for proof in self._prove(path, size)])
+        futures = [_pool(os.getpid()).submit(self._prove, path, size) for path, size in unproven.items()]
         pending = PendingProofs(known, *futures)
         if self._is_local:
             pending.result()
@@ -149,54 +147,43 @@ class Prover:
 
     def accept(self, proof: Proof) -> None:
         """Take over what another process has proven, or what was proven under another name."""
-        with self._lock:
-            self._proven[proof.path] = proof
-            while len(self._proven) > PROOF_CACHE_MAX:
-                self._proven.popitem(last=False)
+        self._proven.put(proof.path, proof)
 
     def note(self, path: str) -> None:
-        """Remember that a stored file was read and is what its version says."""
-        with self._lock:
-            self._noted[path] = None
-            while len(self._noted) > PROOF_CACHE_MAX:
-                self._noted.popitem(last=False)
+        """Record that a stored file was read and has the checksum that its version records."""
+        self._verified.put(path, True)
 
     def knows(self, path: str) -> bool:
-        """Tell whether a file was staged here, or read and found to be right."""
-        with self._lock:
-            return path in self._proven or path in self._noted
+        """Return True if a file was staged here, or read and verified."""
+        return self._proven.get(path) is not None or self._verified.get(path) is not None
 
     def renamed(self, before: str, after: str) -> None:
         """Take over the proof of a file that got another name, if its bytes are what was looked at."""
-        if self._is_local and (proof := self._recall(before)) is not None:
+        if self._is_local and (proof := self._proven.get(before)) is not None:
             self.accept(replace(proof, path=after))
 
-    def _recall(self, path: str) -> Proof | None:
-        with self._lock:
-            return self._proven.get(path)
-
     def _prove(self, path: str, size: int | None) -> list[Proof]:
-        found = list(self._folder(path)) if path.endswith("/") else [self._file(path, size)]
-        for proof in found:
+        proofs = list(self._folder(path)) if path.endswith("/") else [self._file(path, size)]
+        for proof in proofs:
             self.accept(proof)
-        return found
+        return proofs
 
     def _folder(self, path: str) -> Iterator[Proof]:
         for info in self._objects.list(path.rstrip("/")):
-            yield self._recall(info.path) or self._file(info.path, info.size_bytes)
+            yield self._proven.get(info.path) or self._file(info.path, info.size_bytes)
 
     def _file(self, path: str, size: int | None) -> Proof:
         return self.proof_of(path, self._objects.inspect(path), size)
 
-    def proof_of(self, path: str, looked: Inspected | None, size: int | None) -> Proof:
+    def proof_of(self, path: str, inspected: Inspected | None, size: int | None) -> Proof:
         """Return the proof that a look at a file gives; `StorageError` when the file is not whole."""
-        if looked is None:
+        if inspected is None:
             raise not_whole(path, "it is not there")
-        if size is not None and looked.size_bytes != size:
-            raise not_whole(path, f"it has {looked.size_bytes} of {size} bytes")
-        if (fault := fault_of(path, looked.size_bytes, looked.tail)) is not None:
+        if size is not None and inspected.size_bytes != size:
+            raise not_whole(path, f"it has {inspected.size_bytes} of {size} bytes")
+        if (fault := fault_of(path, inspected.size_bytes, inspected.tail)) is not None:
             raise not_whole(path, fault)
-        return Proof(path, looked.size_bytes, looked.checksum)
+        return Proof(path, inspected.size_bytes, inspected.checksum)
 
 
 def not_whole(path: str, fault: str) -> StorageError:
@@ -246,7 +233,7 @@ def pack(kind: ChecksumKind, proofs: Iterable[Proof]) -> str:
     >>> text.startswith("crc32:"), unpack(text)[1][path_key("nodes/a/data/b.lance")]
     (True, 7)
     """
-    return _packed(kind, {path_key(one.path): one.checksum for one in proofs})
+    return _packed(kind, {path_key(proof.path): proof.checksum for proof in proofs})
 
 
 def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
@@ -257,7 +244,7 @@ def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
 def extend(kind: ChecksumKind, earlier: str, proofs: Iterable[Proof]) -> str:
     """Return a record that adds proofs to an earlier one; another kind of checksums is not carried on."""
     before, known = unpack(earlier) if earlier else (kind, {})
-    known = {**(known if before is kind else {}), **{path_key(one.path): one.checksum for one in proofs}}
+    known = {**(known if before is kind else {}), **{path_key(proof.path): proof.checksum for proof in proofs}}
     return _packed(kind, known)
 
 

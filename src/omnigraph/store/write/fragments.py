@@ -72,9 +72,9 @@ def write_fragments_with_blobs(
     if not blobs:
         return write_fragments(dataset, rows, append, operation_id)
     texts = []
-    for one in write_with_blobs(dataset, rows, blobs).staged:
-        members = json.loads(_renamed(dataset, one.metadata, operation_id))
-        texts.append(json.dumps({**members, _SHARING: asdict(one.sharing)} if one.sharing else members))
+    for fragment in write_with_blobs(dataset, rows, blobs).staged:
+        members = json.loads(_renamed(dataset, fragment.metadata, operation_id))
+        texts.append(json.dumps({**members, _SHARING: asdict(fragment.sharing)} if fragment.sharing else members))
     return texts
 
 
@@ -87,22 +87,22 @@ def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) ->
         name = str(file["path"])
         file["path"] = f"{operation_id}-{name}"
         # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
-        blobs = [one.path for one in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
+        blobs = [info.path for info in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
         for path in (f"{folder}/{name}", *blobs):
             final = f"{folder}/{operation_id}-{path.removeprefix(f'{folder}/')}"
             objects.link(path, final)
             dataset.store.prover.renamed(path, final)
             objects.discard(path)
             sizes[final] = None if path in blobs else file["file_size_bytes"]
-    # Whoever commits these files may be another process, which need not read them again.
+    # Another process may commit these files, and need not read them again.
     proofs = dataset.store.prover.begin(sizes).result()
-    members[_PROOFS] = [[one.path, one.size_bytes, one.checksum] for one in proofs]
+    members[_PROOFS] = [[proof.path, proof.size_bytes, proof.checksum] for proof in proofs]
     return json.dumps(members)
 
 
 def row_count(fragments: Sequence[FragmentText]) -> int:
     """Return how many rows staged fragments hold."""
-    return sum(one.num_rows for one in map(_staged, fragments))
+    return sum(fragment.num_rows for fragment in map(_staged, fragments))
 
 
 def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
@@ -123,13 +123,13 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
 
     Replacing rows get row ids of their own: unlike an update in process, nothing ties them to their predecessors.
     """
-    gone = sum(one.rows for one in marked)
-    if gone == 0 and not any(_staged(one).sharing for one in fragments):
+    gone = sum(deletion.rows for deletion in marked)
+    if gone == 0 and not any(_staged(fragment).sharing for fragment in fragments):
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
     _accept_proofs(dataset, fragments)
-    emptied = [one.fragment_id for one in marked if one.text is None]
-    updated = [_parsed(one.text) for one in marked if one.text is not None and one.rows]
+    emptied = [deletion.fragment_id for deletion in marked if deletion.text is None]
+    updated = [_parsed(deletion.text) for deletion in marked if deletion.text is not None and deletion.rows]
     staged = list(map(_staged, fragments))
     operation = replacing(dataset, emptied, updated, assembled(dataset, staged))
     return changed(dataset, operation, dataset.count() + row_count(fragments) - gone, shared_paths(staged))
@@ -153,7 +153,7 @@ def scan_fragments(
     """Stream columns of the rows of some fragments that satisfy a condition, with their row ids."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        fragments = [_fragment(dataset, one) for one in fragment_ids]
+        fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         scanner = dataset.lance.scanner(columns=list(columns), filter=where, fragments=fragments, with_row_id=True)
         yield from scanner.to_batches()
 
@@ -181,12 +181,12 @@ def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
     runs: list[list[int]] = []
     size = bytes_max
     for fragment in dataset.fragments:
-        own = sum(file.file_size_bytes or 0 for file in fragment.files)
-        if size + own > bytes_max:
+        nbytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+        if size + nbytes > bytes_max:
             runs.append([])
             size = 0
         runs[-1].append(fragment.id)
-        size += own
+        size += nbytes
     return runs
 
 

@@ -112,8 +112,8 @@ def changed(
 def _known_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> set[str]:
     """Return the files that an operation names again: an update also names fragments that only lose rows."""
     updated = {fragment.id for fragment in _updated(operation)}
-    own = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
-    return {path for fragment in own for path, _ in _fragment_files(fragment, has_blobs=True)}
+    known = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
+    return {path for fragment in known for path, _ in _fragment_files(fragment, has_blobs=True)}
 
 
 def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:

@@ -108,11 +108,11 @@ def update_only(dataset: Dataset, rows: pa.Table) -> Change | None:
     if rows.num_rows == 0:
         return None
     ids = ids_of(rows)
-    found = find(dataset, ids)
-    if found.num_rows < rows.num_rows:
-        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=found.column(ID).combine_chunks())))[0].as_py()
+    existing = find(dataset, ids)
+    if existing.num_rows < rows.num_rows:
+        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=existing.column(ID).combine_chunks())))[0].as_py()
         raise OmniGraphError(f"{dataset.ref} has no row with the id `{missing}` to update", entity_id=missing)
-    return upsert(dataset, rows, found)
+    return upsert(dataset, rows, existing)
 
 
 def strict_insert(dataset: Dataset, rows: pa.Table) -> Change | None:

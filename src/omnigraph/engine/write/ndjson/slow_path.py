@@ -16,9 +16,9 @@ import pyarrow as pa
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.coerce_column import decode_column, from_fitted
 from omnigraph.rules.coerce_value import Misfit, fit, shown
@@ -155,7 +155,7 @@ class Envelopes:
     def _unknown(self, gathered: Gathered, data: Mapping[str, object]) -> Gathered | None:
         for name in data:
             if name not in gathered.known:
-                hint = suggestion(name, gathered.type.properties) or "drop it, or add it to the schema"
+                hint = did_you_mean(name, gathered.type.properties) or "drop it, or add it to the schema"
                 self._refuse("N6", f"`{gathered.type.name}` has no property `{name}`; {hint}", name)
             if self.findings.is_full:
                 break
@@ -164,7 +164,7 @@ class Envelopes:
     def _unknown_type(self, kind: str, name: object, known: Mapping[str, object]) -> Gathered | None:
         if not isinstance(name, str):
             return self._refuse("N4", f"{shown(name)} is not the name of a type")
-        hint = suggestion(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
+        hint = did_you_mean(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
         return self._refuse("N4", f"there is no {kind} type `{name}`; {hint}")
 
     def _refuse(self, rule: str, message: str, name: str | None = None) -> Gathered | None:

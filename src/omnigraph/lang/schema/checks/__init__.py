@@ -34,15 +34,15 @@ STAGES: tuple[Rule, ...] = (
 
 def check_draft(draft: Draft) -> tuple[Diagnostic, ...]:
     """Return all that is wrong: stage by stage, in source order within a stage, each finding once."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for stage in STAGES:
         # An interface's mistake shows in every node that implements it; one report of it is enough.
         unique = {(item.code, item.span): item for item in stage(draft)}
-        found += sorted(unique.values(), key=lambda item: item.span.start)
-    return tuple(found[:DIAGNOSTICS_MAX])
+        diagnostics += sorted(unique.values(), key=lambda item: item.span.start)
+    return tuple(diagnostics[:DIAGNOSTICS_MAX])
 
 
 def note_draft(draft: Draft) -> tuple[Diagnostic, ...]:
-    """Return remarks on what is legal and has no effect, in source order."""
+    """Return remarks on declarations without effect, in source order."""
     notes = (*note_inert(draft), *note_legacy_annotations(draft))
     return tuple(sorted(notes, key=lambda item: item.span.start)[:DIAGNOSTICS_MAX])

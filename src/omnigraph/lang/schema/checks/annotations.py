@@ -11,9 +11,9 @@ from typing import Final
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import Diagnostic, Severity
 from omnigraph.lang.schema.ast import Declaration, Item, PropertyDeclaration, parse_bound
-from omnigraph.lang.schema.expand import AnnotationPlace, Draft, Owner
-from omnigraph.lang.schema.suggestions import did_you_mean
+from omnigraph.lang.schema.expand import AnnotationPosition, Draft, Owner
 from omnigraph.lang.source import Source
+from omnigraph.lang.suggestions import did_you_mean
 
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
 
@@ -123,32 +123,32 @@ _ALL: Final = ", ".join(f"`@{word}`" for word in KNOWN_ANNOTATIONS[:-1]) + f" an
 
 
 def check_unknown_annotations(draft: Draft) -> Iterator[Diagnostic]:
-    """Yield S32 for each unknown annotation that the accepted schema does not have at the same place."""
-    for place, item in _unknown(draft):
-        if place not in draft.legacy:
+    """Yield S32 for each unknown annotation that the accepted schema does not have at the same position."""
+    for position, item in _unknown(draft):
+        if position not in draft.legacy:
             yield Diagnostic("S32", f"there is no annotation `@{item.word}`", draft.source, item.span, _hint(item.word))
 
 
 def note_legacy_annotations(draft: Draft) -> Iterator[Diagnostic]:
     """Yield a note for each unknown annotation that stays because it was accepted before."""
-    for place, item in _unknown(draft):
-        if place in draft.legacy:
+    for position, item in _unknown(draft):
+        if position in draft.legacy:
             message = f"the annotation `@{item.word}` is unknown and has no effect"
             hint = "it stays because this graph accepted it before; remove it"
             yield Diagnostic("S29", message, draft.source, item.span, hint, Severity.INFO)
 
 
-def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPlace, Item]]:
+def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPosition, Item]]:
     for owner in draft.owners:
         declaration = owner.declaration
         former = _former_name(declaration)
         for item in declaration.annotations:
             if item.word not in KNOWN_ANNOTATIONS:
-                yield AnnotationPlace(declaration.kind, former, None, item.word), item
+                yield AnnotationPosition(declaration.kind, former, None, item.word), item
         for property_ in declaration.properties:
             for item in property_.annotations:
                 if item.word not in KNOWN_ANNOTATIONS:
-                    yield AnnotationPlace(declaration.kind, former, _former_name(property_), item.word), item
+                    yield AnnotationPosition(declaration.kind, former, _former_name(property_), item.word), item
 
 
 def _former_name(declared: Declaration | PropertyDeclaration) -> str:

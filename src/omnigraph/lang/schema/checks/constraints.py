@@ -12,8 +12,8 @@ from omnigraph.lang.catalog import NUMBERS, MergeRule, PropertyType, Scalar
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.schema.ast import Argument, Item
 from omnigraph.lang.schema.expand import Draft, Member, Owner
-from omnigraph.lang.schema.suggestions import did_you_mean
 from omnigraph.lang.source import Source, Span
+from omnigraph.lang.suggestions import did_you_mean
 
 
 def check_constraints(draft: Draft) -> Iterator[Diagnostic]:
@@ -114,14 +114,14 @@ def check_merge_rules(draft: Draft) -> Iterator[Diagnostic]:
 
 
 def _check_form(items: tuple[Item, ...], source: Source) -> Iterator[Diagnostic]:
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         word = item.value or ""
-        if place > 0:
+        if index > 0:
             yield Diagnostic("S30", "`@merge` is given twice", source, item.span, "keep one of them")
         elif word not in _RULES:
-            said = f"does not know the rule `{word}`" if word else "needs a rule"
+            problem = f"does not know the rule `{word}`" if word else "needs a rule"
             hint = did_you_mean(word, _RULES) or f"the rules are {', '.join(_RULES)}"
-            yield Diagnostic("S30", f"`@merge` {said}", source, item.span, hint)
+            yield Diagnostic("S30", f"`@merge` {problem}", source, item.span, hint)
         elif item.keywords:
             message = "`@merge` takes no keyword arguments"
             yield Diagnostic("S30", message, source, item.keywords[0].span, "keep the rule alone")

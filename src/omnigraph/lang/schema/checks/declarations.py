@@ -1,4 +1,4 @@
-"""Checks what can be seen in one declaration alone: names, types, bounds and arguments (S2 to S7).
+"""Checks declarations: names, types, bounds and arguments on their own, then references between them (S2 to S10, S25).
 
 Pure.
 """
@@ -12,8 +12,8 @@ from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.schema.ast import COUNT_MAX, Declaration, Item, PropertyDeclaration, Word, parse_bound, parse_count
 from omnigraph.lang.schema.expand import Draft, Member, Owner
-from omnigraph.lang.schema.suggestions import did_you_mean
 from omnigraph.lang.source import Source
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 RESERVED_NAMES: Final = frozenset(
@@ -75,12 +75,12 @@ def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:
                 yield Diagnostic("S7", message, source, argument.span, hint)
         return
     form = "`@range(property, low..high)`" if item.word == "range" else '`@check(property, "pattern")`'
-    wanted = "range" if item.word == "range" else "string"
+    expected = "range" if item.word == "range" else "string"
     kinds = [argument.kind for argument in item.arguments]
-    if kinds != ["name", wanted]:
-        wrong = next((a for a, kind in zip(item.arguments, ("name", wanted), strict=False) if a.kind != kind), None)
+    if kinds != ["name", expected]:
+        wrong = next((a for a, kind in zip(item.arguments, ("name", expected), strict=False) if a.kind != kind), None)
         span = wrong.span if wrong is not None else item.span
-        yield Diagnostic("S7", f"`@{item.word}` takes a property name and a {wanted}", source, span, f"write {form}")
+        yield Diagnostic("S7", f"`@{item.word}` takes a property name and a {expected}", source, span, f"write {form}")
         return
     bounds = item.arguments[1]
     if any(text is not None and parse_bound(text) is None for text in (bounds.low, bounds.high)):

@@ -1,0 +1,119 @@
+"""Rewrites the generated parts of docs/architecture.md: the tree, the drawing of the layers and the figures.
+
+`python tools/architecture.py` needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "omnigraph"
+PAGE = ROOT / "docs" / "architecture.md"
+# Parts of the package that the drawing shows; everything else is ground that all of them stand on.
+PARTS = ("lang", "store", "manifest", "rules", "engine", "graph", "pipeline", "policy", "server", "client", "cli")
+# Counted by the same rules: files, lines, median lines of a file, functions, mean and 95th percentile of their lines,
+# comment lines in a hundred.
+ANCHORS = {
+    "pyiceberg 0.12": "82 | 39,198 | 211 | 8.8 / 33 | 5.3",
+    "sqlglot 30": "183 | 86,049 | 177 | 15.5 / 49 | 3.7",
+    "starlette 1.10": "36 | 7,075 | 147 | 10.5 / 40 | 2.6",
+    "httpx 0.28": "23 | 8,828 | 248 | 14.2 / 47 | 4.0",
+    "lancedb 0.40": "78 | 38,322 | 184 | 16.6 / 55 | 2.6",
+    "ibis 12": "178 | 93,597 | 339 | 15.1 / 57 | 3.0",
+    "SQLAlchemy 2.1": "218 | 229,916 | 431 | 16.1 / 57 | 4.2",
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Return the syntax tree of every module by its path below the package."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def render_tree(trees: Mapping[str, ast.Module]) -> str:
+    """Return a table with the first sentence of every folder, and of every module that stands beside the folders."""
+    rows = ["| Part | What it is for |", "|---|---|"]
+    for path, tree in sorted(trees.items()):
+        is_folder = path.endswith("/__init__.py")
+        if path == "__init__.py" or not (is_folder or "/" not in path):
+            continue
+        name = path.removesuffix("__init__.py")
+        sentence = (ast.get_docstring(tree) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `{name}` | {sentence} |")
+    return "\n".join(rows)
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the parts of the package that a module imports, also inside of functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "omnigraph":
+            steps = node.module.split(".")
+            yield from [steps[1]] if len(steps) > 1 else [alias.name for alias in node.names]
+
+
+def render_layers(trees: Mapping[str, ast.Module]) -> str:
+    """Return a Mermaid drawing of the imports between parts, without those that follow from others."""
+    edges: dict[str, set[str]] = {part: set() for part in PARTS}
+    for path, tree in trees.items():
+        part = path.split("/")[0].removesuffix(".py")
+        if part in edges:
+            edges[part] |= {other for other in imports(tree) if other in edges and other != part}
+    reached = {part: _reachable(edges, part) for part in PARTS}
+    lines = ["```mermaid", "flowchart TD"]
+    for part in reversed(PARTS):
+        indirect = set().union(*(reached[other] for other in edges[part])) if edges[part] else set()
+        lines += [f"    {part} --> {other}" for other in sorted(edges[part] - indirect, key=PARTS.index)]
+    return "\n".join([*lines, "```"])
+
+
+def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [*edges[start]]
+    while waiting:
+        part = waiting.pop()
+        if part not in seen:
+            seen.add(part)
+            waiting += edges[part]
+    return seen
+
+
+def render_figures(trees: Mapping[str, ast.Module]) -> str:
+    """Return the size of files and functions beside those of packages that we hold up as models."""
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in sorted(PACKAGE.rglob("*.py"))]
+    lengths = [len(text) for text in texts]
+    functions = sorted(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    comments = sum(line.lstrip().startswith("#") for text in texts for line in text)
+    ours = (
+        f"{len(texts)} | {sum(lengths):,} | {statistics.median(lengths):.0f}"
+        f" | {statistics.mean(functions):.1f} / {functions[len(functions) * 95 // 100]}"
+        f" | {100 * comments / sum(lengths):.1f}"
+    )
+    header = "| Package | files | lines | median file | function mean / p95 | comments per 100 lines |"
+    rows = [header, "|---|---|---|---|---|---|", f"| **omnigraph** | {ours} |"]
+    return "\n".join([*rows, *(f"| {name} | {figures} |" for name, figures in ANCHORS.items())])
+
+
+def rewrite(page: str, trees: Mapping[str, ast.Module]) -> str:
+    """Return the page with each generated part made again."""
+    for name, render in {"tree": render_tree, "layers": render_layers, "figures": render_figures}.items():
+        start, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
+        pattern = re.escape(start) + ".*?" + re.escape(end)
+        text = f"{start}\n{render(trees)}\n{end}"
+        if len(re.findall(pattern, page, re.DOTALL)) != 1:
+            raise SystemExit(f"{PAGE.name} must hold `{start}` and `{end}` once")
+        page = re.sub(pattern, text.replace("\\", r"\\"), page, flags=re.DOTALL)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewrite(PAGE.read_text(encoding="utf-8"), modules()), encoding="utf-8")
