@@ -472,7 +472,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
 
 
 def cache_of(graph: og.Graph, dimension: int = 4) -> embedcache.VectorCache:
-    return embedcache.VectorCache(graph.session.kernel.store, embedcache.Space("openai", "m1", dimension))
+    return embedcache.VectorCache(graph.session.kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
 
 
 def test_cache_damaged_or_missing_files_are_asked_for_again(graph: og.Graph, provider: Provider) -> None:
@@ -502,7 +502,7 @@ def test_cache_small_files_are_folded_and_nothing_is_lost(graph: og.Graph, monke
     vectors = np.eye(10, 4, dtype=np.float32) + 1
     for row in range(10):
         known.add(digests[row : row + 1], vectors[row : row + 1])
-    embedcache.fold(known.store, known.space)
+    embedcache.compact_cache(known.store, known.space)
     assert len(list((Path(graph.uri) / known.space.folder).iterdir())) == 6
     fresh, found = cache_of(graph), np.zeros((10, 4), np.float32)
     fresh.refresh()
@@ -578,8 +578,8 @@ def test_embed_model_catches_mutants(
 ) -> None:
     if mutant == "forgets texts":
         for module in (plan, embedcache):
-            monkeypatch.setattr(module, "pairs", lambda prints, digests: prints)
+            monkeypatch.setattr(module, "pair_fingerprints", lambda prints, digests: prints)
     else:
-        monkeypatch.setattr(plan, "_provenance", lambda texts, vectors, has, *_: (has, np.zeros(len(has), bool)))
+        monkeypatch.setattr(plan, "_check_provenance", lambda texts, vectors, has, *_: (has, np.zeros(len(has), bool)))
     with pytest.raises(AssertionError):
         walk(graph, 40)

@@ -12,9 +12,9 @@ import pytest
 from omnigraph.engine.query import expressions, operators, projection, search
 from omnigraph.engine.query.aggregate import aggregate
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.expand import Hops, Reached, choose_walker, expand_hops
-from omnigraph.engine.query.ordering import sort_keys, top_places
-from omnigraph.engine.query.search import nearest, text_matches
+from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
+from omnigraph.engine.query.ordering import sort_keys, top_rows
+from omnigraph.engine.query.search import match_text, nearest
 from omnigraph.engine.query.vectors import Constant, Numbers
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
@@ -111,9 +111,9 @@ def parallel_edges_count(patch: Patch) -> None:
 def loops_are_lost(patch: Patch) -> None:
     def changed(run: Any, walker: Any, nodes: Any, *rest: Any) -> Any:
         reached = expand_hops(run, walker, nodes, *rest)
-        keep = reached.targets != nodes[reached.places]
+        keep = reached.targets != nodes[reached.rows]
         hops = None if reached.hops is None else reached.hops[keep]
-        return Reached(reached.places[keep], reached.targets[keep], None, hops)
+        return Expansion(reached.rows[keep], reached.targets[keep], None, hops)
 
     patch.setattr(operators, "expand_hops", changed)
 
@@ -121,14 +121,14 @@ def loops_are_lost(patch: Patch) -> None:
 def limit_before_order(patch: Patch) -> None:
     def changed(keys: Any, count: int, wanted: int | None, ties: Any) -> Any:
         few = count if wanted is None else min(wanted, count)
-        return top_places([key[:few] for key in keys], few, wanted, ties)
+        return top_rows([key[:few] for key in keys], few, wanted, ties)
 
-    patch.setattr(projection, "top_places", changed)
+    patch.setattr(projection, "top_rows", changed)
 
 
 def ties_are_left(patch: Patch) -> None:
     patch.setattr(
-        projection, "top_places", lambda keys, count, wanted, ties: top_places(keys, count, wanted, lambda places: [])
+        projection, "top_places", lambda keys, count, wanted, ties: top_rows(keys, count, wanted, lambda places: [])
     )
 
 
@@ -146,7 +146,7 @@ def negation_of_any_row(patch: Patch) -> None:
         found = self.inner.run(run, marked)
         return rows.where(np.full(rows.count, found.count == 0))
 
-    patch.setattr(operators.Anti, "run", changed)
+    patch.setattr(operators.AntiJoin, "run", changed)
 
 
 def optional_is_required(patch: Patch) -> None:
@@ -154,7 +154,7 @@ def optional_is_required(patch: Patch) -> None:
         marked = rows.with_columns({self.marker: np.arange(rows.count)})
         return self.inner.run(run, marked).only(self.keep - {self.marker})
 
-    patch.setattr(operators.Optional, "run", changed)
+    patch.setattr(operators.OptionalJoin, "run", changed)
 
 
 def count_counts_nulls(patch: Patch) -> None:
@@ -166,9 +166,9 @@ def count_counts_nulls(patch: Patch) -> None:
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:
     def changed(view: Any, node_type: str, name: str, query: str, *rest: Any) -> Any:
-        return text_matches(view, node_type, name, query, "search")
+        return match_text(view, node_type, name, query, "search")
 
-    patch.setattr(search, "text_matches", changed)
+    patch.setattr(search, "match_text", changed)
 
 
 def nearest_forgets_its_filter(patch: Patch) -> None:
@@ -178,7 +178,7 @@ def nearest_forgets_its_filter(patch: Patch) -> None:
 
 
 def loops_follow_the_walk(patch: Patch) -> None:
-    def changed(run: Any, walker: Any, nodes: Any, node_count: int, bounds: Hops, *rest: Any) -> Any:
+    def changed(run: Any, walker: Any, nodes: Any, node_count: int, bounds: HopBounds, *rest: Any) -> Any:
         return expand_hops(run, walker, nodes, node_count, bounds._replace(is_backwards=False), *rest)
 
     patch.setattr(operators, "expand_hops", changed)

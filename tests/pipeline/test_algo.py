@@ -94,15 +94,15 @@ def one_way(source: Any, target: Any) -> Any:
     return source, target
 
 
-favourite_labels = measures.favourite_labels
+favourite_labels = measures.vote_labels
 
 
-def no_own_vote(given: measures.Block, state: Any) -> Any:
+def no_own_vote(given: measures.AdjacencyBlock, state: Any) -> Any:
     votes = favourite_labels(given, state)
     return np.where(np.diff(given.starts) > 0, votes, votes + 1)
 
 
-def first_only(given: measures.Block, state: Any) -> Any:
+def first_only(given: measures.AdjacencyBlock, state: Any) -> Any:
     sums = np.zeros(given.size)
     sums[given.filled] = state[given.neighbours][given.starts[given.filled]]
     return sums

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.vectors import Constant, vector_of
+from omnigraph.engine.query.vectors import Constant, vector_from_arrow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
@@ -62,11 +62,11 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
     made, wanted = [], []
     for op in _OPS:
         made.append(expressions.condition(ir.Compare(op, own, other)))
-        wanted.append(compare(op, vector_of(left), vector_of(right), len(pairs)))
+        wanted.append(compare(op, vector_from_arrow(left), vector_from_arrow(right), len(pairs)))
     for op, parameter, value in asked:
         told = Expressions({"p": value}, 0, names)
         made.append(told.condition(ir.Compare(op, own, parameter)))
-        wanted.append(compare(op, vector_of(left), Constant(value, parameter.type), len(pairs)))
+        wanted.append(compare(op, vector_from_arrow(left), Constant(value, parameter.type), len(pairs)))
     frame = spark.createDataFrame(pa.table(columns)).select(*(one.alias(f"t{place}") for place, one in enumerate(made)))
     found = frame.toArrow()
     questions = [(op, first, second) for op in _OPS] + [(op, first, value) for op, _, value in asked]

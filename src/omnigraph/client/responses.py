@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.changes.commit_diff import Block
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.query.explain import Explanation, Operator
+    from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema_apply import SchemaReceipt
     from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
@@ -56,11 +56,11 @@ def parse_explanation(response: Response) -> Explanation:
     return Explanation(data["query"], tuple(map(_parse_operator, data["plan"])), totals)
 
 
-def _parse_operator(data: Mapping[str, Any]) -> Operator:
-    from omnigraph.engine.query.explain import Operator
+def _parse_operator(data: Mapping[str, Any]) -> OperatorReport:
+    from omnigraph.engine.query.explain import OperatorReport
 
     actual = {name: value for name, value in data.items() if name not in ("operator", "estimated_rows", "inner")}
-    return Operator(
+    return OperatorReport(
         data["operator"], data["estimated_rows"], actual, tuple(map(_parse_operator, data.get("inner", ())))
     )
 

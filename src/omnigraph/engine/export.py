@@ -1,6 +1,6 @@
-"""Export: a graph as NDJSON, the records that an ingest takes back.
+"""Export one snapshot as NDJSON records that `ingest` accepts.
 
-Reads one snapshot; edges come before nodes, types by name, entities by id, so equal graphs give equal bytes.
+Deterministic: edges before nodes, types by name, entities by id, so equal graphs give equal bytes.
 """
 
 from __future__ import annotations
@@ -41,42 +41,42 @@ def export(
 ) -> Iterator[bytes]:
     """Return the records of a snapshot as chunks of whole lines; a line with a large blob comes in several.
 
-    `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
+    `types` are names: of node types, of edge types, or of both. An unknown one raises `UsageError` before any output.
     """
     check_name_list("types", types)
     view = session.acting_as(actor).view(strip_name(branch), at, "export", names)
-    return records(view, _selected(view.catalog, types))
+    return export_records(view, _select_types(view.catalog, types))
 
 
-def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
-    known: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
-    unknown = sorted({*(names or ())} - {one.name for one in known})
+def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
+    types: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
+    unknown = sorted({*(names or ())} - {type_.name for type_ in types})
     if unknown:
-        listed = ", ".join(sorted({one.name for one in known}))
+        listed = ", ".join(sorted({type_.name for type_ in types}))
         raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {listed}", type_name=unknown[0])
-    wanted = [one for one in known if one.name in names] if names else known
-    return sorted(wanted, key=lambda one: one.table_key)
+    selected = [type_ for type_ in types if type_.name in names] if names else types
+    return sorted(selected, key=lambda type_: type_.table_key)
 
 
-def records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
     """Yield the records of some types of a view as chunks of whole lines; a line with a large blob comes in several."""
-    for one in types:
-        dataset = view.dataset(one.table_key)
-        for batch in ordered_batches(dataset, _columns(one)):
-            for part in slices(batch, _blobs(one)):
-                yield from record_chunks(dataset, one, part)
+    for type_ in types:
+        dataset = view.dataset(type_.table_key)
+        for batch in ordered_batches(dataset, _column_names(type_)):
+            for part in split_batch(batch, _blob_properties(type_)):
+                yield from record_chunks(dataset, type_, part)
 
 
-def _columns(one: NodeType | EdgeType) -> list[str]:
-    ends = ["src", "dst"] if isinstance(one, EdgeType) else []
-    return ["id", *ends, *sorted(one.properties)]
+def _column_names(type_: NodeType | EdgeType) -> list[str]:
+    endpoints = ["src", "dst"] if isinstance(type_, EdgeType) else []
+    return ["id", *endpoints, *sorted(type_.properties)]
 
 
-def _blobs(one: NodeType | EdgeType) -> list[str]:
-    return [name for name, property_ in one.properties.items() if property_.type.scalar is Scalar.BLOB]
+def _blob_properties(type_: NodeType | EdgeType) -> list[str]:
+    return [name for name, property_ in type_.properties.items() if property_.type.scalar is Scalar.BLOB]
 
 
-def slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Cut a batch where its values, blobs included, would outgrow a chunk."""
     if batch.num_rows == 0:
         return
@@ -91,63 +91,63 @@ def slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBat
         yield batch.slice(start, end - start)
 
 
-def record_chunks(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
+def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield the lines of a batch that `slices` cut; large blobs are read and spelled piece by piece."""
-    large = [name for name in _blobs(one) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
+    large = [name for name in _blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
-        yield record_lines(dataset, one, batch)
+        yield record_lines(dataset, type_, batch)
         return
     total = sum(blob_sizes(batch.column(name))[0].as_py() for name in large)
     if total // 3 * 4 > LOAD_LINE_BYTES_MAX - EXPORT_CHUNK_BYTES:
         raise LimitExceeded(
-            f"`{one.name}` {batch.column('id')[0].as_py()} has blobs of {total} bytes, more than a line of NDJSON may"
+            f"`{type_.name}` {batch.column('id')[0].as_py()} has blobs of {total} bytes, more than a line of NDJSON may"
             " hold that a load takes back; export the type as Parquet",
             resource="bytes of a line",
             limit=LOAD_LINE_BYTES_MAX,
             actual=total // 3 * 4,
-            type_name=one.name,
+            type_name=type_.name,
         )
     text = b""
-    for name, part in _parts(dataset, one, batch, large):
+    for name, part in _line_parts(dataset, type_, batch, large):
         if name is None:
-            text += part.encode() if isinstance(part, str) else _text_of(part)
+            text += part.encode() if isinstance(part, str) else _string_bytes(part)
             continue
         yield text + b'"base64:'
-        yield from _blob_pieces(dataset, name, batch)
+        yield from _encode_large_blob(dataset, name, batch)
         text = b'"'
     yield text
 
 
-def record_lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
+def record_lines(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
-    return _text_of(pc.binary_join_element_wise(*(part for _, part in _parts(dataset, one, batch)), ""))
+    return _string_bytes(pc.binary_join_element_wise(*(part for _, part in _line_parts(dataset, type_, batch)), ""))
 
 
-def _parts(
-    dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch, large: Sequence[str] = ()
+def _line_parts(
+    dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch, large: Sequence[str] = ()
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield literal texts and columns of text that make up lines; of a large blob only its name."""
-    word = "edge" if isinstance(one, EdgeType) else "type"
-    yield None, f'{{"{word}":{_quoted(one.name)}'
-    if isinstance(one, EdgeType):
+    kind = "edge" if isinstance(type_, EdgeType) else "type"
+    yield None, f'{{"{kind}":{_quote(type_.name)}'
+    if isinstance(type_, EdgeType):
         yield None, ',"from":'
         yield None, json_text(batch.column("src"))
         yield None, ',"to":'
         yield None, json_text(batch.column("dst"))
     yield None, ',"data":{"id":'
     yield None, json_text(batch.column("id"))
-    for name in sorted(one.properties):
-        yield None, f",{_quoted(name)}:"
+    for name in sorted(type_.properties):
+        yield None, f",{_quote(name)}:"
         if name in large:
             yield name, None
-        elif one.properties[name].type.scalar is Scalar.BLOB:
-            yield None, _blob_text(dataset, name, batch)
+        elif type_.properties[name].type.scalar is Scalar.BLOB:
+            yield None, _encode_blobs(dataset, name, batch)
         else:
             yield None, json_text(batch.column(name))
     yield None, "}}\n"
 
 
-def _blob_pieces(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Iterator[bytes]:
+def _encode_large_blob(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield the blob of a batch of one row in base64, in pieces that can be joined."""
     row_id, size = batch.column(ROW_ID)[0].as_py(), blob_sizes(batch.column(name))[0].as_py()
     # Three bytes are four characters, so only the last piece may end in signs that fill it up.
@@ -156,7 +156,7 @@ def _blob_pieces(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Iterator
         yield b64encode(read_range(dataset, name, row_id, start, min(step, size - start)))
 
 
-def _text_of(lines: pa.Array[Any]) -> bytes:
+def _string_bytes(lines: pa.Array[Any]) -> bytes:
     """Return the text of a string array as it lies in memory: one value right after the other."""
     _, offsets, data = lines.buffers()
     bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
@@ -164,13 +164,13 @@ def _text_of(lines: pa.Array[Any]) -> bytes:
     return bytes(memoryview(data)[start:end]) if data is not None else b""
 
 
-def _blob_text(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
+def _encode_blobs(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
     descriptors = batch.column(name)
-    is_there = pc.is_valid(descriptors)
-    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_there))
-    texts = pa.array([f"base64:{b64encode(one or b'').decode()}" for one in payloads], pa.string())
-    return json_text(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.string()), is_there, texts))
+    is_present = pc.is_valid(descriptors)
+    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_present))
+    texts = pa.array([f"base64:{b64encode(payload or b'').decode()}" for payload in payloads], pa.string())
+    return json_text(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.string()), is_present, texts))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return orjson.dumps(name).decode()

@@ -1,6 +1,6 @@
-"""Parameters and literals: from what a caller hands over, JSON or Python, to typed values, wherever they are used.
+"""Decode query parameters and literals, JSON or Python, to typed values.
 
-Pure. Dates become days, instants milliseconds, lists and vectors tuples; everything else is the plain Python value.
+Pure. Dates become days, timestamps milliseconds, lists and vectors tuples; everything else is the plain Python value.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
 _DIGITS_MAX: Final = 20
 
 
-def decode_params(declared: Sequence[Parameter], given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the values of declared parameters; one that was not given and is not nullable is left out."""
-    if not isinstance(given, Mapping):
-        raise UsageError(f"parameters are given by name, such as {{'limit': 10}}, not as {shown(given)}")
-    unknown = next((name for name in given if name not in {one.name for one in declared}), None)
+def decode_params(declared: Sequence[Parameter], params: Mapping[str, object]) -> dict[str, Value]:
+    """Return the values of declared parameters; a missing one that is not nullable is left out."""
+    if not isinstance(params, Mapping):
+        raise UsageError(f"parameters are given by name, such as {{'limit': 10}}, not as {shown(params)}")
+    unknown = next((name for name in params if name not in {parameter.name for parameter in declared}), None)
     if unknown is not None:
-        raise _unknown_parameter(unknown, [one.name for one in declared])
+        raise _unknown_parameter_error(unknown, [parameter.name for parameter in declared])
     decoded: dict[str, Value] = {}
     for parameter in declared:
-        value = given.get(parameter.name)
+        value = params.get(parameter.name)
         if value is not None:
-            decoded[parameter.name] = _decode(parameter, value)
+            decoded[parameter.name] = _decode_value(parameter, value)
         elif parameter.type.nullable:
             decoded[parameter.name] = None
-        elif parameter.name in given:
-            raise _refusal(parameter, value, "it is not nullable")
+        elif parameter.name in params:
+            raise _parameter_error(parameter, value, "it is not nullable")
     return decoded
 
 
-def missing_parameter(name: str) -> DataError:
-    """Return the error for a parameter that a query uses and nobody gave."""
+def missing_parameter_error(name: str) -> DataError:
+    """Return the error for a parameter that a query uses but the caller did not pass."""
     message = f"parameter `${name}` was not provided; pass it with the query, or declare it nullable with `?`"
     return DataError(message, rule="E2", parameter=name)
 
 
-def _unknown_parameter(name: str, declared: Sequence[str]) -> UsageError:
+def _unknown_parameter_error(name: str, declared: Sequence[str]) -> UsageError:
     takes = (
-        f"it takes {join_words([f'`${one}`' for one in declared], conjunction='and')}" if declared else "it takes none"
+        f"it takes {join_words([f'`${parameter}`' for parameter in declared], conjunction='and')}"
+        if declared
+        else "it takes none"
     )
     hint = did_you_mean(str(name), declared, prefix="$", otherwise=takes)
     return UsageError(f"the query has no parameter `${name}`; {hint}", parameter=str(name), declared=list(declared))
@@ -71,7 +73,7 @@ def decode_literal(value: object, type_: PropertyType) -> Value:
     return days_or_milliseconds
 
 
-def _decode(parameter: Parameter, value: object) -> Value:
+def _decode_value(parameter: Parameter, value: object) -> Value:
     type_ = parameter.type
     try:
         if type_.scalar is Scalar.VECTOR:
@@ -82,7 +84,7 @@ def _decode(parameter: Parameter, value: object) -> Value:
             raise Misfit(reason)
         return decoded
     except Misfit as misfit:
-        raise _refusal(parameter, value, misfit.reason) from None
+        raise _parameter_error(parameter, value, misfit.reason) from None
 
 
 def _list(value: object, type_: PropertyType) -> tuple[Value, ...]:
@@ -106,14 +108,14 @@ def _scalar(value: object, type_: PropertyType) -> Value:
     if scalar in FLOATS:
         return _float(value, type_)
     if scalar in INTEGERS and isinstance(value, str):
-        value = _whole(value)
+        value = _parse_integer(value)
     if scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(value, int | np.integer):
         raise Misfit(f"{shown(value)} is not a {scalar}; write it as text")
     fitted: Value = fit(value, type_)
     return fitted
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
         raise Misfit(f"{shown(text)} is not a whole number")
@@ -131,8 +133,8 @@ def _float(value: object, type_: PropertyType) -> float:
 def _vector(value: object, type_: PropertyType) -> tuple[float, ...]:
     items = as_sequence(value)
     if items is None or len(items) != type_.dimension:
-        found = shown(value) if items is None else f"a list of {len(items)}"
-        raise Misfit(f"a list of {type_.dimension} numbers is needed, not {found}")
+        actual = shown(value) if items is None else f"a list of {len(items)}"
+        raise Misfit(f"a list of {type_.dimension} numbers is needed, not {actual}")
     if not all(issubclass(kind, int | float | np.number) and kind is not bool for kind in set(map(type, items))):
         raise Misfit("it holds something else than numbers")
     try:
@@ -145,7 +147,7 @@ def _vector(value: object, type_: PropertyType) -> tuple[float, ...]:
     return tuple(numbers.tolist())
 
 
-def _refusal(parameter: Parameter, value: object, reason: str) -> DataError:
+def _parameter_error(parameter: Parameter, value: object, reason: str) -> DataError:
     return DataError(
         f"parameter `${parameter.name}` of type `{parameter.type}` cannot be {shown(value)}: {reason}",
         rule="E4",

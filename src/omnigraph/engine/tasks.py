@@ -1,6 +1,6 @@
-"""Tasks: one function over many payloads, somewhere, while somebody may watch; here they run in threads.
+"""Run one function over many payloads and report progress; `Threads` runs them in this process.
 
-Knows nothing of graphs. Executors are the pipeline's.
+Independent of graphs; the Spark runner is `pipeline.spark.executors`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final, Protocol, TypeVar
 P = TypeVar("P")
 R = TypeVar("R")
 
-# How long to wait before looking again at how far the tasks are.
-_LOOK_SECONDS: Final = 0.2
+# How often progress is updated while tasks run.
+_POLL_SECONDS: Final = 0.2
 
 
-class Watcher(Protocol):
-    """Whoever wants to know how far a pipeline is."""
+class Progress(Protocol):
+    """Receives the progress of a pipeline, stage by stage."""
 
     def begin(self, stage: str, total: int) -> None:
         """A stage starts, with this much to do."""
@@ -30,8 +30,8 @@ class Watcher(Protocol):
         ...
 
 
-class Nobody:
-    """A watcher that does not look."""
+class NullProgress:
+    """Discards progress."""
 
     def begin(self, stage: str, total: int) -> None:
         pass
@@ -40,11 +40,11 @@ class Nobody:
         pass
 
 
-NOBODY: Final = Nobody()
+NO_PROGRESS: Final = NullProgress()
 
 
 class Runner(Protocol):
-    """Somewhere for tasks to run."""
+    """Runs tasks: threads of this process or Spark executors."""
 
     @property
     def engine(self) -> str: ...
@@ -58,7 +58,7 @@ class Runner(Protocol):
 class Threads:
     """Runs tasks in threads of this process, as many as there are cores and at most `at_once`."""
 
-    watcher: Watcher = NOBODY
+    watcher: Progress = NO_PROGRESS
     at_once: int | None = None
     engine = "local"
 
@@ -71,12 +71,14 @@ class Threads:
             futures = [pool.submit(work, payload) for payload in payloads]
             pending: set[Future[R]] = set(futures)
             while pending:
-                _, pending = wait(pending, _LOOK_SECONDS, FIRST_EXCEPTION)
-                self.watcher.reach(sum(w for w, one in zip(weights, futures, strict=True) if one.done()))
-                failed = next((one for one in futures if one.done() and one.exception() is not None), None)
+                _, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
+                self.watcher.reach(
+                    sum(weight for weight, future in zip(weights, futures, strict=True) if future.done())
+                )
+                failed = next((future for future in futures if future.done() and future.exception() is not None), None)
                 if failed is not None:
                     failed.result()
-            return [one.result() for one in futures]
+            return [future.result() for future in futures]
         finally:
-            # What has not begun never will; what has must end before its files may be removed.
+            # Cancel queued tasks; running ones must end before their files may be removed.
             pool.shutdown(wait=True, cancel_futures=True)

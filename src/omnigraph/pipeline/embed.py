@@ -10,7 +10,7 @@ from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import NOBODY, Threads, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
@@ -28,7 +28,7 @@ def embed(
     *,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Watcher = NOBODY,
+    watcher: Progress = NO_PROGRESS,
 ) -> EmbedReceipt:
     """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
     check_engine(engine)

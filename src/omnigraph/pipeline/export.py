@@ -23,7 +23,7 @@ from omnigraph.engine.export import record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
-from omnigraph.engine.tasks import NOBODY, Threads, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph
@@ -83,7 +83,7 @@ def export(
     names: Naming = NOW,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Watcher = NOBODY,
+    watcher: Progress = NO_PROGRESS,
 ) -> ExportReport:
     """Export a state of a graph to files that a load can read back.
 

@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.query import adjacency
-from omnigraph.engine.query.adjacency import Adjacency, add_to_adjacency, build_adjacency
+from omnigraph.engine.query.adjacency import Adjacency, build_adjacency, extend_adjacency
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
@@ -160,7 +160,7 @@ def test_adjacency_added_to_is_the_one_built_at_once(seed: int) -> None:
     for edge in (None, edges):
         known = build_adjacency(source[:old], target[:old], None if edge is None else edge[:old], nodes, nodes)
         added = None if edge is None else edge[old:]
-        made = add_to_adjacency(known, source[old:], target[old:], added, nodes + more, nodes + more)
+        made = extend_adjacency(known, source[old:], target[old:], added, nodes + more, nodes + more)
         assert_same(made, build_adjacency(source, target, edge, nodes + more, nodes + more))
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.query.compare import compare, member_of
-from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Texts, Vector
+from omnigraph.engine.query.compare import compare, is_member
+from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import CompareOp
 
@@ -71,7 +71,7 @@ def test_compare_column_with_constant_is_exact(op: CompareOp, dtype: type, const
 )
 def test_member_of_mixed_numbers_is_exact(items: list[Any], dtype: type) -> None:
     data = array(values(dtype), dtype)
-    found = member_of(Numbers(data, None), tuple(items), len(data))
+    found = is_member(Numbers(data, None), tuple(items), len(data))
     assert found.tolist() == [python(value) in items for value in data]
 
 
@@ -109,8 +109,8 @@ def test_compare_texts_like_python(op: CompareOp, constant: str) -> None:
             return a.startswith(b)
         return b in a if op is CompareOp.STRING_CONTAINS else OPS[op](a, b)
 
-    column, scalar = Texts(pa.array(TEXTS)), Constant(constant, PropertyType(Scalar.STRING))
-    turned = Texts(pa.array(TEXTS[::-1]))
+    column, scalar = Strings(pa.array(TEXTS)), Constant(constant, PropertyType(Scalar.STRING))
+    turned = Strings(pa.array(TEXTS[::-1]))
     size = len(TEXTS)
     assert compare(op, column, scalar, size).tolist() == [expected(text, constant) for text in TEXTS]
     assert compare(op, scalar, column, size).tolist() == [expected(constant, text) for text in TEXTS]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.query.budget import Budget, CancelToken, Spending
-from omnigraph.engine.query.result import Result, json_pieces, json_rows, pieces
+from omnigraph.engine.query.budget import Budget, BudgetUsage, CancelToken
+from omnigraph.engine.query.result import Result, encode_json_pieces, json_rows, split_table
 from omnigraph.errors import BudgetExceeded, QueryCancelled
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS
 from omnigraph.lru import LruCache
@@ -45,22 +45,22 @@ def mixed(rows: int) -> pa.Table:
 @pytest.mark.parametrize("rows", [0, 1, 3, 1_023, 1_024, 5_000])
 def test_pieces_of_json_say_what_rows_say(rows: int) -> None:
     table = mixed(rows)
-    text = b"[" + b"".join(json_pieces(table)) + b"]"
+    text = b"[" + b"".join(encode_json_pieces(table)) + b"]"
     assert orjson.loads(text) == orjson.loads(orjson.dumps(json_rows(table)))
 
 
 def test_pieces_are_bounded_by_values_and_by_bytes() -> None:
     narrow = pa.table({"n": np.arange(1_000_000)})
-    assert max(part.num_rows for part in pieces(narrow)) == ANSWER_PIECE_CELLS
+    assert max(part.num_rows for part in split_table(narrow)) == ANSWER_PIECE_CELLS
     wide = pa.table([pa.array(range(40))] * 10_000, names=[f"c{n}" for n in range(10_000)])
-    assert max(part.num_rows for part in pieces(wide)) == ANSWER_PIECE_CELLS // 10_000
+    assert max(part.num_rows for part in split_table(wide)) == ANSWER_PIECE_CELLS // 10_000
     long = pa.table({"t": ["x" * 100_000] * 400})
-    assert max(len(piece) for piece in json_pieces(long)) < 2 * ANSWER_PIECE_BYTES
-    assert sum(part.num_rows for part in pieces(long)) == 400
+    assert max(len(piece) for piece in encode_json_pieces(long)) < 2 * ANSWER_PIECE_BYTES
+    assert sum(part.num_rows for part in split_table(long)) == 400
 
 
 def answer(budget: Budget) -> Result:
-    return Result(pa.table({"n": np.arange(300_000)}), "q", "main", None, Spending(budget))
+    return Result(pa.table({"n": np.arange(300_000)}), "q", "main", None, BudgetUsage(budget))
 
 
 def test_answer_that_cannot_fit_is_refused_before_its_first_piece() -> None:
@@ -71,7 +71,7 @@ def test_answer_that_cannot_fit_is_refused_before_its_first_piece() -> None:
 
 def test_answer_that_grows_beyond_its_budget_breaks_off() -> None:
     table = pa.table({"n": ["\x01" * 8] * 300_000})
-    made = Result(table, "q", "main", None, Spending(Budget(bytes_max=10_000_000))).json_pieces()
+    made = Result(table, "q", "main", None, BudgetUsage(Budget(bytes_max=10_000_000))).json_pieces()
     with pytest.raises(BudgetExceeded):
         list(made)
 

@@ -16,8 +16,8 @@ from omnigraph.engine.query.adjacency import Adjacency, build_adjacency
 from omnigraph.engine.query.aggregate import Groups
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.caches import Caches
-from omnigraph.engine.query.ordering import top_places
-from omnigraph.engine.query.vectors import Rows, distinct
+from omnigraph.engine.query.ordering import top_rows
+from omnigraph.engine.query.vectors import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX
 from omnigraph.store.read.dataset import DatasetRef
@@ -38,7 +38,7 @@ def test_distinct_rows_are_those_of_a_set(names: str, below: int) -> None:
     chance = np.random.default_rng(below + len(names))
     for count in (0, 1, 2, 300):
         columns = {name: ids(chance, count, below) for name in names}
-        found = distinct(Rows(count, columns))
+        found = distinct_rows(Rows(count, columns))
         given = list(zip(*(columns[name].tolist() for name in names), strict=True))
         kept = list(zip(*(found.columns[name].tolist() for name in names), strict=True))
         assert len(kept) == found.count == len(set(given))
@@ -55,7 +55,7 @@ def test_first_rows_are_those_of_a_full_sort(sample: int, spread: int, monkeypat
     ranks = chance.permutation(2_000)
     expected = np.lexsort((ranks, second, first))
     for wanted in (0, 1, 10, 249, 1_999, None):
-        found = top_places([first, second], 2_000, wanted, lambda places: [ranks[places]])
+        found = top_rows([first, second], 2_000, wanted, lambda places: [ranks[places]])
         assert found.tolist() == expected[:wanted].tolist()
 
 
@@ -83,7 +83,7 @@ def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyP
     owners, others = np.sort(chance.integers(0, 12, 500)), chance.integers(0, 9, 500)
     edges = set(zip(source.tolist(), target.tolist(), strict=True))
     expected = [place for place, pair in enumerate(zip(owners, others, strict=True)) if pair in edges]
-    found = expand.marked_places(_Unchecked(), adjacency, owners, others, "here")  # type: ignore[arg-type]
+    found = expand.find_marked(_Unchecked(), adjacency, owners, others, "here")  # type: ignore[arg-type]
     assert found.tolist() == expected
 
 
@@ -100,7 +100,7 @@ def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, side: str, m
     def chosen(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
         return SIDES[side](near.degrees[nodes], far.degrees[others])
 
-    monkeypatch.setattr(expand, "_looks_up_near", chosen)
+    monkeypatch.setattr(expand, "_probe_near_side", chosen)
     monkeypatch.setattr(expand, "_MARKS_MAX", marks)
     monkeypatch.setattr(expand, "_OWNERS_MIN", 1)
     chance = np.random.default_rng(marks)
@@ -117,13 +117,13 @@ def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, side: str, m
         for target in sorted(neighbours(near, node) & neighbours(far, other))
     ]
     run = _Unchecked()
-    found = expand.meet(run, near, nodes, far, others, 8, "here")  # type: ignore[arg-type]
-    assert list(zip(found.places.tolist(), found.targets.tolist(), strict=True)) == expected
+    found = expand.intersect_neighbours(run, near, nodes, far, others, 8, "here")  # type: ignore[arg-type]
+    assert list(zip(found.rows.tolist(), found.targets.tolist(), strict=True)) == expected
     if side == "shorter":
         lengths = np.minimum(near.degrees[nodes], far.degrees[others])
         assert max(run.reserved) <= len(expected) + int(lengths.sum())
-    nothing = expand.meet(run, near, nodes[:0], far, others[:0], 8, "here")  # type: ignore[arg-type]
-    assert len(nothing.places) == len(nothing.targets) == 0
+    nothing = expand.intersect_neighbours(run, near, nodes[:0], far, others[:0], 8, "here")  # type: ignore[arg-type]
+    assert len(nothing.rows) == len(nothing.targets) == 0
 
 
 def test_lists_of_few_owners_are_marked_and_long_ones_not_looked_up() -> None:
@@ -132,12 +132,12 @@ def test_lists_of_few_owners_are_marked_and_long_ones_not_looked_up() -> None:
     adjacency = build_adjacency(source, np.concatenate([np.arange(1_000), np.arange(1_000)]), None, 1_001, 1_000)
     others = np.arange(1, 1_001)
     hub = np.zeros(1_000, np.int64)
-    assert not expand._looks_up_near(adjacency, hub, adjacency, others).any()
-    assert expand._looks_up_near(adjacency, others, adjacency, hub).all()
+    assert not expand._probe_near_side(adjacency, hub, adjacency, others).any()
+    assert expand._probe_near_side(adjacency, others, adjacency, hub).all()
     # The neighbours of a hundred nodes, fifty each, against those of one that has forty: all are looked up in one list.
     many = build_adjacency(np.repeat(np.arange(100), 50), np.tile(np.arange(50), 100), None, 100, 50)
     one = build_adjacency(np.zeros(40, np.int64), np.arange(40), None, 1, 50)
-    assert expand._looks_up_near(many, np.arange(100), one, np.zeros(100, np.int64)).all()
+    assert expand._probe_near_side(many, np.arange(100), one, np.zeros(100, np.int64)).all()
 
 
 class _Unchecked:
@@ -216,14 +216,14 @@ def test_gathered_weights_are_sums_over_neighbours(kind: str) -> None:
             adjacency.neighbours[low:high] for low, high in zip(adjacency.starts, adjacency.starts[1:], strict=False)
         ]
         for nodes in (np.arange(30), np.array([4, 9]), np.arange(29)):
-            found = factorized._gather(adjacency, nodes, dense)
+            found = factorized._gather_weights(adjacency, nodes, dense)
             assert found.dtype == kind
             assert found.tolist() == [sum(dense[near[node]].tolist()) for node in nodes]
 
 
 def test_value_that_no_way_leads_through_adds_nothing() -> None:
     values = np.array([np.nan, np.inf, 2.5, np.nan])
-    found = factorized._scaled(values, np.array([0, 0, 3, 1]))
+    found = factorized._scale_by_paths(values, np.array([0, 0, 3, 1]))
     assert found[:3].tolist() == [0.0, 0.0, 7.5]
     assert np.isnan(found[3])
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.query.budget import Budget, Spending, within_arrow
+from omnigraph.engine.query.budget import Budget, BudgetUsage, report_arrow_overflow
 from omnigraph.errors import BudgetExceeded
 
 PEOPLE, LENGTH = 1_500, 1_000
@@ -39,7 +39,7 @@ def test_texts_beyond_the_budget_are_a_budget_error(graph: og.Graph) -> None:
 
 
 def test_arrays_that_arrow_cannot_hold_are_a_budget_error_and_bugs_stay_bugs() -> None:
-    with pytest.raises(BudgetExceeded), within_arrow(Spending(Budget())):
+    with pytest.raises(BudgetExceeded), report_arrow_overflow(BudgetUsage(Budget())):
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
-    with pytest.raises(pa.ArrowInvalid), within_arrow(Spending(Budget())):
+    with pytest.raises(pa.ArrowInvalid), report_arrow_overflow(BudgetUsage(Budget())):
         pa.array(["x"]).cast(pa.int64())

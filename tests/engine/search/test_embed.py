@@ -11,18 +11,18 @@ import pytest
 
 from omnigraph import clock
 from omnigraph.engine.query.embedders import (
-    NO_PACE,
+    NO_RATE_LIMIT,
     HttpEmbedder,
     MockEmbedder,
-    Patience,
     Purpose,
+    RetryPolicy,
     check_model,
     from_settings,
 )
 from omnigraph.errors import DataError, UsageError
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
 
-HURRIED = Patience(deadline_seconds=5, timeout_seconds=5, attempts_max=3, backoff_seconds=0)
+HURRIED = RetryPolicy(deadline_seconds=5, timeout_seconds=5, attempts_max=3, backoff_seconds=0)
 KEYS = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 
 
@@ -34,7 +34,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
 
 
-def openai(provider: Provider, patience: Patience = HURRIED) -> HttpEmbedder:
+def openai(provider: Provider, patience: RetryPolicy = HURRIED) -> HttpEmbedder:
     return HttpEmbedder.of("openai", provider.url, "m", patience)
 
 
@@ -109,9 +109,9 @@ def test_pace_keeps_requests_apart_by_its_share_of_the_rate(monkeypatch: pytest.
     embedder = from_settings(sharers=2)
     assert isinstance(embedder, HttpEmbedder)
     with clock.replaced(elapsed=lambda: now[0]):
-        waited = [embedder.pace.wait() for _ in range(3)]
+        waited = [embedder.rate_limiter.wait() for _ in range(3)]
     assert waited == [0.0, 0.25, 0.25]
-    assert NO_PACE.wait() == 0.0
+    assert NO_RATE_LIMIT.wait() == 0.0
 
 
 def test_embed_more_texts_than_a_request_holds_asks_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +238,14 @@ def test_embed_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_embed_silent_provider_is_given_up_at_the_timeout() -> None:
-    impatient = Patience(deadline_seconds=None, timeout_seconds=0.05, attempts_max=2, backoff_seconds=0)
+    impatient = RetryPolicy(deadline_seconds=None, timeout_seconds=0.05, attempts_max=2, backoff_seconds=0)
     with running(Provider(lambda number, body: openai_answer([1.0, 0.0]), holds=True)) as provider:
         refusal(openai(provider, impatient))
     assert len(provider.requests) == 2
 
 
 def test_embed_deadline_ends_the_tries() -> None:
-    patience = Patience(deadline_seconds=0.05, timeout_seconds=30, attempts_max=1_000, backoff_seconds=0.01)
+    patience = RetryPolicy(deadline_seconds=0.05, timeout_seconds=30, attempts_max=1_000, backoff_seconds=0.01)
     with running(Provider(lambda number, body: (503, b"busy"))) as provider:
         refusal(openai(provider, patience))
     assert 1 <= len(provider.requests) < 10
@@ -355,7 +355,7 @@ def test_from_settings_nothing_set_needs_no_key_yet(monkeypatch: pytest.MonkeyPa
     embedder = from_settings()
     assert isinstance(embedder, HttpEmbedder)
     assert embedder.base_url == "https://openrouter.ai/api/v1"
-    assert embedder.patience == Patience(60.0, 30.0, 4, 0.2)
+    assert embedder.retry_policy == RetryPolicy(60.0, 30.0, 4, 0.2)
 
 
 def test_from_settings_everything_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_from_settings_everything_set_is_used(monkeypatch: pytest.MonkeyPatch) -
     embedder = from_settings()
     assert isinstance(embedder, HttpEmbedder)
     assert (embedder.name, embedder.base_url, embedder.model) == ("gemini", "http://localhost:1", "g")
-    assert embedder.patience == Patience(None, 0.005, 6, 0.007)
+    assert embedder.retry_policy == RetryPolicy(None, 0.005, 6, 0.007)
 
 
 def test_from_settings_mock_wins_with_a_warning(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omnigraph.engine.query.search import bm25, text_matches
+from omnigraph.engine.query.search import bm25, match_text
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
 from tests.engine.search.notes import Notes
@@ -99,7 +99,7 @@ MAKERS = [unindexed, indexed, half_indexed, folded, outdated, half_outdated, reb
 
 
 def found(notes: Notes, query: str, function: str = "search", edits: int | None = None) -> set[str]:
-    return set(notes.names(text_matches(notes.view, "Note", "bodyText", query, function, edits).tolist()))
+    return set(notes.names(match_text(notes.view, "Note", "bodyText", query, function, edits).tolist()))
 
 
 FOUND: dict[str, set[str]] = {
@@ -265,13 +265,13 @@ def test_search_after_a_change_reads_the_version_of_its_view(tmp_path: Path) -> 
     old = notes.view
     notes.put({"late": "north sea"})
     assert "late" in found(notes, "north")
-    rows = text_matches(old, "Note", "bodyText", "north", "search", None)
+    rows = match_text(old, "Note", "bodyText", "north", "search", None)
     assert sorted(notes.names(rows.tolist())) == ["hyphen", "north", "star"]
 
 
 def test_search_empty_type_finds_nothing(tmp_path: Path) -> None:
     notes = Notes.at(tmp_path)
-    assert text_matches(notes.view, "Note", "bodyText", "north", "search", None).tolist() == []
+    assert match_text(notes.view, "Note", "bodyText", "north", "search", None).tolist() == []
     assert bm25(notes.view, "Note", "bodyText", "north")[0].tolist() == []
 
 

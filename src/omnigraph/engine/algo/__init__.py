@@ -1,32 +1,32 @@
-"""Graph analytics: degrees, components, PageRank and communities of one snapshot, in arrays of numbers.
+"""Graph analytics: degrees, components, PageRank and communities of one snapshot, as numpy arrays.
 
 May import `engine.session`, `engine.write` and everything below the engine; knows nothing of Spark.
 """
 
 from omnigraph.engine.algo.measures import (
-    Block,
+    AdjacencyBlock,
+    BlockGraph,
     LocalGraph,
-    Sweeps,
     build_block,
     components,
     degrees,
     label_propagation,
     pagerank,
 )
-from omnigraph.engine.algo.nodes import Nodes, NodeValues, read_ends, select_nodes, write_values
+from omnigraph.engine.algo.nodes import NodeNumbering, NodeValues, read_edges, select_nodes, write_values
 
 __all__ = [
-    "Block",
+    "AdjacencyBlock",
+    "BlockGraph",
     "LocalGraph",
+    "NodeNumbering",
     "NodeValues",
-    "Nodes",
-    "Sweeps",
     "build_block",
     "components",
     "degrees",
     "label_propagation",
     "pagerank",
-    "read_ends",
+    "read_edges",
     "select_nodes",
     "write_values",
 ]

@@ -1,6 +1,6 @@
-"""Measures: what is computed about every node, round by round, over a graph that can be swept.
+"""Graph algorithms: degrees, connected components, PageRank and label propagation, as rounds over adjacency blocks.
 
-Pure numpy; the same rounds run in one process and over blocks on many machines.
+Pure numpy; the same rounds run in one process and on Spark executors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AdjacencyBlock:
     """Nodes from `first` on; the neighbours of the n-th are `neighbours[starts[n]:starts[n + 1]]`, one per edge."""
 
     first: int
@@ -37,23 +37,23 @@ class Block:
         """Those of the nodes, counted from 0, that have neighbours."""
         return np.flatnonzero(np.diff(self.starts))
 
-    def own(self, state: Numbers) -> Numbers:
+    def slice_of(self, state: Numbers) -> Numbers:
         return state[self.first : self.first + self.size]
 
 
 # From a block and the values of all nodes to new values of the block's nodes.
-Kernel: TypeAlias = Callable[[Block, Numbers], Numbers]
+Kernel: TypeAlias = Callable[[AdjacencyBlock, Numbers], Numbers]
 
 
-def build_block(owners: Numbers, neighbours: Numbers, first: int, size: int) -> Block:
+def build_block(owners: Numbers, neighbours: Numbers, first: int, size: int) -> AdjacencyBlock:
     """Return pairs of a node and its neighbour as a block of the nodes `first` to `first + size`."""
     near = owners - first
     starts = np.zeros(size + 1, np.int64)
     np.cumsum(np.bincount(near, minlength=size), out=starts[1:])
-    return Block(first, starts, neighbours[np.argsort(near, kind="stable")])
+    return AdjacencyBlock(first, starts, neighbours[np.argsort(near, kind="stable")])
 
 
-def neighbour_sums(block: Block, state: Numbers) -> Numbers:
+def sum_neighbours(block: AdjacencyBlock, state: Numbers) -> Numbers:
     """Add up the values of the neighbours."""
     sums = np.zeros(block.size, state.dtype)
     filled = block.filled
@@ -62,26 +62,26 @@ def neighbour_sums(block: Block, state: Numbers) -> Numbers:
     return sums
 
 
-def lowest_labels(block: Block, state: Numbers) -> Numbers:
+def propagate_min_labels(block: AdjacencyBlock, state: Numbers) -> Numbers:
     """Return the lowest label of each node and its neighbours."""
-    labels = block.own(state).copy()
+    labels = block.slice_of(state).copy()
     filled = block.filled
     if len(filled):
-        met = np.minimum.reduceat(state[block.neighbours], block.starts[filled])
-        labels[filled] = np.minimum(labels[filled], met)
+        neighbour_minimum = np.minimum.reduceat(state[block.neighbours], block.starts[filled])
+        labels[filled] = np.minimum(labels[filled], neighbour_minimum)
     return labels
 
 
-def favourite_labels(block: Block, state: Numbers) -> Numbers:
-    """Return the label that most of a node and its neighbours have, the lowest of equally many."""
+def vote_labels(block: AdjacencyBlock, state: Numbers) -> Numbers:
+    """Return the most frequent label among a node and its neighbours, ties to the lowest."""
     if block.size == 0:
-        return block.own(state).copy()
+        return block.slice_of(state).copy()
     width = int(state.max()) + 1
-    everyone = np.arange(block.size, dtype=np.int64)
-    # The own label votes too; two nodes that only know each other would swap their labels for ever otherwise.
+    nodes = np.arange(block.size, dtype=np.int64)
+    # A node votes for its own label too; otherwise two isolated neighbours would swap labels forever.
     votes = np.concatenate([
-        np.repeat(everyone, np.diff(block.starts)) * width + state[block.neighbours],
-        everyone * width + block.own(state),
+        np.repeat(nodes, np.diff(block.starts)) * width + state[block.neighbours],
+        nodes * width + block.slice_of(state),
     ])  # fmt: skip
     pairs, counts = np.unique(votes, return_counts=True)
     voters, labels = np.divmod(pairs, width)
@@ -92,8 +92,8 @@ def favourite_labels(block: Block, state: Numbers) -> Numbers:
     return labels[order[firsts]].astype(state.dtype)
 
 
-class Sweeps(Protocol):
-    """A graph whose blocks can be swept, wherever they lie."""
+class BlockGraph(Protocol):
+    """A graph in adjacency blocks, in memory or distributed, over which a kernel can run."""
 
     @property
     def size(self) -> int: ...
@@ -121,46 +121,46 @@ class LocalGraph:
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         return kernel(self._block(direction), state)
 
-    def _block(self, direction: Direction) -> Block:
+    def _block(self, direction: Direction) -> AdjacencyBlock:
         return self._incoming if direction is Direction.IN else self._around
 
     @cached_property
-    def _incoming(self) -> Block:
+    def _incoming(self) -> AdjacencyBlock:
         return build_block(self.target, self.source, 0, self.size)
 
     @cached_property
-    def _around(self) -> Block:
-        return build_block(*both_ways(self.source, self.target), 0, self.size)
+    def _around(self) -> AdjacencyBlock:
+        return build_block(*symmetrize_edges(self.source, self.target), 0, self.size)
 
 
-def both_ways(source: Numbers, target: Numbers) -> tuple[Numbers, Numbers]:
-    """Return edges from both of their ends; a loop is one edge all the same."""
-    others = source != target
-    return np.concatenate([source, target[others]]), np.concatenate([target, source[others]])
+def symmetrize_edges(source: Numbers, target: Numbers) -> tuple[Numbers, Numbers]:
+    """Return edges in both directions; a self-loop stays one edge."""
+    not_loops = source != target
+    return np.concatenate([source, target[not_loops]]), np.concatenate([target, source[not_loops]])
 
 
-def degrees(graph: Sweeps) -> dict[str, Numbers]:
-    """Return how many edges every node has, comes in to it and go out of it; a loop counts at both of its ends."""
-    going, coming = graph.degrees()
-    return {"degree": going + coming, "in_degree": coming, "out_degree": going}
+def degrees(graph: BlockGraph) -> dict[str, Numbers]:
+    """Return total, in- and out-degree of every node; a self-loop counts twice."""
+    out_degrees, in_degrees = graph.degrees()
+    return {"degree": out_degrees + in_degrees, "in_degree": in_degrees, "out_degree": out_degrees}
 
 
-def components(graph: Sweeps) -> Numbers:
+def components(graph: BlockGraph) -> Numbers:
     """Return the number of each node's connected component, whatever the direction of edges; 0 is the largest."""
     labels = np.arange(graph.size, dtype=np.int64)
     for _ in range(ALGO_ROUNDS_MAX):
-        met = graph.sweep(lowest_labels, Direction.BOTH, labels)
-        if np.array_equal(met, labels):
+        minimums = graph.sweep(propagate_min_labels, Direction.BOTH, labels)
+        if np.array_equal(minimums, labels):
             break
-        # What a node met is news for the node it takes its label from, and so for all that do the same.
-        hooked = met.copy()
-        np.minimum.at(hooked, labels, met)
-        labels = _shortened(hooked)
-    return renumbered(labels)
+        # Hook: pass the smaller label on to the current representative (union-find style).
+        hooked = minimums.copy()
+        np.minimum.at(hooked, labels, minimums)
+        labels = _compress_paths(hooked)
+    return renumber_by_size(labels)
 
 
-def _shortened(labels: Numbers) -> Numbers:
-    """Let every node take the label that its label has come to; labels only point down, so this ends."""
+def _compress_paths(labels: Numbers) -> Numbers:
+    """Pointer jumping: replace each label by its label until stable; labels only decrease, so it terminates."""
     while True:
         further = labels[labels]
         if np.array_equal(further, labels):
@@ -169,7 +169,7 @@ def _shortened(labels: Numbers) -> Numbers:
 
 
 def pagerank(
-    graph: Sweeps, *, damping: float = 0.85, iterations: int = 100, tolerance: float = 1e-8
+    graph: BlockGraph, *, damping: float = 0.85, iterations: int = 100, tolerance: float = 1e-8
 ) -> npt.NDArray[np.float64]:
     """Return the PageRank of every node; all of them add up to 1. Parallel edges count as often as they are there.
 
@@ -180,23 +180,23 @@ def pagerank(
     size = graph.size
     if size == 0:
         return np.zeros(0)
-    going, _ = graph.degrees()
-    ends = going == 0
+    out_degrees, _ = graph.degrees()
+    is_dangling = out_degrees == 0
     ranks = np.full(size, 1 / size)
     for _ in range(iterations):
-        shares = np.divide(ranks, going, out=np.zeros(size), where=~ends)
-        # Who has no way out is followed by anybody.
-        lost = float(ranks[ends].sum())
-        flowing = graph.sweep(neighbour_sums, Direction.IN, shares)
-        fresh = damping * (flowing + lost / size) + (1 - damping) / size
-        change = float(np.abs(fresh - ranks).sum())
-        ranks = fresh
+        shares = np.divide(ranks, out_degrees, out=np.zeros(size), where=~is_dangling)
+        # Dangling nodes spread their rank over all nodes.
+        dangling_rank = float(ranks[is_dangling].sum())
+        incoming = graph.sweep(sum_neighbours, Direction.IN, shares)
+        new_ranks = damping * (incoming + dangling_rank / size) + (1 - damping) / size
+        change = float(np.abs(new_ranks - ranks).sum())
+        ranks = new_ranks
         if change < tolerance:
             break
     return ranks
 
 
-def label_propagation(graph: Sweeps, *, iterations: int = 20) -> Numbers:
+def label_propagation(graph: BlockGraph, *, iterations: int = 20) -> Numbers:
     """Return the number of each node's community; 0 is the largest.
 
     In each round all nodes at once take the label that is most frequent around them, the lowest of equally many.
@@ -204,29 +204,29 @@ def label_propagation(graph: Sweeps, *, iterations: int = 20) -> Numbers:
     _check_rounds("iterations", iterations)
     labels = np.arange(graph.size, dtype=np.int64)
     for _ in range(iterations):
-        fresh = graph.sweep(favourite_labels, Direction.BOTH, labels)
-        if np.array_equal(fresh, labels):
+        new_labels = graph.sweep(vote_labels, Direction.BOTH, labels)
+        if np.array_equal(new_labels, labels):
             break
-        labels = fresh
-    return renumbered(labels)
+        labels = new_labels
+    return renumber_by_size(labels)
 
 
-def renumbered(labels: Numbers) -> Numbers:
+def renumber_by_size(labels: Numbers) -> Numbers:
     """Return labels as numbers from 0 on, by how many have them, then by the label.
 
     >>> renumbered(np.array([7, 3, 7, 9])).tolist()
     [0, 1, 0, 2]
     """
-    distinct, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    distinct, label_of_node, counts = np.unique(labels, return_inverse=True, return_counts=True)
     numbers = np.empty(len(distinct), np.int64)
     numbers[np.lexsort((distinct, -counts))] = np.arange(len(distinct))
-    return numbers[places]
+    return numbers[label_of_node]
 
 
 def _check_rounds(name: str, value: int) -> None:
     _check(name, value, 1 <= value <= ALGO_ROUNDS_MAX, f"between 1 and {ALGO_ROUNDS_MAX}")
 
 
-def _check(name: str, value: float, is_right: bool, wanted: str) -> None:
+def _check(name: str, value: float, is_right: bool, allowed: str) -> None:
     if not is_right:
-        raise UsageError(f"`{name}` is {value}; it must be {wanted}", option=name, value=value)
+        raise UsageError(f"`{name}` is {value}; it must be {allowed}", option=name, value=value)

@@ -1,6 +1,6 @@
-"""Nodes by number: every node of the types that some edges join gets a number, and edges become pairs of them.
+"""Node numbering for graph algorithms: edges as pairs of node numbers, and write-back of the computed values.
 
-Numbers follow the scan order of the pinned versions, type by type in name order; they mean nothing elsewhere.
+Numbers follow the scan order of the pinned versions, type by type in name order, and are valid for that view only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from omnigraph.rules.validate import validate
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class NodeNumbering:
     """The edge types that are looked at, and the node types at their ends, with how many nodes each has."""
 
     edges: tuple[EdgeType, ...]
@@ -52,22 +52,22 @@ class Nodes:
         return values[first : first + self.counts[self.types.index(node_type)]]
 
 
-def select_nodes(view: View, edges: Sequence[str] | None) -> Nodes:
+def select_nodes(view: View, edges: Sequence[str] | None) -> NodeNumbering:
     """Return the nodes that edge types join; without names, those of all edge types."""
-    chosen = _edge_types(view.catalog, edges)
-    types = sorted({end for one in chosen for end in (one.source, one.target)})
+    edge_types = _resolve_edge_types(view.catalog, edges)
+    types = sorted({end for edge in edge_types for end in (edge.source, edge.target)})
     pins = view.snapshot.state.pins
-    return Nodes(chosen, tuple(types), tuple(pins[f"node:{name}"].row_count for name in types))
+    return NodeNumbering(edge_types, tuple(types), tuple(pins[f"node:{name}"].row_count for name in types))
 
 
-def _edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType, ...]:
+def _resolve_edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType, ...]:
     if not catalog.edges:
         raise UsageError("the schema has no edge types, so there is nothing to measure")
     if names is None:
         return tuple(catalog.edges[name] for name in sorted(catalog.edges))
     if isinstance(names, str):
         names = [names]
-    found: dict[str, EdgeType] = {}
+    resolved: dict[str, EdgeType] = {}
     for name in names:
         edge = catalog.edge_by_word(name)
         if edge is None:
@@ -75,28 +75,28 @@ def _edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType
                 did_you_mean(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
             )
             raise UsageError(f"there is no edge type `{name}`; {hint}", type=name)
-        found[edge.name] = edge
-    if not found:
+        resolved[edge.name] = edge
+    if not resolved:
         raise UsageError("name at least one edge type, or leave `edges` out for all of them")
-    return tuple(found[name] for name in sorted(found))
+    return tuple(resolved[name] for name in sorted(resolved))
 
 
-def read_ends(view: View, nodes: Nodes) -> LocalGraph:
+def read_edges(view: View, nodes: NodeNumbering) -> LocalGraph:
     """Read all edges into memory, their ends as numbers."""
     ids = {name: one_array(view.dataset(f"node:{name}").read(["id"]).column("id")) for name in nodes.types}
     parts: list[tuple[Numbers, Numbers]] = []
     for edge in nodes.edges:
         table = view.dataset(edge.table_key).read(["src", "dst"])
-        ends = []
+        endpoints = []
         for column, type_ in (("src", edge.source), ("dst", edge.target)):
-            places = pc.index_in(one_array(table.column(column)), value_set=ids[type_]).fill_null(-1)
-            found = places.to_numpy(zero_copy_only=False).astype(np.int64)
-            ends.append(np.where(found < 0, -1, found + nodes.first(type_)))
-        # Every write checks endpoints; an edge whose end is gone all the same leads nowhere.
-        joined = (ends[0] >= 0) & (ends[1] >= 0)
-        parts.append((ends[0][joined], ends[1][joined]))
+            positions = pc.index_in(one_array(table.column(column)), value_set=ids[type_]).fill_null(-1)
+            indices = positions.to_numpy(zero_copy_only=False).astype(np.int64)
+            endpoints.append(np.where(indices < 0, -1, indices + nodes.first(type_)))
+        # Writes check endpoints; skip an edge whose endpoint is missing nevertheless.
+        joined = (endpoints[0] >= 0) & (endpoints[1] >= 0)
+        parts.append((endpoints[0][joined], endpoints[1][joined]))
     small = np.int32 if nodes.size < 2**31 else np.int64
-    source, target = (np.concatenate([np.empty(0, np.int64), *one]).astype(small) for one in _unzip(parts))
+    source, target = (np.concatenate([np.empty(0, np.int64), *part]).astype(small) for part in _unzip(parts))
     return LocalGraph(nodes.size, source, target)
 
 
@@ -104,15 +104,15 @@ def _unzip(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[list[Numbers], lis
     return [source for source, _ in parts], [target for _, target in parts]
 
 
-_ANY_ROW = ColumnTest("id", pa.string(), None, True)
+_ALL_ROWS = ColumnTest("id", pa.string(), None, True)
 
 
 @dataclass(frozen=True)
 class NodeValues:
-    """What was measured of every node of a view; the first column is what is written back."""
+    """The computed values of every node of a view; the first column can be written back."""
 
     view: View
-    nodes: Nodes
+    nodes: NodeNumbering
     columns: Mapping[str, Numbers]
 
     def to_arrow(self) -> pa.Table:
@@ -123,7 +123,7 @@ class NodeValues:
     def _of_type(self, node_type: str) -> pa.Table:
         ids = self.view.dataset(f"node:{node_type}").read(["id"]).column("id")
         columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-        return pa.table(columns | {name: self.nodes.of(node_type, one) for name, one in self.columns.items()})
+        return pa.table(columns | {name: self.nodes.of(node_type, column) for name, column in self.columns.items()})
 
 
 def write_values(session: GraphSession, values: NodeValues, property_name: str, branch: str) -> Commit | None:
@@ -132,19 +132,19 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
     The nodes must still be as they were measured, else it is a conflict.
     """
     session = authorize(session, "change", on_branch(branch), None)
-    types = _types_with(values, property_name)
-    write_permissions(session, values.view.snapshot).check(one.name for one in types)
+    types = _types_with_property(values, property_name)
+    write_permissions(session, values.view.snapshot).check(type_.name for type_ in types)
     measured = values.view.snapshot.state.pins
     schema = SchemaIs(session.full_view(branch).catalog.ir_hash)
 
     def prepare(snapshot: Snapshot) -> Plan | None:
         view = session.full_view_of(snapshot)
         requirements: list[Requirement] = [schema]
-        requirements += [PinIs(one.table_key, measured[one.table_key].ref.version) for one in types]
+        requirements += [PinIs(type_.table_key, measured[type_.table_key].ref.version) for type_ in types]
         for requirement in requirements:
             requirement.check(snapshot)
         committed = CommittedRows(view)
-        deltas = {one.table_key: _delta(one, values, property_name, committed) for one in types}
+        deltas = {type_.table_key: _changed_rows(type_, values, property_name, committed) for type_ in types}
         deltas = {key: delta for key, delta in deltas.items() if delta.rows.num_rows}
         if not deltas:
             return None
@@ -157,39 +157,41 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
     return receipt.commit if receipt is not None else None
 
 
-def _types_with(values: NodeValues, name: str) -> list[NodeType]:
-    all_types = [values.view.catalog.nodes[one] for one in values.nodes.types]
-    types = [one for one in all_types if name in one.properties]
+def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:
+    all_types = [values.view.catalog.nodes[type_] for type_ in values.nodes.types]
+    types = [type_ for type_ in all_types if name in type_.properties]
     if not types:
-        known = sorted({known for one in all_types for known in one.properties})
-        hint = did_you_mean(name, known) or f"add it to {' or '.join(f'`{one.name}`' for one in all_types[:4])}"
+        names = sorted({names for type_ in all_types for names in type_.properties})
+        hint = did_you_mean(name, names) or f"add it to {' or '.join(f'`{type_.name}`' for type_ in all_types[:4])}"
         raise UsageError(f"no node type that was measured has a property `{name}`; {hint}", property=name)
-    for one in types:
-        wanted = one.properties[name].type
-        if wanted.scalar not in NUMBERS or wanted.is_list or name in one.key:
+    for type_ in types:
+        property_type = type_.properties[name].type
+        if property_type.scalar not in NUMBERS or property_type.is_list or name in type_.key:
             raise UsageError(
-                f"`{one.name}.{name}` cannot hold what was measured; it takes a number that is no key",
-                property=f"{one.name}.{name}",
+                f"`{type_.name}.{name}` cannot hold what was measured; it takes a number that is no key",
+                property=f"{type_.name}.{name}",
             )
     return types
 
 
-def _delta(type_: NodeType, values: NodeValues, name: str, committed: CommittedRows) -> Delta:
+def _changed_rows(type_: NodeType, values: NodeValues, name: str, committed: CommittedRows) -> Delta:
     """Return the rows of a type whose value differs, with the new one."""
     measured = next(iter(values.columns.values()))
-    wanted = arrow_type(type_.properties[name].type)
+    target_type = arrow_type(type_.properties[name].type)
     try:
-        fresh = pa.array(values.nodes.of(type_.name, measured)).cast(wanted, safe=not pa.types.is_floating(wanted))
+        new_values = pa.array(values.nodes.of(type_.name, measured)).cast(
+            target_type, safe=not pa.types.is_floating(target_type)
+        )
     except pa.ArrowInvalid as error:
         raise UsageError(f"`{type_.name}.{name}` is too narrow for what was measured: {error}", property=name) from None
     schema, changed = arrow_schema(type_), []
     ids = one_array(values.view.dataset(type_.table_key).read(["id"]).column("id"))
-    for rows in committed.rows(type_, _ANY_ROW):
-        own = fresh.take(pc.index_in(one_array(rows.column("id")), value_set=ids))
-        known = one_array(rows.column(name))
-        differs = pc.fill_null(pc.not_equal(known, own), True).to_numpy(zero_copy_only=False)
-        rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), own)
+    for rows in committed.rows(type_, _ALL_ROWS):
+        row_values = new_values.take(pc.index_in(one_array(rows.column("id")), value_set=ids))
+        stored = one_array(rows.column(name))
+        differs = pc.fill_null(pc.not_equal(stored, row_values), True).to_numpy(zero_copy_only=False)
+        rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), row_values)
         changed.append(rows.filter(pa.array(np.asarray(differs))))
     table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
-    blobs = [one for one, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
+    blobs = [blob_name for blob_name, property_ in type_.properties.items() if property_.type.scalar is Scalar.BLOB]
     return Delta(type_, table, Intent.UPSERT, kept=dict.fromkeys(blobs, one_array(table.column("id"))))

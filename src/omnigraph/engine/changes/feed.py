@@ -25,7 +25,7 @@ from omnigraph.engine.changes.commit_diff import (
     page_room,
 )
 from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
-from omnigraph.engine.export import records
+from omnigraph.engine.export import export_records
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
@@ -210,7 +210,7 @@ def baseline(
     selected = [type_ for type_ in known if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from records(view, sorted(selected, key=lambda type_: type_.table_key))
+        yield from export_records(view, sorted(selected, key=lambda type_: type_.table_key))
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

@@ -1,7 +1,4 @@
-"""Embedding of what is stored: vectors of `@embed` properties made from their source texts, or from what is cached.
-
-Imports the graph session, the embedders of `read.search`, and the store.
-"""
+"""Embed stored data: fill the vectors of `@embed` properties from their source texts, through a vector cache."""
 
 from omnigraph.engine.embed.embed import EmbedReceipt, embed
 

@@ -1,6 +1,6 @@
-"""Embedding: vectors for what is stored, as one commit; whoever lost a race only looks again.
+"""Embed stored rows as one commit; after a commit conflict only types that changed are staged again.
 
-Plans and publishes; where the tasks run is the caller's choice.
+Plans and publishes; the runner decides where tasks run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.embed.cache import tidy
-from omnigraph.engine.embed.fetch import Tally, anew, total
+from omnigraph.engine.embed.cache import compact_caches
+from omnigraph.engine.embed.fetch import EmbedCounts, add_retry_counts, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
-from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
+from omnigraph.engine.embed.tasks import LocalSite, Part, TaskSite, find_fragments_in_need, stage_part
 from omnigraph.engine.query.embedders import Embedder
-from omnigraph.engine.query.search import embedder_of
+from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.write_authorization import authorize, write_permissions
@@ -38,7 +38,7 @@ class PropertyEmbedded:
 
     type_name: str
     property_name: str
-    tally: Tally
+    tally: EmbedCounts
 
     def to_json(self) -> dict[str, object]:
         return {"type": self.type_name, "property": self.property_name, **self.tally.to_json()}
@@ -60,15 +60,15 @@ class EmbedReceipt:
             "branch": self.branch,
             "mode": self.mode,
             "engine": self.engine,
-            "properties": [one.to_json() for one in self.properties],
+            "properties": [property_.to_json() for property_ in self.properties],
             "actor_id": self.actor,
             "commit": self.commit.to_json(self.branch) if self.commit else None,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the caller wants to be embedded, and how."""
+class EmbedRequest:
+    """The requested types, mode and row selection."""
 
     types: Sequence[str] | None
     mode: Mode
@@ -84,7 +84,7 @@ def embed(
     *,
     embedder: Embedder | None = None,
     runner: Runner | None = None,
-    site: Site | None = None,
+    site: TaskSite | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = strip_name(branch)
@@ -93,58 +93,60 @@ def embed(
     session = authorize(session, "change", on_branch(branch), None)
     runner = runner or Threads()
     if embedder is None and mode != "clean":
-        embedder = embedder_of(session.full_view(branch))
-    wish = Wish(types, mode, select)
+        embedder = default_embedder(session.full_view(branch))
+    request = EmbedRequest(types, mode, select)
     with ExitStack() as stack:
-        work = _Embedding(session, wish, embedder, runner, site or Here(session.kernel.store, embedder), stack)
-        commit = work.publish(branch)
-    tidy(session.kernel.store, (target.space for plan in work.plans for target in plan.targets))
+        transaction = _EmbedTransaction(
+            session, request, embedder, runner, site or LocalSite(session.kernel.store, embedder), stack
+        )
+        commit = transaction.publish(branch)
+    compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
-        PropertyEmbedded(plan.type.name, target.name, work.tally(plan.type.table_key, target.name))
-        for plan in work.plans
+        PropertyEmbedded(plan.type.name, target.name, transaction.tally(plan.type.table_key, target.name))
+        for plan in transaction.plans
         for target in plan.targets
     )
     return EmbedReceipt(branch, mode, runner.engine, rows, commit, session.actor)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What was staged of a type while it was at a pin; without an effect when no row was in need."""
+class _StagedType:
+    """Staged work of a type at a pin; no effect if no row needed a vector."""
 
     pin: Pin
     effect: Effect | None
-    tallies: dict[str, Tally]
+    tallies: dict[str, EmbedCounts]
 
 
-class _Embedding:
+class _EmbedTransaction:
     """One run, which may be prepared several times before it is published."""
 
     def __init__(
         self,
         session: GraphSession,
-        wish: Wish,
+        request: EmbedRequest,
         embedder: Embedder | None,
         runner: Runner,
-        site: Site,
+        site: TaskSite,
         stack: ExitStack,
     ) -> None:
         self.session = session
-        self.wish = wish
+        self.request = request
         self.embedder = embedder
         self.runner = runner
         self.site = site
         self.plans: list[TypePlan] = []
         self._stack = stack
         self._held: Declared | None = None
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _StagedType] = {}
         self._targets: set[DatasetRef] = set()
 
-    def tally(self, table_key: str, name: str) -> Tally:
-        known = self._known.get(table_key)
-        return known.tallies.get(name, Tally()) if known else Tally()
+    def tally(self, table_key: str, name: str) -> EmbedCounts:
+        staged = self._known.get(table_key)
+        return staged.tallies.get(name, EmbedCounts()) if staged else EmbedCounts()
 
     def publish(self, branch: str) -> Commit | None:
-        """Do the work, and remove what it staged in vain."""
+        """Stage and publish; remove staged files that were not published."""
         keep: set[str] = set()
         try:
             receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
@@ -154,7 +156,7 @@ class _Embedding:
             keep = set() if error.effect is Outcome.NONE else self._files()
             raise
         except BaseException:
-            # Whatever interrupts us may come after the publish, which names these files.
+            # An interrupt may arrive after the publish, which refers to these files.
             keep = self._files()
             raise
         finally:
@@ -162,26 +164,30 @@ class _Embedding:
                 fragments.remove_staged(self.session.kernel.store, self._targets, self._held.operation_id, keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        may = write_permissions(self.session, snapshot)
-        self.plans = plan_types(may.visible.catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
-        may.check(plan.type.name for plan in self.plans)
+        permissions = write_permissions(self.session, snapshot)
+        self.plans = plan_types(
+            permissions.visible.catalog, self.request.types, self.request.mode, self.request.select, self.embedder
+        )
+        permissions.check(plan.type.name for plan in self.plans)
         # Tasks open versions by path alone, so what was just published must be in its place.
         self.session.kernel.finish_links(snapshot)
         keys = {plan.type.table_key for plan in self.plans}
-        self._known = {key: one for key, one in self._known.items() if key in keys}
+        self._known = {key: staged_type for key, staged_type in self._known.items() if key in keys}
         for plan in self.plans:
             key = plan.type.table_key
-            pin, known = snapshot.state.pins[key], self._known.get(key)
+            pin, earlier = snapshot.state.pins[key], self._known.get(key)
             # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
-            if known is None or known.pin != pin:
+            if earlier is None or earlier.pin != pin:
                 staged = self._stage(snapshot, plan, pin)
-                tallies = anew(known.tallies if known else {}, staged.tallies)
+                tallies = add_retry_counts(earlier.tallies if earlier else {}, staged.tallies)
                 self._known[key] = replace(staged, tallies=tallies)
-        effects = [one.effect for one in self._known.values() if one.effect is not None]
+        effects = [staged_type.effect for staged_type in self._known.values() if staged_type.effect is not None]
         if not effects:
             return None
-        pins = (PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
-        properties = {"mode": self.wish.mode} | ({"model": self.embedder.model} if self.embedder else {})
+        pins = (
+            PinIs(staged_type.table_key, snapshot.state.pins[staged_type.table_key].version) for staged_type in effects
+        )
+        properties = {"mode": self.request.mode} | ({"model": self.embedder.model} if self.embedder else {})
         return Plan(
             "embed",
             tuple(effects),
@@ -198,27 +204,31 @@ class _Embedding:
             self._held = self._stack.enter_context(held)
         return self._held
 
-    def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _Known:
+    def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _StagedType:
         kernel, name = self.session.kernel, plan.type.name
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, plan.type.table_key)
         runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)
         parts = [Part(inherited.ref, run) for run in runs]
-        found = self.runner.run(f"looking through {name}", partial(find_part, self.site, plan), parts)
-        if not any(found):
-            return _Known(pin, None, {})
+        fragment_ids = self.runner.run(
+            f"looking through {name}", partial(find_fragments_in_need, self.site, plan), parts
+        )
+        if not any(fragment_ids):
+            return _StagedType(pin, None, {})
         held, dataset = self._declared(snapshot), kernel.writable(snapshot, plan.type.table_key)
         if dataset.ref not in self._targets:
             held.staging(*fragments.claims(dataset.ref, held.operation_id))
             self._targets.add(dataset.ref)
         work = partial(stage_part, self.site, plan, held.operation_id)
-        staged = self.runner.run(f"embedding {name}", work, [Part(dataset.ref, one) for one in found if one])
-        texts = [text for one in staged for text in one.fragments]
-        if not texts:
-            return _Known(pin, None, {})
-        change = fragments.upserted(dataset, texts, [mark for one in staged for mark in one.marked])
-        return _Known(pin, Effect(plan.type.table_key, dataset, (change,)), total(one.tallies for one in staged))
+        staged = self.runner.run(f"embedding {name}", work, [Part(dataset.ref, part) for part in fragment_ids if part])
+        fragment_texts = [fragment_text for part in staged for fragment_text in part.fragments]
+        if not fragment_texts:
+            return _StagedType(pin, None, {})
+        change = fragments.upserted(dataset, fragment_texts, [mark for part in staged for mark in part.marked])
+        return _StagedType(
+            pin, Effect(plan.type.table_key, dataset, (change,)), sum_counts(part.tallies for part in staged)
+        )
 
     def _files(self) -> set[str]:
         """Return the files that the last plan consists of."""
-        return {file for one in self._known.values() if one.effect is not None for file in one.effect.files}
+        return {file for staged in self._known.values() if staged.effect is not None for file in staged.effect.files}

@@ -1,6 +1,6 @@
-"""Filling: vectors of texts, from the cache where they are known, else from the provider, and then kept.
+"""Fetch vectors of texts from the cache, else from the provider, and cache them.
 
-What a provider has answered is in the cache before anything else happens, so a failure costs no answer.
+Responses are cached before anything else happens, so a failure loses no paid response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omnigraph.limits import EMBED_REQUEST_BYTES_MAX, EMBED_REQUESTS_MAX, EMBED_
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class EmbedCounts:
     """How many vectors were given, how many texts the provider was asked for them, and how many were known."""
 
     filled: int = 0
@@ -27,8 +27,8 @@ class Tally:
     cached: int = 0
     cleared: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: EmbedCounts) -> EmbedCounts:
+        return EmbedCounts(
             self.filled + other.filled,
             self.asked + other.asked,
             self.cached + other.cached,
@@ -44,49 +44,49 @@ class Tally:
         }
 
 
-def total(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+def sum_counts(parts: Iterable[Mapping[str, EmbedCounts]]) -> dict[str, EmbedCounts]:
     """Return the sum of what tasks have counted by property."""
-    found: dict[str, Tally] = {}
+    totals: dict[str, EmbedCounts] = {}
     for part in parts:
-        for name, tally in part.items():
-            found[name] = found.get(name, Tally()) + tally
-    return found
+        for name, counts in part.items():
+            totals[name] = totals.get(name, EmbedCounts()) + counts
+    return totals
 
 
-def anew(earlier: Mapping[str, Tally], now: Mapping[str, Tally]) -> dict[str, Tally]:
-    """Return the count of work that is done anew: texts that were asked for in vain were asked for all the same.
+def add_retry_counts(earlier: Mapping[str, EmbedCounts], now: Mapping[str, EmbedCounts]) -> dict[str, EmbedCounts]:
+    """Add the counts of a retried task; requests of the failed attempt still count.
 
     >>> anew({"vec": Tally(filled=2, asked=2)}, {"vec": Tally(filled=1, cached=1)})["vec"]
     Tally(filled=1, asked=2, cached=1, cleared=0)
     """
-    return total([now, {name: Tally(asked=one.asked) for name, one in earlier.items()}])
+    return sum_counts([now, {name: EmbedCounts(asked=counts.asked) for name, counts in earlier.items()}])
 
 
 @dataclass(frozen=True)
-class Filler:
+class VectorFetcher:
     """Makes vectors of one space."""
 
     cache: VectorCache
     embedder: Embedder
 
-    def vectors(self, texts: pa.Array[Any]) -> tuple[Matrix, Tally]:
+    def vectors(self, texts: pa.Array[Any]) -> tuple[Matrix, EmbedCounts]:
         """Return the vector of each text; raises DataError with rule E13 when the provider does not give one."""
         parts: list[Matrix] = [np.empty((0, self.cache.space.dimension), np.float32)]
-        tally = Tally()
+        counts = EmbedCounts()
         for start in range(0, len(texts), EMBED_WINDOW_TEXTS):
-            found, own = self._window(texts.slice(start, EMBED_WINDOW_TEXTS))
-            parts.append(found)
-            tally += own
-        return np.concatenate(parts), tally
+            vectors, batch_counts = self._window(texts.slice(start, EMBED_WINDOW_TEXTS))
+            parts.append(vectors)
+            counts += batch_counts
+        return np.concatenate(parts), counts
 
-    def _window(self, texts: pa.Array[Any]) -> tuple[Matrix, Tally]:
+    def _window(self, texts: pa.Array[Any]) -> tuple[Matrix, EmbedCounts]:
         encoded: Any = texts.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
         digests = text_digests(distinct)
         vectors = np.zeros((len(distinct), self.cache.space.dimension), np.float32)
         is_known = self.cache.read(digests, vectors)
         if not is_known.all():
-            # Others may have asked meanwhile; to look costs less than to ask.
+            # Another process may have cached them meanwhile; checking is cheaper than a request.
             self.cache.refresh()
             is_known = self.cache.read(digests, vectors)
         missing = np.flatnonzero(~is_known)
@@ -95,18 +95,18 @@ class Filler:
         self.cache.add(digests[answered], vectors[answered])
         if error is not None:
             raise error
-        tally = Tally(len(texts), len(missing), len(distinct) - len(missing))
-        return vectors[encoded.indices.to_numpy()], tally
+        counts = EmbedCounts(len(texts), len(missing), len(distinct) - len(missing))
+        return vectors[encoded.indices.to_numpy()], counts
 
     def _ask(self, texts: Sequence[str], missing: Any, vectors: Matrix, is_known: Any) -> Exception | None:
         """Fill in what the provider answers; return the first error, once all requests have settled."""
-        requests = _requests(texts, missing.tolist())
-        ask = lambda rows: self.embedder.embed(  # noqa: E731 - it is handed to threads
+        requests = _batch_requests(texts, missing.tolist())
+        fetch = lambda rows: self.embedder.embed(  # noqa: E731 - it is handed to threads
             [texts[row] for row in rows], self.cache.space.dimension, Purpose.DOCUMENT
         )
         first: Exception | None = None
         with ThreadPoolExecutor(EMBED_REQUESTS_MAX, thread_name_prefix="omnigraph-embed") as pool:
-            futures = [pool.submit(ask, rows) for rows in requests]
+            futures = [pool.submit(fetch, rows) for rows in requests]
             for rows, future in zip(requests, futures, strict=True):
                 error = None if future.cancelled() else future.exception()
                 if error is None and not future.cancelled():
@@ -119,7 +119,7 @@ class Filler:
         return first
 
 
-def _requests(texts: Sequence[str], rows: Sequence[int]) -> list[list[int]]:
+def _batch_requests(texts: Sequence[str], rows: Sequence[int]) -> list[list[int]]:
     """Share texts out among requests that are neither too many texts nor too many bytes.
 
     >>> _requests(["a", "b"], [0, 1])
@@ -128,10 +128,10 @@ def _requests(texts: Sequence[str], rows: Sequence[int]) -> list[list[int]]:
     requests: list[list[int]] = []
     size = 0
     for row in rows:
-        own = len(texts[row].encode())
-        if not requests or len(requests[-1]) == EMBED_TEXTS_MAX or size + own > EMBED_REQUEST_BYTES_MAX:
+        text_bytes = len(texts[row].encode())
+        if not requests or len(requests[-1]) == EMBED_TEXTS_MAX or size + text_bytes > EMBED_REQUEST_BYTES_MAX:
             requests.append([])
             size = 0
         requests[-1].append(row)
-        size += own
+        size += text_bytes
     return requests

@@ -1,6 +1,6 @@
-"""Plans: which properties of which types are embedded, and which of their rows need it.
+"""Embedding plan: the `@embed` properties to fill, and which rows need a new vector.
 
-Pure: decides from columns and from what is known of the vectors that were made here.
+Pure: decides from columns and the fingerprints of generated vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from omnigraph.engine.embed.cache import Made, Space, among, pairs, text_digests, vector_prints
+from omnigraph.engine.embed.cache import (
+    GeneratedVectors,
+    VectorSpace,
+    is_among,
+    pair_fingerprints,
+    text_digests,
+    vector_fingerprints,
+)
 from omnigraph.engine.params import decode_params
 from omnigraph.engine.query.embedders import Embedder, Matrix
 from omnigraph.engine.write.committed_rows import ColumnTest, comparison
@@ -25,38 +32,43 @@ from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.delta import one_array
 
-Selected: TypeAlias = tuple[ColumnTest, ...]
+RowTests: TypeAlias = tuple[ColumnTest, ...]
 
 
-def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[str, Selected | None]:
+def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[str, RowTests | None]:
     """Return the tests of each type by its name; None for a type that is left out."""
-    found: dict[str, list[ColumnTest]] = {}
-    for text in select:
-        head, sign, value = text.partition("=")
+    tests: dict[str, list[ColumnTest]] = {}
+    for selector in select:
+        head, sign, value = selector.partition("=")
         type_name, _, field = head.rpartition(":")
-        meant = [one for one in types if not type_name or one.name == type_name]
-        if not sign or not field or not meant:
-            names = ", ".join(one.name for one in types)
+        matching = [type_ for type_ in types if not type_name or type_.name == type_name]
+        if not sign or not field or not matching:
+            names = ", ".join(type_.name for type_ in types)
             raise UsageError(
-                f"`{text}` selects nothing; write `field=value`, or `Type:field=value` with one of {names}", select=text
+                f"`{selector}` selects nothing; write `field=value`, or `Type:field=value` with one of {names}",
+                select=selector,
             )
-        for type_ in meant:
-            found.setdefault(type_.name, []).append(_test(type_, field, value, text))
-    left_out: Selected | None = None if select else ()
-    return {one.name: tuple(found[one.name]) if one.name in found else left_out for one in types}
+        for type_ in matching:
+            tests.setdefault(type_.name, []).append(_parse_test(type_, field, value, selector))
+    left_out: RowTests | None = None if select else ()
+    return {type_.name: tuple(tests[type_.name]) if type_.name in tests else left_out for type_ in types}
 
 
-def _test(type_: NodeType, field: str, value: str, text: str) -> ColumnTest:
-    known = {"id": PropertyType(Scalar.STRING)} | {name: one.type for name, one in type_.properties.items()}
-    wanted = known.get(field)
-    if wanted is None or wanted.is_list or wanted.scalar in (Scalar.VECTOR, Scalar.BLOB):
-        hint = did_you_mean(field, known) or f"it has {', '.join(sorted(known))}"
-        raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=text)
-    [decoded] = decode_params([Parameter(field, wanted, "")], {field: _plain(value, wanted)}).values()
-    return comparison(field, wanted, CompareOp.EQ, decoded)
+def _parse_test(type_: NodeType, field: str, value: str, selector: str) -> ColumnTest:
+    columns = {"id": PropertyType(Scalar.STRING)} | {
+        name: property_.type for name, property_ in type_.properties.items()
+    }
+    type_of_column = columns.get(field)
+    if type_of_column is None or type_of_column.is_list or type_of_column.scalar in (Scalar.VECTOR, Scalar.BLOB):
+        hint = did_you_mean(field, columns) or f"it has {', '.join(sorted(columns))}"
+        raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=selector)
+    [decoded] = decode_params(
+        [Parameter(field, type_of_column, "")], {field: _parse_json_value(value, type_of_column)}
+    ).values()
+    return comparison(field, type_of_column, CompareOp.EQ, decoded)
 
 
-def _plain(text: str, type_: PropertyType) -> Any:
+def _parse_json_value(text: str, type_: PropertyType) -> Any:
     """Return a value as JSON would give it: numbers and booleans are written without quotes."""
     if type_.scalar not in NUMBERS and type_.scalar is not Scalar.BOOL:
         return text
@@ -78,7 +90,7 @@ class Target:
     source: str
     dimension: int
     nullable: bool
-    space: Space | None
+    space: VectorSpace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +100,17 @@ class TypePlan:
     type: NodeType
     mode: Mode
     targets: tuple[Target, ...]
-    selected: Selected
+    selected: RowTests
 
     @property
     def columns(self) -> list[str]:
         """The columns by which rows are judged."""
-        names = [name for one in self.targets for name in (one.name, one.source)]
+        names = [name for target in self.targets for name in (target.name, target.source)]
         return list(dict.fromkeys([*names, *(test.column for test in self.selected)]))
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class VectorChanges:
     """Which rows of a property get a vector, and which lose theirs."""
 
     filled: Mask
@@ -110,30 +122,32 @@ def plan_types(
 ) -> list[TypePlan]:
     """Return what is to be done, by type name; refuses names that are none and models that do not agree."""
     if mode not in get_args(Mode):
-        raise UsageError(f"there is no mode `{mode}`; it is one of {', '.join(get_args(Mode))}", word=mode)
-    known = {one.name: one for one in catalog.nodes.values() if _embeds(one)}
-    if not known:
+        raise UsageError(f"unknown mode `{mode}`; expected one of {', '.join(get_args(Mode))}", word=mode)
+    embedding_types = {item.name: item for item in catalog.nodes.values() if _embed_properties(item)}
+    if not embedding_types:
         raise UsageError("no type of the schema has a property with `@embed`; there is nothing to embed")
-    chosen = sorted(set(types or known))
-    for name in chosen:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"those that have one are {', '.join(sorted(known))}"
+    names = sorted(set(types or embedding_types))
+    for name in names:
+        if name not in embedding_types:
+            hint = (
+                did_you_mean(name, embedding_types) or f"those that have one are {', '.join(sorted(embedding_types))}"
+            )
             raise UsageError(f"`{name}` is no type with an `@embed` property; {hint}", type=name)
-    selects = parse_selects([known[name] for name in chosen], select)
+    selects = parse_selects([embedding_types[name] for name in names], select)
     plans: list[TypePlan] = []
-    for name in chosen:
-        tests, type_ = selects[name], known[name]
-        if tests is not None:
-            targets = tuple(_target(type_, one, mode, embedder) for one in _embeds(type_))
-            plans.append(TypePlan(type_, mode, targets, tests))
+    for name in names:
+        row_tests, type_ = selects[name], embedding_types[name]
+        if row_tests is not None:
+            targets = tuple(_plan_target(type_, item, mode, embedder) for item in _embed_properties(type_))
+            plans.append(TypePlan(type_, mode, targets, row_tests))
     return plans
 
 
-def _embeds(type_: NodeType) -> list[Property]:
-    return [one for one in type_.properties.values() if one.embed is not None]
+def _embed_properties(type_: NodeType) -> list[Property]:
+    return [property_ for property_ in type_.properties.values() if property_.embed is not None]
 
 
-def _target(type_: NodeType, property_: Property, mode: str, embedder: Embedder | None) -> Target:
+def _plan_target(type_: NodeType, property_: Property, mode: str, embedder: Embedder | None) -> Target:
     assert property_.embed is not None
     dimension, model = property_.type.dimension or 0, property_.embed.model
     if mode == "clean" and not property_.type.nullable:
@@ -149,60 +163,64 @@ def _target(type_: NodeType, property_: Property, mode: str, embedder: Embedder 
             expected=model,
             actual=embedder.model,
         )
-    space = None if embedder is None else Space.of(embedder, dimension)
+    space = None if embedder is None else VectorSpace.of(embedder, dimension)
     return Target(property_.name, property_.embed.source, dimension, property_.type.nullable, space)
 
 
 def has_text(texts: Column) -> Mask:
-    """Tell which rows have something to embed; a text of spaces has no meaning that a vector could hold."""
+    """Return the mask of rows with a non-blank text."""
     return np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False), np.bool_)
 
 
-def rows_in_need(plan: TypePlan, rows: pa.Table, made: dict[str, Made]) -> tuple[Mask, dict[str, Needs]]:
+def find_rows_in_need(
+    plan: TypePlan, rows: pa.Table, generated: dict[str, GeneratedVectors]
+) -> tuple[Mask, dict[str, VectorChanges]]:
     """Return the rows that change, and by property why; `made` says by property which vectors were made here."""
-    chosen = np.ones(rows.num_rows, np.bool_)
+    is_selected = np.ones(rows.num_rows, np.bool_)
     for test in plan.selected:
-        chosen &= test.mask(rows)
-    needs: dict[str, Needs] = {}
+        is_selected &= test.mask(rows)
+    changes_by_property: dict[str, VectorChanges] = {}
     for target in plan.targets:
-        found = _needs(plan.mode, target, rows, made.get(target.name))
-        needs[target.name] = Needs(found.filled & chosen, found.cleared & chosen)
+        changes = _property_needs(plan.mode, target, rows, generated.get(target.name))
+        changes_by_property[target.name] = VectorChanges(changes.filled & is_selected, changes.cleared & is_selected)
     changed = np.zeros(rows.num_rows, np.bool_)
-    for one in needs.values():
-        changed |= one.filled | one.cleared
-    return changed, needs
+    for changes in changes_by_property.values():
+        changed |= changes.filled | changes.cleared
+    return changed, changes_by_property
 
 
-def _needs(mode: Mode, target: Target, rows: pa.Table, made: Made | None) -> Needs:
+def _property_needs(mode: Mode, target: Target, rows: pa.Table, generated: GeneratedVectors | None) -> VectorChanges:
     texts, vectors = one_array(rows.column(target.source)), one_array(rows.column(target.name))
     has_vector = np.asarray(pc.is_valid(vectors), np.bool_)
     if mode == "clean":
-        return Needs(np.zeros(len(has_vector), np.bool_), has_vector)
-    assert made is not None
+        return VectorChanges(np.zeros(len(has_vector), np.bool_), has_vector)
+    assert generated is not None
     has_source = has_text(texts)
-    is_ours, is_current = _provenance(texts, vectors, has_vector, target.dimension, made)
+    is_ours, is_current = _check_provenance(texts, vectors, has_vector, target.dimension, generated)
     # Without a text, a vector that was made here belongs to a text that is gone.
     cleared = is_ours & ~has_source if target.nullable else np.zeros(len(has_vector), np.bool_)
     if mode == "reembed_all":
-        return Needs(has_source & ~is_current, cleared)
-    # A vector that was not made here is somebody's own.
-    return Needs(has_source & (~has_vector | (is_ours & ~is_current)), cleared)
+        return VectorChanges(has_source & ~is_current, cleared)
+    # A vector that was not generated here was supplied by the user: keep it.
+    return VectorChanges(has_source & (~has_vector | (is_ours & ~is_current)), cleared)
 
 
-def _provenance(texts: Column, vectors: Column, has_vector: Mask, dimension: int, made: Made) -> tuple[Mask, Mask]:
-    """Tell which vectors were made here, and which of these from the very text that stands beside them."""
-    is_ours, is_current = np.zeros((2, len(has_vector)), np.bool_)
-    prints = vector_prints(matrix_of(vectors, dimension))
-    ours = among(prints, made.prints)
-    rows = np.flatnonzero(has_vector)[ours]
-    is_ours[rows] = True
-    own: Any = pc.fill_null(texts.take(pa.array(rows)), "").dictionary_encode()
-    digests = text_digests(own.dictionary.to_pylist())[own.indices.to_numpy()]
-    is_current[rows] = among(pairs(prints[ours], digests), made.pairs)
-    return is_ours, is_current
+def _check_provenance(
+    texts: Column, vectors: Column, has_vector: Mask, dimension: int, generated: GeneratedVectors
+) -> tuple[Mask, Mask]:
+    """Return which vectors were generated here, and which of these from the row's current text."""
+    is_generated, is_current = np.zeros((2, len(has_vector)), np.bool_)
+    prints = vector_fingerprints(vectors_to_matrix(vectors, dimension))
+    is_generated_vector = is_among(prints, generated.prints)
+    rows = np.flatnonzero(has_vector)[is_generated_vector]
+    is_generated[rows] = True
+    encoded: Any = pc.fill_null(texts.take(pa.array(rows)), "").dictionary_encode()
+    digests = text_digests(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    is_current[rows] = is_among(pair_fingerprints(prints[is_generated_vector], digests), generated.pairs)
+    return is_generated, is_current
 
 
-def matrix_of(vectors: Column, dimension: int) -> Matrix:
+def vectors_to_matrix(vectors: Column, dimension: int) -> Matrix:
     """Return the vectors of a column that are there, as rows."""
     numbers = vectors.drop_null().flatten().to_numpy(zero_copy_only=False)
     matrix: Matrix = np.ascontiguousarray(numbers, np.float32).reshape(-1, dimension)

@@ -1,6 +1,6 @@
-"""The tasks of an embedding: look through fragments for rows in need, and stage these rows with their vectors.
+"""Embedding tasks: find fragments with rows that need vectors, and stage these rows with new vectors.
 
-Run in threads of this process or on executors alike; a `Site` says how they reach the graph and the provider.
+They run in threads or on Spark executors; a `TaskSite` gives them the graph and the provider.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
-from omnigraph.engine.embed.fetch import Filler, Tally
-from omnigraph.engine.embed.plan import Needs, Target, TypePlan, matrix_of, rows_in_need
+from omnigraph.engine.embed.cache import GeneratedVectors, VectorCache, VectorSpace, read_generated
+from omnigraph.engine.embed.fetch import EmbedCounts, VectorFetcher
+from omnigraph.engine.embed.plan import Target, TypePlan, VectorChanges, find_rows_in_need, vectors_to_matrix
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -30,40 +30,40 @@ from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
 
 
-class Site(Protocol):
-    """Where tasks run: how they reach the graph, the provider, and what is known of vectors."""
+class TaskSite(Protocol):
+    """Access of a task to the graph, the provider and the generated vectors."""
 
     def dataset(self, ref: DatasetRef) -> Dataset: ...
 
-    def filler(self, space: Space) -> Filler: ...
+    def filler(self, space: VectorSpace) -> VectorFetcher: ...
 
-    def made(self, dimension: int, space: Space | None) -> Made: ...
+    def made(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors: ...
 
 
-class Here:
-    """This process; tasks in threads share what it knows."""
+class LocalSite:
+    """Tasks in threads of this process share one cache."""
 
     def __init__(self, store: Store, embedder: Embedder | None) -> None:
         self._store = store
         self._embedder = embedder
-        self._fillers: dict[Space, Filler] = {}
-        self._made: dict[tuple[int, Space | None], Made] = {}
+        self._fillers: dict[VectorSpace, VectorFetcher] = {}
+        self._made: dict[tuple[int, VectorSpace | None], GeneratedVectors] = {}
         self._lock = Lock()
 
     def dataset(self, ref: DatasetRef) -> Dataset:
         return self._store.open(ref)
 
-    def filler(self, space: Space) -> Filler:
-        assert self._embedder is not None, "only what has an embedder has a space"
+    def filler(self, space: VectorSpace) -> VectorFetcher:
+        assert self._embedder is not None, "a vector space implies an embedder"
         with self._lock:
             if space not in self._fillers:
-                self._fillers[space] = Filler(VectorCache(self._store, space), self._embedder)
+                self._fillers[space] = VectorFetcher(VectorCache(self._store, space), self._embedder)
             return self._fillers[space]
 
-    def made(self, dimension: int, space: Space | None) -> Made:
+    def made(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
         with self._lock:
             if (dimension, space) not in self._made:
-                self._made[dimension, space] = read_made(self._store, dimension, space)
+                self._made[dimension, space] = read_generated(self._store, dimension, space)
             return self._made[dimension, space]
 
 
@@ -77,121 +77,129 @@ class Part:
 
 @dataclass(slots=True)
 class StagedPart:
-    """What a task staged: fragments with rows anew, the old ones without them, and by property how it went."""
+    """What a task staged: new fragments, deletion marks on the old ones, and counts by property."""
 
     fragments: list[FragmentText] = field(default_factory=list)
     marked: list[Marked] = field(default_factory=list)
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, EmbedCounts] = field(default_factory=dict)
 
 
-def find_part(site: Site, plan: TypePlan, part: Part) -> list[int]:
+def find_fragments_in_need(site: TaskSite, plan: TypePlan, part: Part) -> list[int]:
     """Return those of the fragments that have rows in need."""
-    made, dataset = _made(site, plan), site.dataset(part.ref)
-    return [one for one in part.fragment_ids if _has_need(plan, made, dataset, one)]
+    generated, dataset = _generated_vectors(site, plan), site.dataset(part.ref)
+    return [fragment_id for fragment_id in part.fragment_ids if _has_need(plan, generated, dataset, fragment_id)]
 
 
-def _has_need(plan: TypePlan, made: dict[str, Made], dataset: Dataset, fragment_id: int) -> bool:
+def _has_need(plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: Dataset, fragment_id: int) -> bool:
     batches = scan_whole_rows(dataset, fragment_id, plan.columns, EMBED_WINDOW_TEXTS * 8)
-    return any(rows_in_need(plan, pa.Table.from_batches([one]), made)[0].any() for one in batches)
+    return any(find_rows_in_need(plan, pa.Table.from_batches([batch]), generated)[0].any() for batch in batches)
 
 
-def stage_part(site: Site, plan: TypePlan, operation_id: str, part: Part) -> StagedPart:
+def stage_part(site: TaskSite, plan: TypePlan, operation_id: str, part: Part) -> StagedPart:
     """Stage the rows of some fragments that are in need, with their vectors."""
     staged, dataset = StagedPart(), site.dataset(part.ref)
-    ready: list[pa.Table] = []
-    for rows in _filled_windows(site, plan, dataset, part, staged):
-        ready.append(rows)
-        if sum(one.nbytes for one in ready) >= EMBED_STAGE_BYTES:
-            staged.fragments += _write(dataset, ready, operation_id)
-            ready = []
-    if ready:
-        staged.fragments += _write(dataset, ready, operation_id)
+    filled: list[pa.Table] = []
+    for rows in _filled_batches(site, plan, dataset, part, staged):
+        filled.append(rows)
+        if sum(table.nbytes for table in filled) >= EMBED_STAGE_BYTES:
+            staged.fragments += _write_fragments(dataset, filled, operation_id)
+            filled = []
+    if filled:
+        staged.fragments += _write_fragments(dataset, filled, operation_id)
     return staged
 
 
-def _write(dataset: Dataset, ready: list[pa.Table], operation_id: str) -> list[FragmentText]:
-    rows = pa.concat_tables(ready).combine_chunks()
+def _write_fragments(dataset: Dataset, tables: list[pa.Table], operation_id: str) -> list[FragmentText]:
+    rows = pa.concat_tables(tables).combine_chunks()
     names, count = blob_columns(dataset), rows.num_rows
     # Vectors change, and blobs stay what they are.
     row_ids = rows.column(ROW_ID).to_numpy()
-    kept = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
-    return write_fragments_with_blobs(dataset, physical(rows, dataset), [kept] if names else [], operation_id)
+    stored_blobs = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
+    return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored_blobs] if names else [], operation_id)
 
 
-def _filled_windows(site: Site, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart) -> Iterator[pa.Table]:
+def _filled_batches(
+    site: TaskSite, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart
+) -> Iterator[pa.Table]:
     """Yield the rows in need with their vectors, so many at a time; what is marked and counted goes to `staged`."""
-    made = _made(site, plan)
+    generated = _generated_vectors(site, plan)
     window: list[pa.Table] = []
     for fragment_id in part.fragment_ids:
-        gone: list[Any] = []
-        for rows in _rows_in_need(plan, made, dataset, fragment_id, gone):
+        replaced: list[Any] = []
+        for rows in _rows_in_need(plan, generated, dataset, fragment_id, replaced):
             window.append(rows)
-            if _is_full(window):
-                yield _filled(site, plan, made, pa.concat_tables(window).combine_chunks(), staged)
+            if _is_batch_full(window):
+                yield _fill_vectors(site, plan, generated, pa.concat_tables(window).combine_chunks(), staged)
                 window = []
-        addresses = pa.table({ROW_ADDRESS: np.concatenate([np.empty(0, np.uint64), *gone])})
+        addresses = pa.table({ROW_ADDRESS: np.concatenate([np.empty(0, np.uint64), *replaced])})
         staged.marked.append(mark_rows(dataset, fragment_id, addresses))
     if window:
-        yield _filled(site, plan, made, pa.concat_tables(window).combine_chunks(), staged)
+        yield _fill_vectors(site, plan, generated, pa.concat_tables(window).combine_chunks(), staged)
 
 
-def _is_full(window: list[pa.Table]) -> bool:
+def _is_batch_full(window: list[pa.Table]) -> bool:
     return (
-        sum(one.num_rows for one in window) >= EMBED_WINDOW_TEXTS
-        or sum(one.nbytes for one in window) >= EMBED_STAGE_BYTES
+        sum(table.num_rows for table in window) >= EMBED_WINDOW_TEXTS
+        or sum(table.nbytes for table in window) >= EMBED_STAGE_BYTES
     )
 
 
 def _rows_in_need(
-    plan: TypePlan, made: dict[str, Made], dataset: Dataset, fragment_id: int, gone: list[Any]
+    plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: Dataset, fragment_id: int, replaced: list[Any]
 ) -> Iterator[pa.Table]:
     """Yield whole rows that change, and note where they lie."""
     layout = arrow_schema(plan.type)
     with_row_ids = layout.append(pa.field(ROW_ID, pa.uint64()))
     for batch in scan_whole_rows(dataset, fragment_id, layout.names, EMBED_WINDOW_TEXTS):
         rows = pa.Table.from_batches([batch])
-        changed, _ = rows_in_need(plan, rows, made)
+        changed, _ = find_rows_in_need(plan, rows, generated)
         if changed.any():
             rows = rows.filter(pa.array(changed))
-            gone.append(rows.column(ROW_ADDRESS).to_numpy())
+            replaced.append(rows.column(ROW_ADDRESS).to_numpy())
             yield rows.select(with_row_ids.names).cast(with_row_ids)
 
 
-def _filled(site: Site, plan: TypePlan, made: dict[str, Made], rows: pa.Table, staged: StagedPart) -> pa.Table:
-    _, needs = rows_in_need(plan, rows, made)
+def _fill_vectors(
+    site: TaskSite, plan: TypePlan, generated: dict[str, GeneratedVectors], rows: pa.Table, staged: StagedPart
+) -> pa.Table:
+    _, changes = find_rows_in_need(plan, rows, generated)
     for target in plan.targets:
-        column, tally = _column(site, target, rows, needs[target.name])
-        staged.tallies[target.name] = staged.tallies.get(target.name, Tally()) + tally
-        place = rows.schema.get_field_index(target.name)
-        rows = rows.set_column(place, rows.schema.field(place), column)
+        column, counts = _updated_vectors(site, target, rows, changes[target.name])
+        staged.tallies[target.name] = staged.tallies.get(target.name, EmbedCounts()) + counts
+        index = rows.schema.get_field_index(target.name)
+        rows = rows.set_column(index, rows.schema.field(index), column)
     return rows
 
 
-def _column(site: Site, target: Target, rows: pa.Table, needs: Needs) -> tuple[Column, Tally]:
+def _updated_vectors(
+    site: TaskSite, target: Target, rows: pa.Table, changes: VectorChanges
+) -> tuple[Column, EmbedCounts]:
     """Return the vectors of a property as they are to be."""
-    vectors, tally = one_array(rows.column(target.name)), Tally()
-    fresh = np.empty((0, target.dimension), np.float32)
-    if target.space is not None and needs.filled.any():
-        texts = one_array(rows.column(target.source)).filter(pa.array(needs.filled))
-        fresh, tally = site.filler(target.space).vectors(texts)
-    return with_vectors(vectors, needs, fresh, target.dimension), tally + Tally(cleared=int(needs.cleared.sum()))
+    vectors, counts = one_array(rows.column(target.name)), EmbedCounts()
+    new_vectors = np.empty((0, target.dimension), np.float32)
+    if target.space is not None and changes.filled.any():
+        texts = one_array(rows.column(target.source)).filter(pa.array(changes.filled))
+        new_vectors, counts = site.filler(target.space).vectors(texts)
+    return replace_vectors(vectors, changes, new_vectors, target.dimension), counts + EmbedCounts(
+        cleared=int(changes.cleared.sum())
+    )
 
 
-def with_vectors(vectors: Column, needs: Needs, fresh: Any, dimension: int) -> Column:
+def replace_vectors(vectors: Column, changes: VectorChanges, new_vectors: Any, dimension: int) -> Column:
     """Return a column of vectors with new ones where they are needed, and none where they are not wanted."""
     has_vector = np.asarray(pc.is_valid(vectors), np.bool_)
     matrix = np.zeros((len(vectors), dimension), np.float32)
-    matrix[has_vector] = matrix_of(vectors, dimension)
-    matrix[needs.filled] = fresh
-    is_null = (~has_vector & ~needs.filled) | needs.cleared
+    matrix[has_vector] = vectors_to_matrix(vectors, dimension)
+    matrix[changes.filled] = new_vectors
+    is_null = (~has_vector & ~changes.filled) | changes.cleared
     return arrays.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), type=vectors.type, mask=pa.array(is_null))
 
 
-def _made(site: Site, plan: TypePlan) -> dict[str, Made]:
+def _generated_vectors(site: TaskSite, plan: TypePlan) -> dict[str, GeneratedVectors]:
     """Return by property what is known of vectors; a property that is only cleared needs no knowledge."""
     is_strict = plan.mode == "reembed_all"
     return {
-        one.name: site.made(one.dimension, one.space if is_strict else None)
-        for one in plan.targets
-        if one.space is not None
+        target.name: site.made(target.dimension, target.space if is_strict else None)
+        for target in plan.targets
+        if target.space is not None
     }

@@ -1,4 +1,4 @@
-"""Reads: scans, walks, filters, aggregates and rankings over one captured snapshot, in memory and column by column.
+"""Query execution: run and explain compiled read queries against one snapshot, column at a time.
 
 May import `engine.session`, `engine.params` and everything below the engine; never another part of the engine.
 """
@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 
 from omnigraph import clock
 from omnigraph.engine.params import decode_params
-from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending, charging, within_arrow
+from omnigraph.engine.query.budget import (
+    DEFAULT_BUDGET,
+    Budget,
+    BudgetUsage,
+    CancelToken,
+    charge_to,
+    report_arrow_overflow,
+)
 from omnigraph.engine.query.caches import Caches
-from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.explain import Explanation, Profile, explain_plan
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
@@ -39,10 +46,10 @@ def run(
     embedder: Embedder | None = None,
     started: float | None = None,
 ) -> Result:
-    """Run a compiled read on one view; its time counts from `started`, an instant of `clock.elapsed`, or from now."""
-    plan, running = _prepare(view, query, params, now_us, Spending(budget, started), caches, embedder)
+    """Run a compiled read on one view; its time budget counts from `started` (a `clock.elapsed` value) or from now."""
+    plan, running = _prepare(view, query, params, now_us, BudgetUsage(budget, started), caches, embedder)
     try:
-        with charging(running.spending), within_arrow(running.spending):
+        with charge_to(running.spending), report_arrow_overflow(running.spending):
             table = plan.run(running)
     finally:
         caches.trim()
@@ -61,15 +68,15 @@ def explain(
     embedder: Embedder | None = None,
     started: float | None = None,
 ) -> Explanation:
-    """Return the physical plan of a read; with `profile` it is run, and the plan says what happened."""
-    plan, running = _prepare(view, query, params, now_us, Spending(budget, started), caches, embedder)
+    """Return the physical plan of a read; with `profile`, run it and add the measured figures."""
+    plan, running = _prepare(view, query, params, now_us, BudgetUsage(budget, started), caches, embedder)
     if not profile:
         return explain_plan(query.name, plan, running, None, {})
     started = clock.elapsed()
     with own_requests() as requests:
         running.observer = watch = Profile(requests)
         try:
-            with charging(running.spending), within_arrow(running.spending):
+            with charge_to(running.spending), report_arrow_overflow(running.spending):
                 table = plan.run(running)
         finally:
             caches.trim()
@@ -88,11 +95,11 @@ def _prepare(
     query: CompiledQuery,
     params: Mapping[str, object],
     now_us: int,
-    spending: Spending,
+    spending: BudgetUsage,
     caches: Caches,
     embedder: Embedder | None,
-) -> tuple[ReadPlan, Run]:
-    """Return the plan of a read, made once per query, and a run of it that has not begun."""
+) -> tuple[ReadPlan, QueryRun]:
+    """Return the cached plan of a read and a new, unstarted run of it."""
     read = require_kind(query, "read").ir
     assert isinstance(read, ReadIR)
     spending.check("compiling")
@@ -100,7 +107,7 @@ def _prepare(
     plan = caches.plans.get_or_create(query.key, lambda: ReadPlan(read, view.catalog), size)
     assert isinstance(plan, ReadPlan)
     spending.check("planning")
-    running = Run(
+    running = QueryRun(
         view,
         decode_params(query.params, params),
         now_us // 1_000,

@@ -1,6 +1,6 @@
-"""Adjacency: the neighbours of every node in one direction, as sorted arrays over dense ids.
+"""Adjacency lists (CSR) of an edge type over dense ids, and the `Topology` that builds and extends them from storage.
 
-Works on numbers alone; `topology` makes them from storage.
+Invariant: neighbours are sorted within each node, and a self-loop is one entry even in direction BOTH.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.query.budget import loading
+from omnigraph.engine.query.budget import reserve_for_read
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.vectors import Ids, Mask
 from omnigraph.lang.query.ir import Direction
@@ -34,7 +34,7 @@ class Adjacency:
     edges: Ids | None
     target_count: int
     nodes: Ids | None = None
-    """All nodes, as the array that their entities hand out: whoever asks for those asks for everything."""
+    """The `Entities.all` array of the source type; passing this very array means all nodes."""
 
     @cached_property
     def degrees(self) -> npt.NDArray[np.int64]:
@@ -61,36 +61,38 @@ class Adjacency:
         return sum(int(array.nbytes) for array in arrays if array is not None)
 
 
-def add_to_adjacency(
-    known: Adjacency, source: Ids, target: Ids, edge: Ids | None, source_count: int, target_count: int
+def extend_adjacency(
+    previous: Adjacency, source: Ids, target: Ids, edge: Ids | None, source_count: int, target_count: int
 ) -> Adjacency:
-    """Return an adjacency with more pairs, the same as if all had been there when it was built."""
+    """Return an adjacency with more pairs, equal to one built from all pairs at once."""
     added = build_adjacency(source, target, edge, source_count, target_count)
-    old_starts = np.append(known.starts, np.full(source_count + 1 - len(known.starts), known.starts[-1]))
+    old_starts = np.append(previous.starts, np.full(source_count + 1 - len(previous.starts), previous.starts[-1]))
     nodes = np.flatnonzero(added.degrees)
-    # New pairs are put in their places among the neighbours of the few nodes that have any.
+    # Merge insert: only the nodes with new pairs are searched, the rest is copied.
     degrees = old_starts[nodes + 1] - old_starts[nodes]
     firsts = np.cumsum(degrees) - degrees
     entries = np.arange(int(degrees.sum())) + np.repeat(old_starts[nodes] - firsts, degrees)
     width = max(target_count, 1)
-    old = np.repeat(np.arange(len(nodes)), degrees) * width + known.neighbours[entries]
+    old = np.repeat(np.arange(len(nodes)), degrees) * width + previous.neighbours[entries]
     owners = np.repeat(np.arange(len(nodes)), added.degrees[nodes])
     new = owners * width + added.neighbours
-    places = np.searchsorted(old, new, "right")
+    insert_at = np.searchsorted(old, new, "right")
     if edge is None and len(old):
-        fresh = np.flatnonzero((places == 0) | (old[places - 1] != new))
-        owners, places, neighbours = owners[fresh], places[fresh], added.neighbours[fresh]
+        new_entries = np.flatnonzero((insert_at == 0) | (old[insert_at - 1] != new))
+        owners, insert_at, neighbours = owners[new_entries], insert_at[new_entries], added.neighbours[new_entries]
     else:
         neighbours = added.neighbours
-    places = places - firsts[owners] + old_starts[nodes[owners]]
-    more = np.zeros(source_count + 1, np.int64)
-    more[1:] = np.cumsum(np.bincount(nodes[owners], minlength=source_count))
-    edges = None if added.edges is None else np.insert(_kept(known.edges), places, added.edges)
-    return Adjacency(old_starts + more, np.insert(known.neighbours, places, neighbours), edges, target_count)
+    insert_at = insert_at - firsts[owners] + old_starts[nodes[owners]]
+    added_before = np.zeros(source_count + 1, np.int64)
+    added_before[1:] = np.cumsum(np.bincount(nodes[owners], minlength=source_count))
+    edges = None if added.edges is None else np.insert(_require_edges(previous.edges), insert_at, added.edges)
+    return Adjacency(
+        old_starts + added_before, np.insert(previous.neighbours, insert_at, neighbours), edges, target_count
+    )
 
 
-def _kept(edges: Ids | None) -> Ids:
-    assert edges is not None, "an adjacency per edge is added to one per edge"
+def _require_edges(edges: Ids | None) -> Ids:
+    assert edges is not None, "only a per-edge adjacency can be extended per edge"
     return edges
 
 
@@ -102,7 +104,7 @@ def build_adjacency(source: Ids, target: Ids, edge: Ids | None, source_count: in
         packed = _distinct(packed)
         owners, neighbours = np.divmod(packed, width)
     else:
-        order = _order(packed, source_count * width, len(edge))
+        order = _stable_order(packed, source_count * width, len(edge))
         owners, neighbours, edge = source[order], target[order], edge[order]
     starts = np.zeros(source_count + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=source_count), out=starts[1:])
@@ -114,11 +116,11 @@ def _distinct(packed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     packed = np.sort(packed)
     if len(packed) < 2:
         return packed
-    kept: npt.NDArray[np.int64] = packed[np.concatenate([[True], packed[1:] != packed[:-1]])]
-    return kept
+    unique: npt.NDArray[np.int64] = packed[np.concatenate([[True], packed[1:] != packed[:-1]])]
+    return unique
 
 
-def _order(packed: npt.NDArray[np.int64], bound: int, count: int) -> npt.NDArray[Any]:
+def _stable_order(packed: npt.NDArray[np.int64], bound: int, count: int) -> npt.NDArray[Any]:
     """Return the order that sorts the pairs, ties by position."""
     if bound <= 2**63 // max(count, 1) - 1:
         # Sorting numbers that carry their own position is several times faster than sorting positions.
@@ -127,13 +129,13 @@ def _order(packed: npt.NDArray[np.int64], bound: int, count: int) -> npt.NDArray
     return np.argsort(packed, kind="stable")
 
 
-_ENDS: Final = ("src", "dst")
-# What one edge takes while adjacency is made of it: two texts of ids, and their numbers.
+_ENDPOINT_COLUMNS: Final = ("src", "dst")
+# Memory per edge while adjacency is built: two id strings and their dense ids.
 _EDGE_BYTES: Final = 64
 REVERSED: Final = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
-class Ends(NamedTuple):
+class Endpoints(NamedTuple):
     """Source, target and edge of edges, as dense ids."""
 
     source: Ids
@@ -146,7 +148,7 @@ class Ends(NamedTuple):
 
 
 class Topology:
-    """The adjacency of one edge type in every direction and form that was asked for."""
+    """The adjacency of one edge type, built on demand per direction and form (per neighbour or per edge)."""
 
     def __init__(
         self,
@@ -161,69 +163,71 @@ class Topology:
         self._previous = None if previous is None else ref(previous)
         self._made: dict[tuple[Direction, bool], Adjacency] = {}
         self._lock = threading.RLock()
-        self._ends: Ends | None = None
+        self._ends: Endpoints | None = None
         self.probes = 0
 
     def backwards(self, direction: Direction) -> Adjacency:
-        """Return who has whom as a neighbour in a direction, each once."""
+        """Return the reverse adjacency of a direction, each neighbour once."""
         return self.adjacency(REVERSED[direction], per_edge=False)
 
     def adjacency(self, direction: Direction, *, per_edge: bool) -> Adjacency:
         """Return the neighbours in a direction, each once or once per stored edge."""
         key = (direction, per_edge)
-        found = self._made.get(key)
-        if found is None:
+        adjacency = self._made.get(key)
+        if adjacency is None:
             with self._lock:
-                found = self._made.get(key) or self._make(direction, per_edge)
-                self._made[key] = found
+                adjacency = self._made.get(key) or self._make(direction, per_edge)
+                self._made[key] = adjacency
                 self._grow()
-        return found
+        return adjacency
 
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
         _, sources, targets = self._entities
         near, far = (targets, sources) if direction is Direction.IN else (sources, targets)
         previous = self._extended()
-        known = None if previous is None else previous._made.get((direction, per_edge))
-        if previous is None or known is None or known.neighbours.dtype != far.dtype:
-            source, target, edge = _turned(self._read_ends(), direction)
-            made = build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
+        base = None if previous is None else previous._made.get((direction, per_edge))
+        if previous is None or base is None or base.neighbours.dtype != far.dtype:
+            source, target, edge = _orient(self._read_ends(), direction)
+            adjacency = build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
         else:
-            added = Ends(*(array[previous._read_ends().size :] for array in self._read_ends()))
-            source, target, edge = _turned(added, direction)
-            made = add_to_adjacency(known, source, target, edge if per_edge else None, near.count, far.count)
-        return replace(made, nodes=near.all)
+            added = Endpoints(*(array[previous._read_ends().size :] for array in self._read_ends()))
+            source, target, edge = _orient(added, direction)
+            adjacency = extend_adjacency(base, source, target, edge if per_edge else None, near.count, far.count)
+        return replace(adjacency, nodes=near.all)
 
-    def _read_ends(self) -> Ends:
-        """Return the ends of every stored edge; after an append only those of new edges are read."""
+    def _read_ends(self) -> Endpoints:
+        """Return the endpoints of every stored edge; after an append, read only the new edges."""
         if self._ends is None:
             edges, sources, targets = self._entities
             previous = self._extended()
-            known = Ends(*(entities.all[:0] for entities in (sources, targets, edges)))
+            base = Endpoints(*(entities.all[:0] for entities in (sources, targets, edges)))
             if previous is not None:
-                known = previous._read_ends()
-            with loading(edges.count - known.size, _EDGE_BYTES, "reading adjacency"):
+                base = previous._read_ends()
+            with reserve_for_read(edges.count - base.size, _EDGE_BYTES, "reading adjacency"):
                 if previous is None:
-                    table = edges.dataset.read(_ENDS)
+                    table = edges.dataset.read(_ENDPOINT_COLUMNS)
                 else:
-                    table = read_after(edges.dataset, shared_beginning(edges.dataset, previous.edges.dataset), _ENDS)
+                    table = read_after(
+                        edges.dataset, shared_beginning(edges.dataset, previous.edges.dataset), _ENDPOINT_COLUMNS
+                    )
                 source, target = sources.find_all(table.column("src")), targets.find_all(table.column("dst"))
-            ends = Ends(source.astype(sources.dtype), target.astype(targets.dtype), edges.all[known.size :])
-            # Every write checks endpoints; an edge whose end is gone all the same leads nowhere.
+            ends = Endpoints(source.astype(sources.dtype), target.astype(targets.dtype), edges.all[base.size :])
+            # Writes check endpoints; skip an edge whose endpoint is missing nevertheless.
             joined = (source >= 0) & (target >= 0)
             if not bool(joined.all()):
-                ends = Ends(*(array[joined] for array in ends))
-            self._ends = Ends(*map(np.concatenate, zip(known, ends, strict=True))) if known.size else ends
+                ends = Endpoints(*(array[joined] for array in ends))
+            self._ends = Endpoints(*map(np.concatenate, zip(base, ends, strict=True))) if base.size else ends
         return self._ends
 
     def _extended(self) -> Topology | None:
-        """Return the topology that this one only adds edges and nodes to, if it is in memory."""
+        """Return the previous version's topology if this version only appends to it and it is in memory."""
         previous = self._previous() if self._previous is not None else None
         if previous is None or previous._ends is None or previous._ends.size < previous.edges.count:
-            # An edge that led nowhere might lead to a new node, so those of the past are all looked at again.
+            # A dangling edge may have got its node since, so the old edges must be read again.
             return None
         is_added_to = all(
-            own is known or shared_beginning(own.dataset, known.dataset).rows == known.count
-            for own, known in zip(self._entities, previous._entities, strict=True)
+            current is known or shared_beginning(current.dataset, known.dataset).rows == known.count
+            for current, known in zip(self._entities, previous._entities, strict=True)
         )
         return previous if is_added_to else None
 
@@ -233,12 +237,12 @@ class Topology:
 
     @property
     def is_loaded(self) -> bool:
-        """Tell whether the edges have been read, so that any direction costs no storage request."""
+        """True if the edges were read, so that no direction needs a storage request."""
         return self._ends is not None
 
     @property
     def is_nearly_loaded(self) -> bool:
-        """Tell whether all but the edges of the last appends have been read."""
+        """True if only the edges of the last appends are still unread."""
         return self._extended() is not None
 
     @property
@@ -247,17 +251,17 @@ class Topology:
         return total + (0 if self._ends is None else sum(int(array.nbytes) for array in self._ends))
 
 
-def _turned(ends: Ends, direction: Direction) -> Ends:
-    """Return edges as they are walked in a direction."""
-    source, target, edge = ends
+def _orient(endpoints: Endpoints, direction: Direction) -> Endpoints:
+    """Return the edges oriented for traversal in a direction."""
+    source, target, edge = endpoints
     if direction is Direction.OUT:
-        return ends
+        return endpoints
     if direction is Direction.IN:
-        return Ends(target, source, edge)
+        return Endpoints(target, source, edge)
     # A self-loop is one edge, so it is one entry even when walked both ways.
-    others = source != target
-    return Ends(
-        np.concatenate([source, target[others]]),
-        np.concatenate([target, source[others]]),
-        np.concatenate([edge, edge[others]]),
+    not_loops = source != target
+    return Endpoints(
+        np.concatenate([source, target[not_loops]]),
+        np.concatenate([target, source[not_loops]]),
+        np.concatenate([edge, edge[not_loops]]),
     )

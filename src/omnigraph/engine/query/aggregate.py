@@ -1,6 +1,6 @@
-"""Grouping: equal values get equal codes, equal tuples of codes one group, and groups their aggregates.
+"""Group by and aggregates: dictionary codes per key, groups from combined codes, and exact sums.
 
-Works on vectors alone, a column at a time.
+Integer sums are split into limbs small enough that no partial sum overflows, then joined with carries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Texts, Vector, arrow_of, vector_of
+from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector, vector_from_arrow, vector_to_arrow
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
@@ -37,7 +37,7 @@ class ExactSums:
     def integers(self, function: str) -> npt.NDArray[Any]:
         """Return the sums as I64 or U64; raises ArithmeticOverflow where one does not fit."""
         if not bool(self._fits().all()):
-            raise overflow(function, Scalar.U64 if self.is_unsigned else Scalar.I64)
+            raise overflow_error(function, Scalar.U64 if self.is_unsigned else Scalar.I64)
         return self._wrapped()
 
     def floats(self) -> npt.NDArray[np.float64]:
@@ -55,11 +55,11 @@ class ExactSums:
     def _wrapped(self) -> npt.NDArray[Any]:
         """Return the sums modulo 2^64."""
         with np.errstate(over="ignore"):
-            whole = (self.top.astype(np.uint64) << np.uint64(self.shift)) + self.low
-        return whole if self.is_unsigned else whole.view(np.int64)
+            total = (self.top.astype(np.uint64) << np.uint64(self.shift)) + self.low
+        return total if self.is_unsigned else total.view(np.int64)
 
 
-def overflow(function: str, scalar: Scalar) -> ArithmeticOverflow:
+def overflow_error(function: str, scalar: Scalar) -> ArithmeticOverflow:
     """Return the error of a sum that does not fit its type."""
     return ArithmeticOverflow(overflow_message(function, scalar), function=function, type=scalar.value)
 
@@ -91,9 +91,9 @@ def join_limbs(sums: Sequence[Integers], bits: int, is_unsigned: bool) -> ExactS
     low = np.zeros(len(sums[0]), np.uint64)
     carry: Integers = np.zeros(len(sums[0]), np.int64)
     mask = np.int64((1 << bits) - 1)
-    for place, limb in enumerate(sums[:-1]):
+    for position, limb in enumerate(sums[:-1]):
         total = limb + carry
-        low |= (total & mask).astype(np.uint64) << np.uint64(place * bits)
+        low |= (total & mask).astype(np.uint64) << np.uint64(position * bits)
         carry = total >> np.int64(bits)
     return ExactSums(sums[-1] + carry, low, bits * (len(sums) - 1), is_unsigned)
 
@@ -103,11 +103,11 @@ Codes = npt.NDArray[np.int64]
 FLOAT_EXACT_MAX: Final = 2**53
 
 
-def encode(vector: Vector, count: int) -> tuple[Codes, int]:
+def encode_values(vector: Vector, count: int) -> tuple[Codes, int]:
     """Return a code per row, equal for equal values and one of its own for null, and how many codes there may be."""
     if isinstance(vector, Constant):
         return np.zeros(count, np.int64), 1
-    if isinstance(vector, Texts):
+    if isinstance(vector, Strings):
         return _encode_texts(vector.array)
     if isinstance(vector, Lists):
         return _encode_lists(vector.array)
@@ -127,15 +127,15 @@ def _encode_numbers(vector: Numbers) -> tuple[Codes, int]:
         if high - low <= 4 * len(data) + 1_024:
             # A narrow range is its own code.
             near = data.astype(np.int8) - low if data.dtype.kind == "b" else data - data.dtype.type(low)
-            return _hide_nulls(near.astype(np.int64) + 1, vector), high - low + 2
+            return _mask_nulls(near.astype(np.int64) + 1, vector), high - low + 2
     if data.dtype.kind == "f":
-        # Both zeros are one value.
+        # -0.0 equals 0.0.
         data = data + data.dtype.type(0)
     values, codes = np.unique(data, return_inverse=True)
-    return _hide_nulls(codes.astype(np.int64) + 1, vector), len(values) + 1
+    return _mask_nulls(codes.astype(np.int64) + 1, vector), len(values) + 1
 
 
-def _hide_nulls(codes: Codes, vector: Numbers) -> Codes:
+def _mask_nulls(codes: Codes, vector: Numbers) -> Codes:
     return codes if vector.valid is None else np.where(vector.valid, codes, 0)
 
 
@@ -151,9 +151,9 @@ def _encode_lists(array: Any) -> tuple[Codes, int]:
     position = 0
     while len(active):
         following = items[starts[active] + position]
-        fresh = np.unique(codes[active] * (item_codes + 1) + following, return_inverse=True)[1]
-        # Codes of this round must not meet those of lists that have ended.
-        codes[active] = fresh + int(codes.max()) + 1
+        new_codes = np.unique(codes[active] * (item_codes + 1) + following, return_inverse=True)[1]
+        # Keep this round's codes distinct from those of lists that already ended.
+        codes[active] = new_codes + int(codes.max()) + 1
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         position += 1
         active = active[lengths[active] > position]
@@ -162,7 +162,7 @@ def _encode_lists(array: Any) -> tuple[Codes, int]:
 
 def _encode_flat(array: Any) -> tuple[Codes, int]:
     flat = pc.list_flatten(array)
-    return encode(vector_of(flat), len(flat))
+    return encode_values(vector_from_arrow(flat), len(flat))
 
 
 class Groups:
@@ -170,7 +170,7 @@ class Groups:
 
     def __init__(self, keys: list[tuple[Codes, int]], count: int) -> None:
         self.count = count
-        combined, size = _combine(keys, count)
+        combined, size = _combine_codes(keys, count)
         if size <= 4 * count + 1_024:
             first = np.full(size, -1, np.int64)
             first[combined[::-1]] = np.arange(count - 1, -1, -1)
@@ -188,7 +188,7 @@ class Groups:
         return np.bincount(self.of, weights=values, minlength=self.size)
 
     def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return add_integers(values, self.of, self.size)
+        return sum_integers(values, self.of, self.size)
 
 
 def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
@@ -197,17 +197,17 @@ def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
     if size >= 2**62 // max(count, 1):
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         return inverse.astype(np.int64), first
-    # Numbers that carry their own position are sorted several times faster than positions.
+    # Sorting value and position packed into one integer is several times faster than argsort.
     numbers = np.sort(codes * count + np.arange(count))
     ordered = numbers // max(count, 1)
-    places = numbers - ordered * count
-    fresh = np.concatenate([[True], ordered[1:] != ordered[:-1]])[:count]
+    positions = numbers - ordered * count
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[:count]
     of = np.empty(count, np.int64)
-    of[places] = np.cumsum(fresh) - 1
-    return of, places[fresh]
+    of[positions] = np.cumsum(is_first) - 1
+    return of, positions[is_first]
 
 
-def _combine(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
+def _combine_codes(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
     combined, total = np.zeros(count, np.int64), 1
     for codes, size in keys:
         if total > 2**62 // max(size, 1):
@@ -217,8 +217,8 @@ def _combine(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
     return combined, total
 
 
-class OneGroup:
-    """All rows as one group, which is there even when they are not."""
+class SingleGroup:
+    """All rows as one group, which exists even without rows."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -234,8 +234,8 @@ class OneGroup:
         return self.sum(values)
 
 
-class OwnGroups:
-    """Every row as a group of its own."""
+class SingletonGroups:
+    """Every row is its own group."""
 
     def __init__(self, count: int) -> None:
         self.count = self.size = count
@@ -249,10 +249,10 @@ class OwnGroups:
         return values
 
 
-AnyGroups: TypeAlias = Groups | OneGroup | OwnGroups
+AnyGroups: TypeAlias = Groups | SingleGroup | SingletonGroups
 
 
-def add_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:
+def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:
     """Return the sums of integers by group, modulo 2^64."""
     largest = max(abs(int(values.min(initial=0))), int(values.max(initial=0)))
     if largest * len(values) < FLOAT_EXACT_MAX:
@@ -262,37 +262,37 @@ def add_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDA
     return sums
 
 
-def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -> Any:
+def aggregate(function: str, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
     """Return one value per group as an Arrow array: a count, a sum, an average in 64-bit floats, or an extreme."""
     if vector is None:
         return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
     if isinstance(vector, Constant):
-        vector = _spread(vector, groups.count)
+        vector = _repeat_constant(vector, groups.count)
     valid = _validity(vector, groups.count)
     counts = np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size)
     if function == "count":
         return pa.array(counts, pa.int64())
     if function in ("sum", "avg"):
         assert isinstance(vector, Numbers)
-        return finish_sums(function, _sums(vector.data, valid, groups), counts)
+        return sums_to_arrow(function, _sum_groups(vector.data, valid, groups), counts)
     return _extremes(function, vector, valid, groups, counts == 0)
 
 
-def _spread(constant: Constant, count: int) -> Vector:
-    return vector_of(arrow_of(constant, arrow_type(constant.type), count))
+def _repeat_constant(constant: Constant, count: int) -> Vector:
+    return vector_from_arrow(vector_to_arrow(constant, arrow_type(constant.type), count))
 
 
 def _validity(vector: Vector, count: int) -> npt.NDArray[np.bool_] | None:
     if isinstance(vector, Numbers):
         return vector.valid
-    assert isinstance(vector, Texts | Lists)
+    assert isinstance(vector, Strings | Lists)
     if vector.array.null_count == 0:
         return None
     mask: npt.NDArray[np.bool_] = vector.array.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
 
-def finish_sums(function: str, sums: ExactSums | npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Any:
+def sums_to_arrow(function: str, sums: ExactSums | npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Any:
     """Return sums, or averages of so many values, as an Arrow array; null where there were no values."""
     if function == "sum" and isinstance(sums, ExactSums):
         return pa.array(sums.integers(function), mask=counts == 0)
@@ -302,15 +302,15 @@ def finish_sums(function: str, sums: ExactSums | npt.NDArray[np.float64], counts
     return pa.array(values, pa.float64(), mask=counts == 0)
 
 
-def _sums(
-    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | OneGroup
+def _sum_groups(
+    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | SingleGroup
 ) -> ExactSums | npt.NDArray[np.float64]:
     of = groups.of if valid is None else groups.of[valid]
     data = data if valid is None else data[valid]
     if data.dtype.kind not in "iu":
         return np.asarray(np.bincount(of, weights=data.astype(np.float64), minlength=groups.size), np.float64)
     bits = limb_bits(len(data))
-    limbs = [add_integers(limb, of, groups.size) for limb in split_limbs(data, bits)]
+    limbs = [sum_integers(limb, of, groups.size) for limb in split_limbs(data, bits)]
     return join_limbs(limbs, bits, data.dtype.kind == "u")
 
 
@@ -318,11 +318,11 @@ def _extremes(
     function: str,
     vector: Vector,
     valid: npt.NDArray[np.bool_] | None,
-    groups: Groups | OneGroup,
+    groups: Groups | SingleGroup,
     empty: npt.NDArray[np.bool_],
 ) -> Any:
     of = groups.of if valid is None else groups.of[valid]
-    if isinstance(vector, Texts):
+    if isinstance(vector, Strings):
         encoded = vector.array.dictionary_encode()
         order = pc.array_sort_indices(encoded.dictionary).to_numpy()
         ranks = np.empty(len(order), np.int64)
@@ -330,9 +330,9 @@ def _extremes(
         codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         data = ranks[codes] if len(ranks) else np.zeros(len(codes), np.int64)
         best = _reduce(function, data if valid is None else data[valid], of, groups.size)
-        places = order[best[~empty]]
+        best_codes = order[best[~empty]]
         indices = np.zeros(groups.size, np.int64)
-        indices[~empty] = places
+        indices[~empty] = best_codes
         return encoded.dictionary.take(pa.array(indices, mask=empty))
     assert isinstance(vector, Numbers)
     best = _reduce(function, vector.data if valid is None else vector.data[valid], of, groups.size)

@@ -1,6 +1,6 @@
 """Budgets: how many rows, bytes and seconds one query may use, and the token that cancels it.
 
-Every operator asks before it makes something large, so a query ends in a result or in a coded error.
+Operators reserve before they allocate, so a query ends with a result or `BudgetExceeded`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ DEFAULT_BUDGET: Final = Budget()
 _ADVICE: Final = "make the pattern more selective, return fewer rows, or run it with a larger budget"
 
 
-class Spending:
-    """What one running query has used of its budget."""
+class BudgetUsage:
+    """Budget usage of one running query."""
 
     __slots__ = ("budget", "bytes_peak", "rows_peak", "started")
 
@@ -75,13 +75,13 @@ class Spending:
             )
 
     def reserve_bytes(self, needed: int, where: str) -> None:
-        """Raise unless this much may be held, in however many rows; called before it is."""
+        """Raise `BudgetExceeded` unless so many bytes may be allocated; call before allocating."""
         self.check(where)
         self._compare("bytes", needed, self.budget.bytes_max, where)
         self.bytes_peak = max(self.bytes_peak, needed)
 
     def reserve(self, rows: int, row_bytes: int, where: str) -> None:
-        """Raise unless this many rows of this width may be made; called before they are."""
+        """Raise `BudgetExceeded` unless so many rows of this width may be allocated; call before allocating."""
         self.check(where)
         self._compare("rows", rows, self.budget.rows_max, where)
         self._compare("bytes", rows * row_bytes, self.budget.bytes_max, where)
@@ -99,13 +99,13 @@ class Spending:
             )
 
 
-# The query that this thread runs: what is read for it may stay for others, but it is this one that waits.
-_running: ContextVar[Spending | None] = ContextVar("running", default=None)
+# The query of this context: shared columns are charged to the query that loads them.
+_running: ContextVar[BudgetUsage | None] = ContextVar("running", default=None)
 
 
 @contextmanager
-def charging(spending: Spending) -> Iterator[None]:
-    """Let a query pay for what is read into memory meanwhile."""
+def charge_to(spending: BudgetUsage) -> Iterator[None]:
+    """Charge reads made inside the block to a query's budget."""
     token = _running.set(spending)
     try:
         yield
@@ -128,12 +128,12 @@ def check_running() -> None:
 
 
 @contextmanager
-def within_arrow(spending: Spending) -> Iterator[None]:
-    """Tell what one Arrow array cannot hold, such as 2 GiB of text, as what the query may not hold."""
+def report_arrow_overflow(spending: BudgetUsage) -> Iterator[None]:
+    """Raise Arrow capacity errors, such as 2 GiB of strings in one array, as `BudgetExceeded`."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-        # There is no class of its own for it; other invalid arguments are our bug and stay what they are.
+        # Arrow has no error class for overflow; other invalid arguments are bugs and are re-raised.
         if not isinstance(error, pa.ArrowCapacityError) and "overflow" not in str(error):
             raise
         raise BudgetExceeded(
@@ -146,8 +146,8 @@ def within_arrow(spending: Spending) -> Iterator[None]:
 
 
 @contextmanager
-def loading(count: int, row_bytes: int, where: str) -> Iterator[None]:
-    """Hold a read of whole columns against the budget of the running query: its size before, its time after."""
+def reserve_for_read(count: int, row_bytes: int, where: str) -> Iterator[None]:
+    """Check a read of whole columns against the running query's budget: size before, time after."""
     spending = _running.get()
     if spending is not None:
         spending.reserve_bytes(count * row_bytes, where)

@@ -1,6 +1,6 @@
-"""What an opened graph keeps in memory between queries: columns and adjacency by physical identity, and plans.
+"""Memory caches of an opened graph: columns and adjacency by dataset version, and physical plans.
 
-One object per graph, shared by its threads. Everything in it can be read again from storage.
+One per graph, shared by its threads, bounded in bytes. Everything in it can be read again from storage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sized(Protocol):
-    """Something that knows how much memory it holds; the number may grow while it is kept."""
+    """A cache entry that reports its size, which may grow while it is cached."""
 
     @property
     def nbytes(self) -> int: ...
@@ -31,8 +31,8 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """What one snapshot has in the cache, by name, so that queries need not ask for it by physical identity."""
+class ResolvedTypes:
+    """Cached entries of one snapshot by type name, to skip the lookup by dataset version."""
 
     entities: dict[str, Entities] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
@@ -52,40 +52,40 @@ class Caches:
         self._lock = threading.RLock()
         self._has_grown = False
         self._is_tight = False
-        self._resolved: LruCache[Hashable, Resolved] = LruCache(READ_CACHE_VERSIONS_MAX)
+        self._resolved: LruCache[Hashable, ResolvedTypes] = LruCache(READ_CACHE_VERSIONS_MAX)
 
-    def resolved(self, snapshot: Hashable) -> Resolved:
-        """Return what is known to be kept for a snapshot; every query may look there first and add to it."""
+    def resolved(self, snapshot: Hashable) -> ResolvedTypes:
+        """Return the by-name entries of a snapshot; queries check there first and add to it."""
         if self._is_tight:
-            # Going by names leaves no trace of use, so not while something may soon have to be forgotten.
-            return Resolved()
-        return self._resolved.get_or_create(snapshot, Resolved)
+            # Lookups by name do not update recency, so avoid them when eviction is near.
+            return ResolvedTypes()
+        return self._resolved.get_or_create(snapshot, ResolvedTypes)
 
     def grow(self) -> None:
-        """Take note that something kept has become larger, so that the next `trim` looks."""
+        """Record that an entry grew, so that the next `trim` checks the budget."""
         self._has_grown = True
 
     def get(self, key: Hashable, family: Hashable, make: Callable[[S | None], S]) -> S:
-        """Return what is kept under a key, making it when it is not there.
+        """Return the entry of a key, building it on a miss.
 
-        A family is what comes in versions; `make` gets the version of it that was used last, if one is kept.
+        A family groups the versions of one dataset; `make` gets the most recently used version, or None.
         """
         with self._lock:
-            kept = self._entries.get(key)
-            if kept is not None:
+            entry = self._entries.get(key)
+            if entry is not None:
                 self._touch(key, family)
-                return cast(S, kept)
+                return cast(S, entry)
             latest = self._latest(family)
-        made = make(cast("S | None", latest))
+        new_entry = make(cast("S | None", latest))
         self.grow()
         with self._lock:
-            # Two threads may make the same thing; all go on with the first, so that its columns are loaded once.
-            kept = self._entries.setdefault(key, made)
+            # Two threads may build the same entry; the first wins, so that its columns are loaded once.
+            entry = self._entries.setdefault(key, new_entry)
             self._touch(key, family)
             versions = self._families[family]
             while len(versions) > READ_CACHE_VERSIONS_MAX:
                 self._entries.pop(versions.popitem(last=False)[0], None)
-        return cast(S, kept)
+        return cast(S, entry)
 
     def _latest(self, family: Hashable) -> Sized | None:
         versions = self._families.get(family, ())
@@ -98,12 +98,12 @@ class Caches:
         versions.move_to_end(key)
 
     def peek(self, key: Hashable) -> Sized | None:
-        """Return what is kept under a key, or None; nothing is made."""
+        """Return the entry of a key, or None; never builds it."""
         with self._lock:
             return self._entries.get(key)
 
     def trim(self) -> None:
-        """Forget what was not used for longest until the budget holds; a running query keeps its own references."""
+        """Evict least recently used entries until the budget holds; running queries keep their own references."""
         if not self._has_grown:
             return
         with self._lock:

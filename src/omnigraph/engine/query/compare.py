@@ -1,6 +1,6 @@
-"""Comparisons: for which rows a comparison is true, by exact value whatever the widths of its sides.
+"""Comparison kernels: row masks of comparisons by exact value, whatever the numeric types of both sides.
 
-Unknown is not kept apart from false: nothing in the language negates a condition, so no query can tell them apart.
+Null is treated as false: the language has no negation of conditions, so no query can see the difference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.params import Value
-from omnigraph.engine.query.vectors import Constant, Lists, Mask, Numbers, Texts, Vector, vector_of
+from omnigraph.engine.query.vectors import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
 from omnigraph.lang.query.ir import CompareOp
 
 Op = CompareOp
@@ -33,7 +33,7 @@ _ARROW: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
     Op.GE: pc.greater_equal,
 }  # fmt: skip
 _MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
-_TEXT_TESTS: Final = (Op.STARTS_WITH, Op.STRING_CONTAINS)
+_STRING_MATCHES: Final = (Op.STARTS_WITH, Op.STRING_CONTAINS)
 
 
 def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
@@ -43,29 +43,29 @@ def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
     if op is Op.CONTAINS:
         return _list_contains(left, right, count)
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return np.full(count, _constants(op, left.value, right.value))
-    if isinstance(left, Texts) or isinstance(right, Texts):
-        return _text_test(op, left, right) if op in _TEXT_TESTS else _texts(op, left, right)
+        return np.full(count, _compare_constants(op, left.value, right.value))
+    if isinstance(left, Strings) or isinstance(right, Strings):
+        return _match_strings(op, left, right) if op in _STRING_MATCHES else _compare_strings(op, left, right)
     if isinstance(left, Constant):
         left, right, op = right, left, _MIRRORED[op]
     assert isinstance(left, Numbers)
     if isinstance(right, Constant):
-        return with_validity(compare_constant(op, left.data, right.value), left.valid)
+        return mask_nulls(compare_constant(op, left.data, right.value), left.valid)
     assert isinstance(right, Numbers)
-    true = _numbers(op, left.data, right.data)
-    return with_validity(with_validity(true, left.valid), right.valid)
+    true = _compare_numbers(op, left.data, right.data)
+    return mask_nulls(mask_nulls(true, left.valid), right.valid)
 
 
 def _is_null(vector: Vector) -> bool:
     return isinstance(vector, Constant) and vector.value is None
 
 
-def with_validity(true: Mask, valid: Mask | None) -> Mask:
+def mask_nulls(true: Mask, valid: Mask | None) -> Mask:
     """Return what is both true and not null."""
     return true if valid is None else true & valid
 
 
-def truth_of(array: Any) -> Mask:
+def mask_from_arrow(array: Any) -> Mask:
     """Return a boolean Arrow array as a mask in which null is false."""
     if array.null_count:
         array = array.fill_null(False)
@@ -73,7 +73,7 @@ def truth_of(array: Any) -> Mask:
     return mask
 
 
-def _constants(op: CompareOp, left: Any, right: Any) -> bool:
+def _compare_constants(op: CompareOp, left: Any, right: Any) -> bool:
     if op is Op.STARTS_WITH:
         return bool(left.startswith(right))
     return right in left if op is Op.STRING_CONTAINS else bool(_PYTHON[op](left, right))
@@ -82,53 +82,53 @@ def _constants(op: CompareOp, left: Any, right: Any) -> bool:
 # -- texts -----------------------------------------------------------------------------------------------------
 
 
-def _texts(op: CompareOp, left: Vector, right: Vector) -> Mask:
-    return truth_of(_ARROW[op](_text_operand(left), _text_operand(right)))
+def _compare_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
+    return mask_from_arrow(_ARROW[op](_string_operand(left), _string_operand(right)))
 
 
-def _text_operand(vector: Vector) -> Any:
+def _string_operand(vector: Vector) -> Any:
     return pa.scalar(vector.value, pa.string()) if isinstance(vector, Constant) else vector.array  # type: ignore[union-attr]
 
 
-def _text_test(op: CompareOp, left: Vector, right: Vector) -> Mask:
+def _match_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
     if isinstance(right, Constant):
-        assert isinstance(left, Texts)
+        assert isinstance(left, Strings)
         assert isinstance(right.value, str)
         test = pc.starts_with if op is Op.STARTS_WITH else pc.match_substring
-        return truth_of(test(left.array, pattern=right.value))
-    assert isinstance(right, Texts)
-    assert isinstance(left, Texts | Constant)
-    text, pattern = _numpy_texts(left), _numpy_texts(right)
+        return mask_from_arrow(test(left.array, pattern=right.value))
+    assert isinstance(right, Strings)
+    assert isinstance(left, Strings | Constant)
+    text, pattern = _numpy_strings(left), _numpy_strings(right)
     if _has_nul(left) or _has_nul(right):
         # The vectorised tests take a text for ended at its last character that is not NUL.
         pairs = np.broadcast(text, pattern)
-        true = np.fromiter((_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
+        true = np.fromiter((_compare_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
     elif op is Op.STARTS_WITH:
         true = np.strings.startswith(text, pattern)
     else:
         true = np.strings.find(text, pattern) >= 0
-    true = with_validity(true, truth_of(right.array.is_valid()))
-    return with_validity(true, truth_of(left.array.is_valid())) if isinstance(left, Texts) else true
+    true = mask_nulls(true, mask_from_arrow(right.array.is_valid()))
+    return mask_nulls(true, mask_from_arrow(left.array.is_valid())) if isinstance(left, Strings) else true
 
 
-def _has_nul(side: Texts | Constant) -> bool:
+def _has_nul(side: Strings | Constant) -> bool:
     if isinstance(side, Constant):
         return "\x00" in str(side.value)
     return bool(pc.any(pc.match_substring(side.array, "\x00"), min_count=0).as_py())
 
 
-def _numpy_texts(side: Texts | Constant) -> npt.NDArray[Any]:
+def _numpy_strings(side: Strings | Constant) -> npt.NDArray[Any]:
     if isinstance(side, Constant):
         return np.array(side.value, np.dtypes.StringDType())
-    texts: npt.NDArray[Any] = side.array.fill_null("").to_numpy(zero_copy_only=False)
-    return texts.astype(np.dtypes.StringDType())
+    strings: npt.NDArray[Any] = side.array.fill_null("").to_numpy(zero_copy_only=False)
+    return strings.astype(np.dtypes.StringDType())
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------
 
 
 def compare_constant(op: CompareOp, data: npt.NDArray[Any], value: Value) -> Mask:
-    """Compare numbers with a constant: it is brought into the column's own type, or the answer is known without."""
+    """Compare numbers with a constant, cast to the column's type unless the result is known without."""
     if data.dtype == np.bool_ or isinstance(value, bool):
         return _apply(op, data, value)
     assert isinstance(value, int | float)
@@ -194,7 +194,7 @@ def _apply(op: CompareOp, left: Any, right: Any) -> Mask:
     return true
 
 
-def _numbers(op: CompareOp, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Mask:
+def _compare_numbers(op: CompareOp, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Mask:
     left_kind, right_kind = left.dtype.kind, right.dtype.kind
     if left_kind == right_kind or "b" in (left_kind, right_kind):
         return _apply(op, left, right)
@@ -245,40 +245,42 @@ def _list_contains(left: Vector, right: Vector, count: int) -> Mask:
         assert isinstance(left.value, tuple)
         if isinstance(right, Constant):
             return np.full(count, any(item is not None and item == right.value for item in left.value))
-        return member_of(right, left.value, count)
+        return is_member(right, left.value, count)
     assert isinstance(left, Lists)
     array = left.array
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    items = vector_of(pc.list_flatten(array))
+    items = vector_from_arrow(pc.list_flatten(array))
     parents = np.repeat(np.arange(count), lengths)
-    sought = right if isinstance(right, Constant) else right.take(parents)
-    found = compare(Op.EQ, items, sought, len(parents))
+    needle = right if isinstance(right, Constant) else right.take(parents)
+    is_equal = compare(Op.EQ, items, needle, len(parents))
     mask = np.zeros(count, np.bool_)
-    mask[parents[found]] = True
+    mask[parents[is_equal]] = True
     return mask
 
 
-def member_of(operand: Vector, items: tuple[Any, ...], count: int) -> Mask:
+def is_member(operand: Vector, items: tuple[Any, ...], count: int) -> Mask:
     """Return where a value equals one of the items; null is no item."""
-    known = [item for item in items if item is not None]
+    non_null = [item for item in items if item is not None]
     if isinstance(operand, Constant):
-        return np.full(count, operand.value is not None and operand.value in known)
-    if isinstance(operand, Texts):
-        return truth_of(pc.is_in(operand.array, value_set=pa.array(known, pa.string()), skip_nulls=True))
+        return np.full(count, operand.value is not None and operand.value in non_null)
+    if isinstance(operand, Strings):
+        return mask_from_arrow(pc.is_in(operand.array, value_set=pa.array(non_null, pa.string()), skip_nulls=True))
     assert isinstance(operand, Numbers)
-    return with_validity(np.isin(operand.data, _fitting(operand.data.dtype, known)), operand.valid)
+    return mask_nulls(np.isin(operand.data, _representable_items(operand.data.dtype, non_null)), operand.valid)
 
 
-def _fitting(dtype: np.dtype[Any], items: list[Any]) -> npt.NDArray[Any]:
+def _representable_items(dtype: np.dtype[Any], items: list[Any]) -> npt.NDArray[Any]:
     """Return the items that a column of this type can hold, in that type; the others equal nothing in it."""
     if dtype == np.bool_:
         return np.array(items, np.bool_)
     if dtype.kind == "f":
-        kept = [item for item in items if isinstance(item, float) or float(item) == item]
+        representable = [item for item in items if isinstance(item, float) or float(item) == item]
         if dtype == np.float32:
-            kept = [item for item in kept if isinstance(item, float) or float(np.float32(item)) == item]
+            representable = [
+                item for item in representable if isinstance(item, float) or float(np.float32(item)) == item
+            ]
         with np.errstate(over="ignore"):
-            return np.array(kept, np.float64).astype(dtype)
+            return np.array(representable, np.float64).astype(dtype)
     limits = np.iinfo(dtype)
-    whole = [item for item in items if math.isfinite(item) and item == math.floor(item)]
-    return np.array([int(item) for item in whole if limits.min <= item <= limits.max], dtype)
+    integral = [item for item in items if math.isfinite(item) and item == math.floor(item)]
+    return np.array([int(item) for item in integral if limits.min <= item <= limits.max], dtype)

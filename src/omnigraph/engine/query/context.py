@@ -1,6 +1,6 @@
-"""The run of one query: what it reads, its parameters and its budget, for all operators to share.
+"""Execution context of one query: view, parameters, budget and caches, shared by its operators.
 
-Made anew for every run; what outlives it is in `caches`.
+Created per execution; what outlives it is in `caches`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from omnigraph import settings
-from omnigraph.engine.params import Value, missing_parameter
+from omnigraph.engine.params import Value, missing_parameter_error
 from omnigraph.engine.query.adjacency import Topology
-from omnigraph.engine.query.budget import Spending
+from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.caches import Caches
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.vectors import Ids
@@ -24,25 +24,25 @@ from omnigraph.store.read.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.query.operators import Step
+    from omnigraph.engine.query.operators import PlanStep
     from omnigraph.engine.query.vectors import Rows
 
 
 class Observer(Protocol):
-    """Runs steps and takes note of what they did; a plain run has none."""
+    """Runs plan steps and records their figures; only profiled queries have one."""
 
-    def observe(self, run: Run, step: Step, rows: Rows) -> Rows: ...
+    def observe(self, run: QueryRun, step: PlanStep, rows: Rows) -> Rows: ...
     def note(self, key: str, value: object) -> None: ...
 
 
 @dataclass
-class Run:
+class QueryRun:
     """One query being run."""
 
     view: View
     params: Mapping[str, Value]
     now_ms: int
-    spending: Spending
+    spending: BudgetUsage
     caches: Caches
     embedder: Embedder | None
     observer: Observer | None = None
@@ -60,7 +60,7 @@ class Run:
 
     def parameter(self, name: str) -> Value:
         if name not in self.params:
-            raise missing_parameter(name)
+            raise missing_parameter_error(name)
         return self.params[name]
 
     def nodes(self, name: str) -> Entities:
@@ -71,32 +71,32 @@ class Run:
 
     def entities(self, table_key: str) -> Entities:
         """Return all entities of a type at the version that the view pins."""
-        found = self._resolved.entities.get(table_key)
-        if found is None:
+        entities = self._resolved.entities.get(table_key)
+        if entities is None:
             ref, caches = self.ref(table_key), self.caches
-            found = caches.get(
+            entities = caches.get(
                 ref, ref.path, lambda previous: Entities(self.view.dataset(table_key), caches.grow, previous)
             )
-            self._resolved.entities[table_key] = found
-        return found
+            self._resolved.entities[table_key] = entities
+        return entities
 
     def topology(self, edge: str) -> Topology:
         """Return the adjacency of an edge type, which may still have to be built."""
-        found = self._resolved.topologies.get(edge)
-        if found is None:
+        topology = self._resolved.topologies.get(edge)
+        if topology is None:
             type_ = self.view.catalog.edges[edge]
             entities = (self.edges(edge), self.nodes(type_.source), self.nodes(type_.target))
             caches, family = self.caches, (Topology, self.ref(f"edge:{edge}").path)
-            found = caches.get(
+            topology = caches.get(
                 self._topology_key(edge), family, lambda previous: Topology(*entities, caches.grow, previous)
             )
-            self._resolved.topologies[edge] = found
-        return found
+            self._resolved.topologies[edge] = topology
+        return topology
 
     def has_topology(self, edge: str) -> bool:
-        """Tell whether the adjacency of an edge type is in memory."""
-        kept = self._resolved.topologies.get(edge) or self.caches.peek(self._topology_key(edge))
-        return isinstance(kept, Topology) and kept.is_loaded
+        """True if the adjacency of an edge type is in memory."""
+        topology = self._resolved.topologies.get(edge) or self.caches.peek(self._topology_key(edge))
+        return isinstance(topology, Topology) and topology.is_loaded
 
     def _topology_key(self, edge: str) -> tuple[DatasetRef, DatasetRef, DatasetRef]:
         type_ = self.view.catalog.edges[edge]
@@ -117,6 +117,6 @@ class Run:
         self.spending.check(where)
 
 
-def nulls(count: int) -> Ids:
+def null_ids(count: int) -> Ids:
     """Return a binding that is null in every row."""
     return np.full(count, -1, np.int32)

@@ -1,7 +1,4 @@
-"""Embedders: text to vectors, and the checks that every vector passes.
-
-The providers that talk over the network are in `provider`.
-"""
+"""Embedding providers: text to unit vectors over HTTP, with retries, rate limiting and response checks."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _MASK = (1 << 64) - 1
 
 
 class Purpose(StrEnum):
-    """What a text is embedded for; some models tell the two apart."""
+    """Task type of an embedding; some models distinguish the two."""
 
     QUERY = "RETRIEVAL_QUERY"
     DOCUMENT = "RETRIEVAL_DOCUMENT"
@@ -55,7 +52,7 @@ class Embedder(Protocol):
 
 
 def check_model(embedder: Embedder, model: str | None) -> None:
-    """Refuse to compare with vectors of another model; `model` is what is recorded of theirs, if anything is (E13)."""
+    """Raise E13 if the stored vectors were made by another model; None means not recorded."""
     if model is not None and model != embedder.model:
         raise DataError(
             f"the stored vectors come from the model `{model}`, but queries are embedded with `{embedder.model}`;"
@@ -72,27 +69,27 @@ def embed_query(embedder: Embedder, text: str, dimension: int) -> NDArray[np.flo
     return vector
 
 
-def normalised(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
-    """Return vectors scaled to length 1; refuses a wrong dimension, what is not finite, and what has no length.
+def normalize_vectors(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
+    """Return vectors scaled to length 1; rejects a wrong dimension, non-finite values and zero vectors.
 
     >>> normalised([[3, 4]], 2, "m").tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    wide = _numbers_of(vectors, dimension)
+    wide = _parse_matrix(vectors, dimension)
     if wide is None:
-        raise failure(f"the model `{model}` did not give {dimension} numbers per text", dimension=dimension)
+        raise embedding_error(f"the model `{model}` did not give {dimension} numbers per text", dimension=dimension)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not (lengths > 0).all():
-        raise failure(f"the model `{model}` gave a vector that is all zero or not finite")
+        raise embedding_error(f"the model `{model}` gave a vector that is all zero or not finite")
     unit: Matrix = (wide / lengths).astype(np.float32)
     return unit
 
 
-def _numbers_of(vectors: Sequence[object], dimension: int) -> NDArray[np.float64] | None:
+def _parse_matrix(vectors: Sequence[object], dimension: int) -> NDArray[np.float64] | None:
     """Return lists of numbers as a matrix, or None; stricter than numpy, which converts true, "1.5" and null."""
     try:
         rows: Any = pa.array(list[Any](vectors))
-        if not pa.types.is_list(rows.type) or not _is_number(rows.type.value_type):
+        if not pa.types.is_list(rows.type) or not _is_numeric(rows.type.value_type):
             return None
         fixed = rows.cast(pa.list_(pa.float64(), dimension))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -103,12 +100,12 @@ def _numbers_of(vectors: Sequence[object], dimension: int) -> NDArray[np.float64
     return matrix
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
-def failure(message: str, **context: str | int) -> DataError:
-    """Return the error of an embedding that did not work."""
+def embedding_error(message: str, **context: str | int) -> DataError:
+    """Return the error of a failed embedding (E13)."""
     error = DataError(message, rule="E13")
     error.context.update(context)
     return error
@@ -116,13 +113,13 @@ def failure(message: str, **context: str | int) -> DataError:
 
 @dataclass(frozen=True, slots=True)
 class MockEmbedder:
-    """Vectors that depend on nothing but the text: the same on every machine, and without meaning."""
+    """Deterministic pseudo-random vectors for tests; they carry no meaning."""
 
     model: str = "mock"
     name: str = "mock"
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
-        return normalised([_mock_vector(text, dimension) for text in texts], dimension, self.model)
+        return normalize_vectors([_mock_vector(text, dimension) for text in texts], dimension, self.model)
 
 
 def _mock_vector(text: str, dimension: int) -> list[float]:
@@ -144,7 +141,7 @@ def _mock_vector(text: str, dimension: int) -> list[float]:
 def from_settings(sharers: int = 1) -> Embedder:
     """Return the embedder that the settings name; a missing key is reported when something is embedded.
 
-    So many `sharers` work at the same time, each with an embedder of its own, and share the allowed rate of requests.
+    `sharers` processes run concurrently, each with its own embedder, and share the rate limit.
     """
 
     name = settings.read("OMNIGRAPH_EMBED_PROVIDER")
@@ -154,14 +151,14 @@ def from_settings(sharers: int = 1) -> Embedder:
         name = "mock"
     if name == "mock":
         return MockEmbedder(model or "mock")
-    patience = Patience(
+    retry_policy = RetryPolicy(
         deadline_seconds=_milliseconds("OMNIGRAPH_EMBED_DEADLINE_MS") or None,
         timeout_seconds=_milliseconds("OMNIGRAPH_EMBED_TIMEOUT_MS"),
         attempts_max=settings.whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
         backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
     )
-    pace = Pace(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
-    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, patience, pace)
+    rate_limiter = RateLimiter(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
+    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, retry_policy, rate_limiter)
 
 
 def _milliseconds(name: str) -> float:
@@ -179,8 +176,8 @@ def _rate(name: str) -> float:
     return rate
 
 
-class Pace:
-    """So many requests a second; 0 is no limit."""
+class RateLimiter:
+    """Spaces requests evenly; 0 requests per second means no limit."""
 
     def __init__(self, per_second: float) -> None:
         self._gap = 1 / per_second if per_second else 0.0
@@ -188,7 +185,7 @@ class Pace:
         self._lock = Lock()
 
     def wait(self) -> float:
-        """Wait for the next turn, and return how many seconds that took."""
+        """Wait for the next slot and return the seconds waited."""
         if not self._gap:
             return 0.0
         with self._lock:
@@ -200,19 +197,19 @@ class Pace:
         return turn - now
 
 
-NO_PACE: Final = Pace(0)
+NO_RATE_LIMIT: Final = RateLimiter(0)
 
 T = TypeVar("T")
 Send = Callable[[HTTPConnection], None]
 
 
-class Connections:
-    """Connections to one address; threads may share them, and each request has one for itself."""
+class ConnectionPool:
+    """Keep-alive connection pool for one URL; thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
-        self._proxy = _proxy_of(self._address)
-        self._headers = _credentials(self._proxy)
+        self._proxy = _find_proxy(self._address)
+        self._headers = _proxy_headers(self._proxy)
         is_forwarded = self._proxy is not None and self._address.scheme == "http"
         self._base = url if is_forwarded else self._address.path
         self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
@@ -223,22 +220,22 @@ class Connections:
     def post(
         self, path: str, body: bytes, headers: dict[str, str], timeout: float, read: Callable[[HTTPResponse], T]
     ) -> T:
-        """Send one request and return what `read` makes of the answer; no redirect is followed."""
+        """Send one request and return `read(response)`; redirects are not followed."""
 
         def send(connection: HTTPConnection) -> None:
             connection.timeout = timeout
             if connection.sock is not None:
                 connection.sock.settimeout(timeout)
-            own = self._headers if self._tls is None else {}
-            connection.request("POST", self._base + path, body, headers | own)
+            proxy_headers = self._headers if self._tls is None else {}
+            connection.request("POST", self._base + path, body, headers | proxy_headers)
 
         with self._lock:
-            kept = self._idle.pop() if self._idle else None
-        if kept is not None:
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
             try:
-                return self._exchange(kept, send, read)
+                return self._exchange(idle, send, read)
             except ConnectionError:
-                # The other side ended it while it was idle, which says nothing about a new one.
+                # The server closed the idle connection; retry once on a new one.
                 pass
         return self._exchange(self._connection(), send, read)
 
@@ -248,7 +245,7 @@ class Connections:
             send(connection)
             with connection.getresponse() as response:
                 answer = read(response)
-                # What was not read to its end would be taken for the start of the next answer.
+                # Unread bytes would be taken for the start of the next response.
                 is_kept = not response.will_close and (response.isclosed() or response.length == 0)
             return answer
         finally:
@@ -259,24 +256,24 @@ class Connections:
                 connection.close()
 
     def _connection(self) -> HTTPConnection:
-        near = self._proxy or self._address
-        host, port = near.hostname or "", near.port
+        endpoint = self._proxy or self._address
+        host, port = endpoint.hostname or "", endpoint.port
         if self._tls is None:
             return HTTPConnection(host, port)
-        made = HTTPSConnection(host, port, context=self._tls)
+        connection = HTTPSConnection(host, port, context=self._tls)
         if self._proxy is not None:
-            made.set_tunnel(self._address.hostname or "", self._address.port, self._headers)
-        return made
+            connection.set_tunnel(self._address.hostname or "", self._address.port, self._headers)
+        return connection
 
 
-def _proxy_of(address: SplitResult) -> SplitResult | None:
-    found = getproxies().get(address.scheme)
-    if not found or proxy_bypass(address.netloc):
+def _find_proxy(address: SplitResult) -> SplitResult | None:
+    proxy = getproxies().get(address.scheme)
+    if not proxy or proxy_bypass(address.netloc):
         return None
-    return urlsplit(found if "//" in found else f"//{found}")
+    return urlsplit(proxy if "//" in proxy else f"//{proxy}")
 
 
-def _credentials(proxy: SplitResult | None) -> dict[str, str]:
+def _proxy_headers(proxy: SplitResult | None) -> dict[str, str]:
     if proxy is None or proxy.username is None:
         return {}
     plain = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
@@ -295,8 +292,8 @@ _REDACTED_CHARACTERS_MIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long and how often a provider is asked; no deadline means as long as the tries take."""
+class RetryPolicy:
+    """Timeouts, attempts and backoff of provider requests; without a deadline only attempts bound it."""
 
     deadline_seconds: float | None = 60.0
     timeout_seconds: float = 30.0
@@ -305,7 +302,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class _ProviderProtocol:
     """One provider's address, model, keys and message format."""
 
     base_url: str
@@ -326,8 +323,8 @@ class _Response:
     body: bytes
 
 
-class _TransientFailure(Exception):
-    """A failure that may be gone the next time; `retry_after` is the wait in seconds that the provider asked for."""
+class _TransientProviderError(Exception):
+    """A retryable failure; `retry_after` is the wait in seconds that the provider requested."""
 
     def __init__(self, reason: str, retry_after: float = 0.0) -> None:
         super().__init__(reason)
@@ -336,100 +333,106 @@ class _TransientFailure(Exception):
 
 @dataclass(frozen=True)
 class HttpEmbedder:
-    """Embeds with a provider that is asked over HTTP; connections and the key are kept for as long as it lives."""
+    """Embeds texts with an HTTP provider; keeps its connections and key."""
 
     name: str
     model: str
     base_url: str
-    patience: Patience
-    pace: Pace
-    _wire: _Wire = field(repr=False)
+    retry_policy: RetryPolicy
+    rate_limiter: RateLimiter
+    _protocol: _ProviderProtocol = field(repr=False)
     _key: str = field(repr=False)
-    _connections: Connections = field(repr=False)
+    _connections: ConnectionPool = field(repr=False)
 
     @classmethod
-    def of(cls, name: str, base_url: str, model: str, patience: Patience, pace: Pace = NO_PACE) -> HttpEmbedder:
-        """Return a provider's embedder; empty strings stand for its usual address and model."""
-        wire = _WIRES[name]
-        url = (base_url or wire.base_url).rstrip("/")
-        if not _is_address(url):
+    def of(
+        cls, name: str, base_url: str, model: str, retry_policy: RetryPolicy, rate_limiter: RateLimiter = NO_RATE_LIMIT
+    ) -> HttpEmbedder:
+        """Return a provider's embedder; empty strings select its default URL and model."""
+        protocol = _PROVIDERS[name]
+        url = (base_url or protocol.base_url).rstrip("/")
+        if not _is_http_url(url):
             raise UsageError(
                 f"OMNIGRAPH_EMBED_BASE_URL is `{url}`; give an address such as https://host/v1",
                 setting="OMNIGRAPH_EMBED_BASE_URL",
                 value=url,
             )
-        key = next((value for name in wire.key_settings if (value := settings.read(name))), "")
-        return cls(name, model or wire.model, url, patience, pace, wire, key, Connections(url))
+        key = next((value for name in protocol.key_settings if (value := settings.read(name))), "")
+        return cls(name, model or protocol.model, url, retry_policy, rate_limiter, protocol, key, ConnectionPool(url))
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
-        seconds = self.patience.deadline_seconds
+        seconds = self.retry_policy.deadline_seconds
         deadline = None if seconds is None else clock.elapsed() + seconds
         parts = []
-        for start in range(0, len(texts), self._wire.texts_max):
-            part = texts[start : start + self._wire.texts_max]
+        for start in range(0, len(texts), self._protocol.texts_max):
+            part = texts[start : start + self._protocol.texts_max]
             parts.append(self._embed_part(part, dimension, purpose, deadline))
         return np.concatenate(parts) if parts else np.empty((0, dimension), np.float32)
 
     def _embed_part(self, texts: Sequence[str], dimension: int, purpose: Purpose, deadline: float | None) -> Matrix:
-        body = json.dumps(self._wire.request(self.model, texts, dimension, purpose)).encode()
-        path = self._wire.path(self.model, len(texts))
-        answer = self._ask(path, body, self._request_headers(), deadline)
+        body = json.dumps(self._protocol.request(self.model, texts, dimension, purpose)).encode()
+        path = self._protocol.path(self.model, len(texts))
+        response = self._send_with_retries(path, body, self._request_headers(), deadline)
         try:
-            vectors = self._wire.vectors(json.loads(answer))
+            vectors = self._protocol.vectors(json.loads(response))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-            raise failure(f"the provider `{self.name}` gave an answer that is no embedding") from error
+            raise embedding_error(f"the provider `{self.name}` returned a response without embeddings") from error
         if len(vectors) != len(texts):
-            raise failure(f"the provider `{self.name}` gave {len(vectors)} vectors for {len(texts)} texts")
-        return normalised(vectors, dimension, self.model)
+            raise embedding_error(f"the provider `{self.name}` gave {len(vectors)} vectors for {len(texts)} texts")
+        return normalize_vectors(vectors, dimension, self.model)
 
     def _request_headers(self) -> dict[str, str]:
-        names = " or ".join(self._wire.key_settings)
+        names = " or ".join(self._protocol.key_settings)
         if not self._key:
-            raise failure(f"the provider `{self.name}` needs a key to embed text; set {names}", provider=self.name)
+            raise embedding_error(
+                f"the provider `{self.name}` needs a key to embed text; set {names}", provider=self.name
+            )
         if not self._key.isascii() or not self._key.isprintable():
-            raise failure(f"the key of the provider `{self.name}` holds characters that no key has; check {names}")
-        return {"Content-Type": "application/json", self._wire.key_header: self._wire.key_prefix + self._key}
+            raise embedding_error(
+                f"the key of the provider `{self.name}` holds characters that no key has; check {names}"
+            )
+        return {"Content-Type": "application/json", self._protocol.key_header: self._protocol.key_prefix + self._key}
 
-    def _ask(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
-        pause = self.patience.backoff_seconds
-        for attempt in range(1, max(1, self.patience.attempts_max) + 1):
-            waited = self.pace.wait()
-            # To wait for one's turn is not the provider's delay.
+    def _send_with_retries(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
+        pause = self.retry_policy.backoff_seconds
+        for attempt in range(1, max(1, self.retry_policy.attempts_max) + 1):
+            waited = self.rate_limiter.wait()
+            # Waiting for the rate limiter does not count against the deadline.
             deadline = None if deadline is None else deadline + waited
             try:
-                return self._ask_once(path, body, headers, deadline)
-            except _TransientFailure as error:
+                return self._send_once(path, body, headers, deadline)
+            except _TransientProviderError as error:
                 reason, cause = str(error), error
             wait = max(pause, cause.retry_after)
             left = EMBED_RETRY_AFTER_SECONDS_MAX if deadline is None else deadline - clock.elapsed()
-            if attempt >= self.patience.attempts_max or left <= wait:
+            if attempt >= self.retry_policy.attempts_max or left <= wait:
                 break
             clock.pause(wait)
             pause *= 2
-        raise failure(f"the provider `{self.name}` failed {attempt} times, last with: {reason}") from cause
+        raise embedding_error(f"the provider `{self.name}` failed {attempt} times, last with: {reason}") from cause
 
-    def _ask_once(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
-        left = self.patience.timeout_seconds
+    def _send_once(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
+        left = self.retry_policy.timeout_seconds
         if deadline is not None:
             left = min(left, deadline - clock.elapsed())
             if left <= 0:
-                raise _TransientFailure("the deadline has passed")
+                raise _TransientProviderError("the deadline has passed")
         read = partial(_read_response, until=clock.elapsed() + left)
         try:
             response = self._connections.post(path, body, headers, left, read)
         except (OSError, HTTPException) as error:
-            raise _TransientFailure(_redact(str(error), self._key) or type(error).__name__) from error
+            raise _TransientProviderError(_redact(str(error), self._key) or type(error).__name__) from error
         if response.status == 200:
             return response.body
         # Some providers echo the request's headers. Redact before the cut, which could leave half a key standing.
         detail = " ".join(_redact(response.body.decode("utf-8", "replace"), self._key).split())[:_SHOWN_CHARACTERS]
         message = f"status {response.status}: {detail}"
         if response.status in _RETRIED_STATUSES:
-            raise _TransientFailure(message, _parse_retry_after(response.retry_after))
-        raise failure(f"the provider `{self.name}` refused: {message}", status=response.status)
+            raise _TransientProviderError(message, _parse_retry_after(response.retry_after))
+        raise embedding_error(f"the provider `{self.name}` refused: {message}", status=response.status)
 
 
-def _is_address(url: str) -> bool:
+def _is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -438,7 +441,7 @@ def _is_address(url: str) -> bool:
 
 
 def _redact(text: str, key: str) -> str:
-    """Return the text without the key, nor a beginning or an end of it that is long enough to matter.
+    """Replace the key, and long prefixes and suffixes of it, in a text.
 
     >>> _redact("bad key Bearer sk-123456789, or sk-1234567...", "sk-123456789")
     'bad key Bearer [key], or [key]...'
@@ -462,17 +465,17 @@ def _parse_retry_after(value: str | None) -> float:
 
 
 def _read_response(response: HTTPResponse, until: float) -> _Response:
-    """Read a response to its end; a provider that drips it is as late as one that is silent."""
+    """Read a response to its end within the deadline, also when it arrives in small pieces."""
     body = bytearray()
     # One read of the socket at a time: waiting for a whole chunk would let a drip outlast the deadline.
     while chunk := response.read1(_CHUNK_BYTES):
         body += chunk
         if len(body) > EMBED_RESPONSE_BYTES_MAX:
-            raise failure(f"the provider's answer is larger than {EMBED_RESPONSE_BYTES_MAX} bytes")
+            raise embedding_error(f"the provider's answer is larger than {EMBED_RESPONSE_BYTES_MAX} bytes")
         if clock.elapsed() > until:
-            raise _TransientFailure("the answer did not come in time")
+            raise _TransientProviderError("the response timed out")
     if response.length:
-        raise _TransientFailure(f"the connection ended {response.length} bytes before the end of the answer")
+        raise _TransientProviderError(f"the connection ended {response.length} bytes before the end of the answer")
     return _Response(response.status, response.getheader("Retry-After"), bytes(body))
 
 
@@ -513,19 +516,19 @@ def _gemini_vectors(answer: Any) -> list[object]:
     return [embedding["values"] for embedding in embeddings]
 
 
-def _openai(base_url: str, model: str, *key_settings: str) -> _Wire:
-    return _Wire(
+def _openai_protocol(base_url: str, model: str, *key_settings: str) -> _ProviderProtocol:
+    return _ProviderProtocol(
         base_url, model, key_settings, "Authorization", "Bearer ", lambda *_: "/embeddings", EMBED_TEXTS_MAX,
         _openai_request, _openai_vectors,
     )  # fmt: skip
 
 
-_WIRES: Final[Mapping[str, _Wire]] = {
-    "openai-compatible": _openai(
+_PROVIDERS: Final[Mapping[str, _ProviderProtocol]] = {
+    "openai-compatible": _openai_protocol(
         "https://openrouter.ai/api/v1", "openai/text-embedding-3-large", "OPENROUTER_API_KEY", "OPENAI_API_KEY"
     ),
-    "openai": _openai("https://api.openai.com/v1", "text-embedding-3-large", "OPENAI_API_KEY"),
-    "gemini": _Wire(
+    "openai": _openai_protocol("https://api.openai.com/v1", "text-embedding-3-large", "OPENAI_API_KEY"),
+    "gemini": _ProviderProtocol(
         "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-2", ("GEMINI_API_KEY",), "x-goog-api-key",
         "", _gemini_path, EMBED_TEXTS_MAX // 2, _gemini_request, _gemini_vectors,
     ),

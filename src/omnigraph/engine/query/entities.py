@@ -1,6 +1,6 @@
-"""Entities: all nodes or edges of one type at one version, known by dense ids, with columns loaded when needed.
+"""Columns of one node or edge type at one version, addressed by dense id and loaded on demand.
 
-A dense id is the position in the scan order of the pinned version; it means nothing outside of that version.
+A dense id is the position in the scan order of the pinned version and is valid for that version only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.budget import charge_running, loading
-from omnigraph.engine.query.ordering import text_ranks
-from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
+from omnigraph.engine.query.budget import charge_running, reserve_for_read
+from omnigraph.engine.query.ordering import string_ranks
+from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Strings, vector_from_arrow, vector_to_arrow
 from omnigraph.store.index.index_build import unindexed_rows
 from omnigraph.store.read.dataset import Dataset, miscounted
 from omnigraph.store.read.live_rows import LiveRows, live_rows
@@ -27,7 +27,7 @@ from omnigraph.store.read.version_diff import read_after, shared_beginning
 # A text column is worth coding when its first values repeat this often.
 _SAMPLE: Final = 4_096
 _SAMPLE_DISTINCT_MAX: Final = 512
-_FEW: Final = 4
+_SCALAR_TAKES_MAX: Final = 4
 
 
 class Column:
@@ -37,25 +37,25 @@ class Column:
         self.array = array
 
     @cached_property
-    def vector(self) -> Numbers | Texts | Lists:
-        return vector_of(self.array)
+    def vector(self) -> Numbers | Strings | Lists:
+        return vector_from_arrow(self.array)
 
-    def take(self, ids: Ids) -> Numbers | Texts | Lists:
+    def take(self, ids: Ids) -> Numbers | Strings | Lists:
         """Return the values of entities by dense id; a negative id gives null."""
         vector = self.vector
         if isinstance(vector, Numbers):
             return _take_numbers(vector, ids)
-        if isinstance(vector, Texts) and len(ids) <= _FEW:
+        if isinstance(vector, Strings) and len(ids) <= _SCALAR_TAKES_MAX:
             # The fixed cost of a kernel is that of many single values. Lists stay with it: as Python values, instants
             # in them would come back as whole days.
             array = self.array
-            few = [array[place].as_py() if place >= 0 else None for place in ids.tolist()]
-            return Texts(pa.array(few, array.type))
+            values = [array[index].as_py() if index >= 0 else None for index in ids.tolist()]
+            return Strings(pa.array(values, array.type))
         charge_running(len(ids) * self._value_bytes, "reading values")
-        if isinstance(vector, Texts) and self.is_coded_for(len(ids)):
-            coded: Any = pa.DictionaryArray.from_arrays(_arrow_places(self.codes_of(ids)), self.dictionary)
-            return Texts(coded.cast(pa.string()))
-        return type(vector)(vector.array.take(_arrow_places(ids)))
+        if isinstance(vector, Strings) and self.is_coded_for(len(ids)):
+            encoded: Any = pa.DictionaryArray.from_arrays(_arrow_indices(self.codes_of(ids)), self.dictionary)
+            return Strings(encoded.cast(pa.string()))
+        return type(vector)(vector.array.take(_arrow_indices(ids)))
 
     @cached_property
     def _value_bytes(self) -> int:
@@ -70,24 +70,24 @@ class Column:
 
     @cached_property
     def _ranks(self) -> npt.NDArray[np.int64]:
-        return np.append(text_ranks(self.array), np.int64(-1))
+        return np.append(string_ranks(self.array), np.int64(-1))
 
-    def take_arrow(self, ids: Ids, wanted: Any) -> Any:
+    def take_arrow(self, ids: Ids, type_: Any) -> Any:
         """Return the values of entities as an Arrow array, in a type that the column has or can be cast to."""
         array = self.array
-        if len(ids) == 1 and array.type == wanted and ids[0] >= 0:
+        if len(ids) == 1 and array.type == type_ and ids[0] >= 0:
             # A slice costs a tenth of a gather.
             return array.slice(ids[0], 1)
-        return arrow_of(self.take(ids), wanted, len(ids))
+        return vector_to_arrow(self.take(ids), type_, len(ids))
 
     def is_coded_for(self, count: int) -> bool:
-        """Tell whether so many values are better handled by their codes."""
+        """True if dictionary codes pay off for so many values."""
         return count > _SAMPLE and self.is_repetitive
 
     @cached_property
     def is_repetitive(self) -> bool:
-        """Tell whether few distinct texts fill the column, so that codes are smaller and faster than texts."""
-        if not isinstance(self.vector, Texts) or len(self.array) <= _SAMPLE:
+        """True if a sample has few distinct strings, so that dictionary codes are smaller and faster."""
+        if not isinstance(self.vector, Strings) or len(self.array) <= _SAMPLE:
             return False
         return len(pc.unique(self.array.slice(0, _SAMPLE))) <= _SAMPLE_DISTINCT_MAX
 
@@ -97,13 +97,13 @@ class Column:
 
     @cached_property
     def _codes(self) -> npt.NDArray[np.int32]:
-        # The extra last place is what a null id reads.
+        # The extra last entry is what a null id (-1) reads.
         codes: npt.NDArray[np.int32] = self._encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return np.append(codes, np.int32(-1))
 
     @property
     def codes(self) -> npt.NDArray[np.int32]:
-        """The place of each value in `dictionary`; -1 for null."""
+        """The index of each value in `dictionary`; -1 for null."""
         return self._codes[:-1]
 
     def codes_of(self, ids: Ids) -> npt.NDArray[np.int32]:
@@ -137,10 +137,10 @@ def _take_numbers(vector: Numbers, ids: Ids) -> Numbers:
     return taken
 
 
-def _arrow_places(places: Ids) -> Any:
-    if len(places) and places.min() < 0:
-        return pa.array(places, mask=places < 0)
-    return pa.array(places)
+def _arrow_indices(indices: Ids) -> Any:
+    if len(indices) and indices.min() < 0:
+        return pa.array(indices, mask=indices < 0)
+    return pa.array(indices)
 
 
 ID: Final = "id"
@@ -155,7 +155,7 @@ _TAKES_MAX: Final = 4
 _LOOKUPS_BEFORE_DICTIONARY: Final = 8
 _PROBED_IDS_MAX: Final = 4_096
 # What a text of which nothing is known is taken to need.
-_TEXT_BYTES: Final = 24
+_STRING_BYTES_ESTIMATE: Final = 24
 
 
 class Entities:
@@ -164,7 +164,7 @@ class Entities:
     def __init__(self, dataset: Dataset, grow: Callable[[], None], previous: Entities | None = None) -> None:
         self.dataset = dataset
         self._grow = grow
-        # Whoever else needs the previous version keeps it; this one only reads less while it is there.
+        # A weak reference: the previous version only saves reads while something else keeps it.
         self._previous = None if previous is None else weakref.ref(previous)
         self.count = dataset.count()
         self.dtype = np.int32 if self.count < 2**31 else np.int64
@@ -196,34 +196,36 @@ class Entities:
 
     def column(self, name: str) -> Column:
         """Return a whole column, reading it once."""
-        found = self._columns.get(name)
-        if found is None:
+        column = self._columns.get(name)
+        if column is None:
             with self._lock:
-                found = self._columns.get(name)
-                if found is None:
-                    with loading(self.count, _row_bytes(self.dataset.schema.field(name).type), f"reading `{name}`"):
-                        found = Column(self._read(name))
-                    if len(found.array) != self.count:
-                        raise miscounted(self.dataset, len(found.array))
-                    self._columns[name] = found
+                column = self._columns.get(name)
+                if column is None:
+                    with reserve_for_read(
+                        self.count, _estimate_value_bytes(self.dataset.schema.field(name).type), f"reading `{name}`"
+                    ):
+                        column = Column(self._read(name))
+                    if len(column.array) != self.count:
+                        raise miscounted(self.dataset, len(column.array))
+                    self._columns[name] = column
                     self._grow()
-        return found
+        return column
 
     def _read(self, name: str) -> Any:
         """Read a whole column; after an append only what was appended, if the rest is still in memory."""
         previous = self._previous() if self._previous is not None else None
         if previous is not None and previous.has_column(name):
-            beginning = shared_beginning(self.dataset, previous.dataset)
-            if beginning.rows:
-                known = previous.column(name).array.slice(0, beginning.rows)
-                added = read_after(self.dataset, beginning, [name]).column(name).cast(known.type)
-                return _contiguous(pa.chunked_array([known, *added.chunks], known.type))
-        return _contiguous(self.dataset.read([name]).column(name))
+            prefix = shared_beginning(self.dataset, previous.dataset)
+            if prefix.rows:
+                previous_rows = previous.column(name).array.slice(0, prefix.rows)
+                added = read_after(self.dataset, prefix, [name]).column(name).cast(previous_rows.type)
+                return _combine_chunks(pa.chunked_array([previous_rows, *added.chunks], previous_rows.type))
+        return _combine_chunks(self.dataset.read([name]).column(name))
 
     def has_column(self, name: str) -> bool:
         return name in self._columns
 
-    def values(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+    def values(self, name: str, ids: Ids) -> Numbers | Strings | Lists:
         """Return a property of some entities; a negative id gives null."""
         if ids is self._all:
             return self.column(name).vector
@@ -231,14 +233,14 @@ class Entities:
             return self._take(name, ids)
         return self.column(name).take(ids)
 
-    def arrow(self, name: str, ids: Ids, wanted: Any) -> Any:
+    def arrow(self, name: str, ids: Ids, type_: Any) -> Any:
         """Return a property of some entities as an Arrow array of a type."""
         column = self._columns.get(name)
         if column is None:
-            return arrow_of(self.values(name, ids), wanted, len(ids))
+            return vector_to_arrow(self.values(name, ids), type_, len(ids))
         if ids is self._all:
-            return column.array if column.array.type == wanted else arrow_of(column.vector, wanted, len(ids))
-        return column.take_arrow(ids, wanted)
+            return column.array if column.array.type == type_ else vector_to_arrow(column.vector, type_, len(ids))
+        return column.take_arrow(ids, type_)
 
     def coded(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
         """Return the distinct texts of a column and the code of each entity, if so many are asked for that it pays."""
@@ -249,21 +251,21 @@ class Entities:
             return None
         return column.dictionary, column.codes if ids is self._all else column.codes_of(ids)
 
-    def _is_selective(self, name: str, wanted: int) -> bool:
-        if self.count <= _SMALL_ROWS or wanted * _SELECTIVE > self.count:
+    def _is_selective(self, name: str, count: int) -> bool:
+        if self.count <= _SMALL_ROWS or count * _SELECTIVE > self.count:
             return False
         with self._lock:
             self._takes[name] = self._takes.get(name, 0) + 1
             return self._takes[name] <= _TAKES_MAX
 
-    def _take(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+    def _take(self, name: str, ids: Ids) -> Numbers | Strings | Lists:
         present = ids >= 0
         rows = self.row_ids[ids[present]]
-        distinct, places = np.unique(rows, return_inverse=True)
-        array = _contiguous(self.dataset.take(distinct.tolist(), [name]).column(name))
+        distinct, positions = np.unique(rows, return_inverse=True)
+        array = _combine_chunks(self.dataset.take(distinct.tolist(), [name]).column(name))
         indices = np.zeros(len(ids), np.int64)
-        indices[present] = places
-        return vector_of(array.take(pa.array(indices, mask=~present)))
+        indices[present] = positions
+        return vector_from_arrow(array.take(pa.array(indices, mask=~present)))
 
     def null_mask(self, name: str) -> Mask:
         """Return which entities lack a property; works for Blobs too, whose bytes are never read here."""
@@ -284,9 +286,9 @@ class Entities:
 
     def from_row_ids(self, rows: npt.NDArray[np.uint64]) -> Ids:
         """Return the dense ids of stable row ids, all of which live at this version."""
-        found = self._rows.positions(rows)
-        assert len(found) == 0 or found.min() >= 0, f"rows of {self.dataset.ref} that are not there were named"
-        return found.astype(self.dtype, copy=False)
+        dense_ids = self._rows.positions(rows)
+        assert len(dense_ids) == 0 or dense_ids.min() >= 0, f"rows of {self.dataset.ref} that are not there were named"
+        return dense_ids.astype(self.dtype, copy=False)
 
     @property
     def _rows(self) -> LiveRows:
@@ -301,52 +303,54 @@ class Entities:
         """The `id` of every entity, as an Arrow array."""
         return self.column(ID).array
 
-    def find(self, wanted: str) -> int:
+    def find(self, entity_id: str) -> int:
         """Return the dense id of one id, or -1."""
         if self._positions is not None:
-            return self._positions.get(wanted, -1)
+            return self._positions.get(entity_id, -1)
         self._lookups += 1
         if ID not in self._columns and self.count > _SMALL_ROWS and self._lookups <= _TAKES_MAX:
-            return int(self._probe([wanted])[0])
+            return int(self._probe([entity_id])[0])
         if self._lookups <= _LOOKUPS_BEFORE_DICTIONARY:
-            return int(pc.index(self.ids, pa.scalar(wanted, self.ids.type)).as_py())
-        self._positions = {text: place for place, text in enumerate(self.ids.to_pylist())}
+            return int(pc.index(self.ids, pa.scalar(entity_id, self.ids.type)).as_py())
+        self._positions = {entity_id_: index for index, entity_id_ in enumerate(self.ids.to_pylist())}
         self._grow()
-        return self._positions.get(wanted, -1)
+        return self._positions.get(entity_id, -1)
 
-    def find_all(self, wanted: Any) -> Ids:
+    def find_all(self, entity_ids: Any) -> Ids:
         """Return the dense ids of an Arrow array of ids, -1 for those that are not there."""
-        if ID not in self._columns and len(wanted) <= _PROBED_IDS_MAX and len(wanted) * _SELECTIVE < self.count:
-            return self._probe(wanted.to_pylist())
-        wanted = wanted if wanted.type == self.ids.type else wanted.cast(self.ids.type)
-        if len(wanted) * _SELECTIVE < self.count:
-            return self._find_few(wanted)
-        return _places_in(wanted, self.ids)
+        if ID not in self._columns and len(entity_ids) <= _PROBED_IDS_MAX and len(entity_ids) * _SELECTIVE < self.count:
+            return self._probe(entity_ids.to_pylist())
+        entity_ids = entity_ids if entity_ids.type == self.ids.type else entity_ids.cast(self.ids.type)
+        if len(entity_ids) * _SELECTIVE < self.count:
+            return self._find_few(entity_ids)
+        return _index_in(entity_ids, self.ids)
 
-    def _find_few(self, wanted: Any) -> Ids:
-        # A table of the few and a look at all costs less than a table of all.
-        distinct = pc.unique(wanted)
-        places = _places_in(self.ids, distinct)
-        known = np.flatnonzero(places >= 0)
+    def _find_few(self, entity_ids: Any) -> Ids:
+        # Hash the few requested ids and scan all: cheaper than hashing all ids.
+        distinct = pc.unique(entity_ids)
+        positions = _index_in(self.ids, distinct)
+        matched = np.flatnonzero(positions >= 0)
         dense = np.full(len(distinct), -1, self.dtype)
-        dense[places[known]] = known
-        found: Ids = dense[_places_in(wanted, distinct)]
-        return found
+        dense[positions[matched]] = matched
+        dense_ids: Ids = dense[_index_in(entity_ids, distinct)]
+        return dense_ids
 
-    def _probe(self, wanted: Sequence[str]) -> Ids:
+    def _probe(self, entity_ids: Sequence[str]) -> Ids:
         """Look ids up in storage, where an index on `id` makes it cheap."""
-        if not wanted:
+        if not entity_ids:
             return np.empty(0, self.dtype)
-        table = self.dataset.read([ID], f"id IN ({', '.join(quoted(text) for text in wanted)})", with_row_id=True)
-        places = pc.index_in(pa.array(wanted, pa.string()), value_set=_contiguous(table.column(ID)))
-        indices = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        table = self.dataset.read(
+            [ID], f"id IN ({', '.join(quote_literal(entity_id) for entity_id in entity_ids)})", with_row_id=True
+        )
+        positions = pc.index_in(pa.array(entity_ids, pa.string()), value_set=_combine_chunks(table.column(ID)))
+        indices = positions.fill_null(-1).to_numpy(zero_copy_only=False)
         dense = np.append(self.from_row_ids(table.column(ROW_ID).to_numpy()), self.dtype(-1))
-        found: Ids = dense[indices]
-        return found
+        dense_ids: Ids = dense[indices]
+        return dense_ids
 
     @property
     def id_ranks(self) -> Ids:
-        """The place of every entity when all are sorted by id."""
+        """The rank of every entity by id."""
         if self._ranks is None:
             order = pc.array_sort_indices(self.ids).to_numpy()
             ranks = np.empty(self.count, self.dtype)
@@ -359,27 +363,27 @@ class Entities:
         arrays = [self._live, self._all, self._ranks, *self._nulls.values()]
         total = sum(int(array.nbytes) for array in arrays if array is not None)
         total += sum(column.nbytes for column in list(self._columns.values()))
-        # A Python dictionary of texts takes about this much for each of them.
+        # About the size of one entry of a Python dict of strings.
         return total + (120 * self.count if self._positions is not None else 0)
 
 
-def _places_in(wanted: Any, texts: Any) -> Ids:
-    """Return where each text is among some others, -1 when it is not."""
-    places: Ids = pc.index_in(wanted, value_set=texts).fill_null(-1).to_numpy(zero_copy_only=False)
-    return places
+def _index_in(values: Any, value_set: Any) -> Ids:
+    """Return the index of each value in a value set, -1 if absent."""
+    indices: Ids = pc.index_in(values, value_set=value_set).fill_null(-1).to_numpy(zero_copy_only=False)
+    return indices
 
 
-def _row_bytes(type_: Any) -> int:
+def _estimate_value_bytes(type_: Any) -> int:
     """Return about how many bytes one value of a column takes in memory."""
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size) * 4
     try:
         return int(type_.bit_width) // 8 or 1
     except ValueError:
-        return _TEXT_BYTES
+        return _STRING_BYTES_ESTIMATE
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a text as a literal of a storage filter.
 
     >>> quoted("it's")
@@ -388,8 +392,8 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _contiguous(column: Any) -> Any:
-    """Return a column as one array; texts beyond what 32-bit offsets reach get wide ones."""
+def _combine_chunks(column: Any) -> Any:
+    """Return a column as one array; strings beyond 32-bit offsets become large_string."""
     if column.num_chunks == 1:
         return column.chunk(0)
     if column.num_chunks == 0:

@@ -1,6 +1,6 @@
-"""Expansion: from rows to rows with one more node, over one edge or over several hops.
+"""Traversal kernels: single hops, cycle checks, neighbour intersection and breadth-first search.
 
-Sizes are known, and held against the budget, before anything is made.
+Result sizes are computed and reserved in the budget before anything is allocated.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from omnigraph import settings
 from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacency
-from omnigraph.engine.query.context import Run
-from omnigraph.engine.query.entities import ROW_ID, quoted
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.entities import ROW_ID, quote_literal
 from omnigraph.engine.query.vectors import Ids, Mask
 from omnigraph.lang.query.ir import Direction
 
@@ -28,12 +28,12 @@ _PROBES_MAX: Final = 16
 _CSR_COST_PER_EDGE: Final = 1.5
 # What a lookup costs for each edge that no index covers, so that it is scanned.
 _SCAN_COST: Final = 0.5
-_LOOKED_UP: Final = {Direction.OUT: ("src",), Direction.IN: ("dst",), Direction.BOTH: ("src", "dst")}
+_LOOKUP_COLUMNS: Final = {Direction.OUT: ("src",), Direction.IN: ("dst",), Direction.BOTH: ("src", "dst")}
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Where the neighbours of some nodes lie in an adjacency."""
+class NeighbourRanges:
+    """Ranges of an adjacency that hold the neighbours of some nodes."""
 
     adjacency: Adjacency
     starts: npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Located:
 
     @property
     def is_all(self) -> bool:
-        """Tell whether these are all nodes in order, so that their neighbours are all there are."""
+        """True if these are all nodes in order, so that the ranges cover the whole adjacency."""
         return self.degrees is self.adjacency.degrees
 
     def neighbours(self) -> Ids:
@@ -54,7 +54,7 @@ class Located:
         return adjacency.neighbours if self.is_all else adjacency.neighbours[self.entries()]
 
     def entries(self) -> npt.NDArray[np.int64]:
-        """Return the places of all neighbours in the adjacency, node by node."""
+        """Return the adjacency indices of all neighbours, node by node."""
         if len(self.degrees) == 1:
             return np.arange(self.starts[0], self.starts[0] + self.degrees[0])
         ends = np.cumsum(self.degrees)
@@ -69,7 +69,7 @@ class Walker(Protocol):
     mode: str
     reason: str
 
-    def locate(self, nodes: Ids) -> Located: ...
+    def locate(self, nodes: Ids) -> NeighbourRanges: ...
 
 
 class MemoryWalker:
@@ -82,16 +82,16 @@ class MemoryWalker:
         self.adjacency = topology.adjacency(direction, per_edge=per_edge)
         self.reason = reason
 
-    def locate(self, nodes: Ids) -> Located:
-        return locate(self.adjacency, nodes)
+    def locate(self, nodes: Ids) -> NeighbourRanges:
+        return locate_neighbours(self.adjacency, nodes)
 
 
-def locate(adjacency: Adjacency, nodes: Ids) -> Located:
+def locate_neighbours(adjacency: Adjacency, nodes: Ids) -> NeighbourRanges:
     """Return where the neighbours of nodes lie; quickly when the very array of all nodes is asked for."""
     if nodes is adjacency.nodes:
-        return Located(adjacency, adjacency.starts[:-1], adjacency.degrees)
+        return NeighbourRanges(adjacency, adjacency.starts[:-1], adjacency.degrees)
     starts = adjacency.starts[nodes]
-    return Located(adjacency, starts, adjacency.starts[nodes + 1] - starts)
+    return NeighbourRanges(adjacency, starts, adjacency.starts[nodes + 1] - starts)
 
 
 class StorageWalker:
@@ -99,50 +99,52 @@ class StorageWalker:
 
     mode = "indexed"
 
-    def __init__(self, run: Run, edge: str, direction: Direction, per_edge: bool, reason: str) -> None:
+    def __init__(self, run: QueryRun, edge: str, direction: Direction, per_edge: bool, reason: str) -> None:
         self._run, self._edge, self._direction, self._per_edge = run, edge, direction, per_edge
         self.reason = reason
 
-    def locate(self, nodes: Ids) -> Located:
-        frontier, places = np.unique(nodes, return_inverse=True)
+    def locate(self, nodes: Ids) -> NeighbourRanges:
+        frontier, positions = np.unique(nodes, return_inverse=True)
         type_ = self._run.view.catalog.edges[self._edge]
-        ends: list[tuple[Ids, Ids, Ids]] = []
+        lookups: list[tuple[Ids, Ids, Ids]] = []
         target_count = 0
         if self._direction is not Direction.IN:
-            ends.append(self._lookup(frontier, "src", type_.source, "dst", type_.target))
+            lookups.append(self._lookup(frontier, "src", type_.source, "dst", type_.target))
             target_count = self._run.nodes(type_.target).count
         if self._direction is not Direction.OUT:
-            ends.append(self._lookup(frontier, "dst", type_.target, "src", type_.source))
+            lookups.append(self._lookup(frontier, "dst", type_.target, "src", type_.source))
             target_count = self._run.nodes(type_.source).count
-        if len(ends) == 2:
-            # A self-loop is found from both ends and is one edge all the same.
-            source, target, edge = ends[1]
-            others = frontier[source] != target
-            ends[1] = (source[others], target[others], edge[others])
-        source, target, edge = (np.concatenate(parts) for parts in zip(*ends, strict=True))
+        if len(lookups) == 2:
+            # A self-loop is found from both endpoints but counts once.
+            source, target, edge = lookups[1]
+            not_loops = frontier[source] != target
+            lookups[1] = (source[not_loops], target[not_loops], edge[not_loops])
+        source, target, edge = (np.concatenate(parts) for parts in zip(*lookups, strict=True))
         adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), target_count)
-        starts = adjacency.starts[places]
-        return Located(adjacency, starts, adjacency.starts[places + 1] - starts)
+        starts = adjacency.starts[positions]
+        return NeighbourRanges(adjacency, starts, adjacency.starts[positions + 1] - starts)
 
     def _lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
         """Return, for every edge at the frontier, the place of its near end there, its far end and itself."""
         if len(frontier) == 0:
             empty = np.empty(0, np.int64)
             return empty, empty, empty
-        texts: Any = self._run.nodes(near_type).values("id", frontier).array  # type: ignore[union-attr]  # ids are texts
+        ids: Any = self._run.nodes(near_type).values("id", frontier).array  # type: ignore[union-attr]  # ids are texts
         edges = self._run.edges(self._edge)
-        condition = f"{near} IN ({', '.join(quoted(text) for text in texts.to_pylist())})"
+        condition = f"{near} IN ({', '.join(quote_literal(node_id) for node_id in ids.to_pylist())})"
         table = edges.dataset.read([near, far], condition, with_row_id=True)
-        source = pc.index_in(table.column(near), value_set=texts.cast(pa.string())).to_numpy()
+        source = pc.index_in(table.column(near), value_set=ids.cast(pa.string())).to_numpy()
         target = self._run.nodes(far_type).find_all(table.column(far))
-        known = target >= 0
+        has_target = target >= 0
         rows = table.column(ROW_ID).to_numpy()
         edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
-        return source[known], target[known], edge[known]
+        return source[has_target], target[has_target], edge[has_target]
 
 
-def choose_walker(run: Run, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool) -> Walker:
-    """Return the cheaper way to walk, or the one that the settings ask for."""
+def choose_walker(
+    run: QueryRun, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool
+) -> Walker:
+    """Return the cheaper traversal, or the one that the settings force."""
     indexed, reason = is_indexed_cheaper(run, edge, direction, hops, frontier)
     if indexed:
         run.topology(edge).probes += 1
@@ -150,8 +152,8 @@ def choose_walker(run: Run, edge: str, direction: Direction, hops: int, frontier
     return MemoryWalker(run.topology(edge), direction, per_edge, reason)
 
 
-def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, frontier: int) -> tuple[bool, str]:
-    """Tell whether looking edges up costs less than reading all of them, and why."""
+def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int, frontier: int) -> tuple[bool, str]:
+    """Return True if index lookups cost less than reading all edges, and the reason."""
     mode = run.traversal_mode
     if mode != "auto":
         return mode == "indexed", f"OMNIGRAPH_TRAVERSAL_MODE is {mode}"
@@ -168,16 +170,16 @@ def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, fro
     near = type_.target if direction is Direction.IN else type_.source
     topology = run.topology(edge)
     average = edge_count / max(run.row_count(f"node:{near}"), 1)
-    scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKED_UP[direction])
-    looked_up, whole = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
-    shown = f"about {looked_up:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"
-    if looked_up >= whole:
-        return False, f"{shown} cost more than reading {edge_count}"
+    scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKUP_COLUMNS[direction])
+    lookup_cost, read_cost = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
+    estimate = f"about {lookup_cost:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"
+    if lookup_cost >= read_cost:
+        return False, f"{estimate} cost more than reading {edge_count}"
     if topology.is_nearly_loaded:
         return False, "adjacency of an older version is in memory"
-    if topology.probes >= _PROBES_MAX or (topology.probes + 1) * looked_up >= whole:
+    if topology.probes >= _PROBES_MAX or (topology.probes + 1) * lookup_cost >= read_cost:
         return False, f"looked up {topology.probes} times already"
-    return True, f"{shown} cost less than reading {edge_count}"
+    return True, f"{estimate} cost less than reading {edge_count}"
 
 
 # How many flags, one per node and source, a walk holds at once.
@@ -194,16 +196,16 @@ MANY_PAIRS: Final = 4_096
 _WORK_BYTES: Final = 32
 
 
-class Reached(NamedTuple):
-    """The outcome of an expansion: `places` are the rows it goes on from, one per entry."""
+class Expansion(NamedTuple):
+    """The result of an expansion: `rows` are the indices of the input rows, one per output row."""
 
-    places: Ids
+    rows: Ids
     targets: Ids
     edges: Ids | None
     hops: Ids | None
 
 
-class Hops(NamedTuple):
+class HopBounds(NamedTuple):
     """How far a walk goes; backwards, it starts at what the walk as written ends at."""
 
     minimum: int
@@ -211,19 +213,19 @@ class Hops(NamedTuple):
     is_backwards: bool
 
 
-def expand_once(run: Run, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Reached:
+def expand_once(run: QueryRun, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Expansion:
     """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
     located = walker.locate(nodes)
     run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
-    places = _places(located)
+    rows = _origin_rows(located)
     edges = located.adjacency.edges
     if edges is None:
-        return Reached(places, located.neighbours(), None, None)
+        return Expansion(rows, located.neighbours(), None, None)
     entries = located.entries()
-    return Reached(places, located.adjacency.neighbours[entries], edges[entries], None)
+    return Expansion(rows, located.adjacency.neighbours[entries], edges[entries], None)
 
 
-def _places(located: Located) -> Ids:
+def _origin_rows(located: NeighbourRanges) -> Ids:
     """Return, for every neighbour, which of the located nodes it belongs to."""
     if len(located.degrees) == 1:
         return np.zeros(int(located.degrees[0]), np.int64)
@@ -231,83 +233,85 @@ def _places(located: Located) -> Ids:
 
 
 def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
-    """Tell which nodes have any neighbour."""
+    """Return the mask of nodes that have a neighbour."""
     return walker.locate(nodes).degrees > 0
 
 
-def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Reached:
+def expand_into(run: QueryRun, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Expansion:
     """Keep the pairs that an edge joins; once each, or once per edge when the walker counts edges."""
     if isinstance(walker, MemoryWalker) and len(nodes) > MANY_PAIRS and walker.adjacency.edges is None:
-        places = _joined_places(run, walker, nodes, ends, where)
-        return Reached(places, ends[places], None, None)
+        rows = _joined_rows(run, walker, nodes, ends, where)
+        return Expansion(rows, ends[rows], None, None)
     located = walker.locate(nodes)
     adjacency = located.adjacency
     if isinstance(walker, MemoryWalker) and located.total > len(nodes):
-        sought = nodes.astype(np.int64) * max(adjacency.target_count, 1) + ends
-        found = _find_pairs(adjacency, sought)
-        run.spending.reserve(found.total, row_bytes, where)
-        places, entries = np.repeat(np.arange(len(nodes)), found.degrees), found.entries()
+        pairs = nodes.astype(np.int64) * max(adjacency.target_count, 1) + ends
+        matches = _find_pairs(adjacency, pairs)
+        run.spending.reserve(matches.total, row_bytes, where)
+        rows, entries = np.repeat(np.arange(len(nodes)), matches.degrees), matches.entries()
     else:
         run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
-        places, entries = np.repeat(np.arange(len(nodes)), located.degrees), located.entries()
-        joined = adjacency.neighbours[entries] == ends[places]
-        places, entries = places[joined], entries[joined]
+        rows, entries = np.repeat(np.arange(len(nodes)), located.degrees), located.entries()
+        is_joined = adjacency.neighbours[entries] == ends[rows]
+        rows, entries = rows[is_joined], entries[is_joined]
     edges = None if adjacency.edges is None else adjacency.edges[entries]
-    return Reached(places, ends[places], edges, None)
+    return Expansion(rows, ends[rows], edges, None)
 
 
-def _joined_places(run: Run, walker: MemoryWalker, nodes: Ids, ends: Ids, where: str) -> Ids:
+def _joined_rows(run: QueryRun, walker: MemoryWalker, nodes: Ids, ends: Ids, where: str) -> Ids:
     """Return the places of the pairs that an edge joins: one side in order is marked, the other looks its marks up."""
     if _is_ascending(ends):
-        return marked_places(run, walker.topology.backwards(walker.direction), ends, nodes, where)
+        return find_marked(run, walker.topology.backwards(walker.direction), ends, nodes, where)
     if _is_ascending(nodes):
-        return marked_places(run, walker.adjacency, nodes, ends, where)
+        return find_marked(run, walker.adjacency, nodes, ends, where)
     order = np.argsort(ends)
-    found = marked_places(run, walker.topology.backwards(walker.direction), ends[order], nodes[order], where)
-    return np.sort(order[found])
+    matches = find_marked(run, walker.topology.backwards(walker.direction), ends[order], nodes[order], where)
+    return np.sort(order[matches])
 
 
 def _is_ascending(ids: Ids) -> bool:
     return bool((ids[1:] >= ids[:-1]).all())
 
 
-def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, where: str) -> Ids:
+def find_marked(run: QueryRun, adjacency: Adjacency, owners: Ids, others: Ids, where: str) -> Ids:
     """Return the places at which the other is a neighbour of the owner; owners come in order."""
-    found = [
+    matches = [
         np.flatnonzero(flags[others[rows] + shifts]) + rows.start
-        for rows, shifts, flags in _marked(run, adjacency, owners, where)
+        for rows, shifts, flags in _mark_neighbours(run, adjacency, owners, where)
     ]
-    return np.concatenate(found)
+    return np.concatenate(matches)
 
 
-def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row_bytes: int, where: str) -> Reached:
+def intersect_neighbours(
+    run: QueryRun, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row_bytes: int, where: str
+) -> Expansion:
     """Return which neighbours a node and another one have in common, pair by pair; each neighbour counts once.
 
     One of the two lists is marked, and the other one looked up in it; see `_looks_up_near` for which.
     """
     is_some = (near.degrees[nodes] > 0) & (far.degrees[others] > 0)
-    is_near = _looks_up_near(near, nodes, far, others)
-    places, targets, reached = [np.empty(0, np.int64)], [np.empty(0, near.neighbours.dtype)], 0
-    for pairs, short, few, long, owners in (
+    is_near = _probe_near_side(near, nodes, far, others)
+    rows_found, targets, reached = [np.empty(0, np.int64)], [np.empty(0, near.neighbours.dtype)], 0
+    for pair_rows, short, short_nodes, long, owners in (
         (np.flatnonzero(is_some & is_near), near, nodes, far, others),
         (np.flatnonzero(is_some & ~is_near), far, others, near, nodes),
     ):
-        pairs = pairs[np.argsort(owners[pairs], kind="stable")]
-        for rows, shifts, flags in _marked(run, long, owners[pairs], where):
-            located = locate(short, few[pairs[rows]])
+        pair_rows = pair_rows[np.argsort(owners[pair_rows], kind="stable")]
+        for rows, shifts, flags in _mark_neighbours(run, long, owners[pair_rows], where):
+            located = locate_neighbours(short, short_nodes[pair_rows[rows]])
             run.spending.reserve(reached + located.total, row_bytes + _WORK_BYTES, where)
-            sought = located.neighbours()
-            hits = np.flatnonzero(flags[sought + np.repeat(shifts, located.degrees)])
-            places.append(pairs[rows][np.searchsorted(np.cumsum(located.degrees), hits, "right")])
-            targets.append(sought[hits])
+            neighbours = located.neighbours()
+            hits = np.flatnonzero(flags[neighbours + np.repeat(shifts, located.degrees)])
+            rows_found.append(pair_rows[rows][np.searchsorted(np.cumsum(located.degrees), hits, "right")])
+            targets.append(neighbours[hits])
             reached += len(hits)
-    found = np.concatenate(places)
-    order = np.argsort(found, kind="stable")
-    return Reached(found[order], np.concatenate(targets)[order], None, None)
+    matched_rows = np.concatenate(rows_found)
+    order = np.argsort(matched_rows, kind="stable")
+    return Expansion(matched_rows[order], np.concatenate(targets)[order], None, None)
 
 
-def _looks_up_near(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
-    """Tell for which pairs the near list is looked up, and the far one marked.
+def _probe_near_side(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
+    """Return for which pairs the near list is probed and the far list marked.
 
     The shorter one, so that a node with many neighbours costs little; or the same side of all pairs, when that spares
     more marks than it costs lookups.
@@ -326,16 +330,16 @@ def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
     """Return what it takes to mark the neighbours of owners, in lookups."""
     is_owner = np.zeros(len(adjacency.degrees), np.bool_)
     is_owner[owners] = True
-    blocks = int(np.count_nonzero(is_owner)) // _owners_at_once(adjacency) + 1
+    blocks = int(np.count_nonzero(is_owner)) // _owners_per_block(adjacency) + 1
     return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
 
 
-def _owners_at_once(adjacency: Adjacency) -> int:
+def _owners_per_block(adjacency: Adjacency) -> int:
     width = max(adjacency.target_count, 1)
     return max(1, _MARKS_MAX // width, min(_OWNERS_MIN, _FLAGS_MAX // width))
 
 
-def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
+def _mark_neighbours(run: QueryRun, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
     """Yield rows, block by block, with flags in which the neighbours of their owners are marked; owners come in order.
 
     A neighbour of a row's owner is marked at itself plus the row's shift.
@@ -345,72 +349,74 @@ def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator
     heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
     bounds = np.append(heads, len(owners))
     width = max(adjacency.target_count, 1)
-    block = _owners_at_once(adjacency)
+    block = _owners_per_block(adjacency)
     flags = np.zeros(min(block, len(heads)) * width, np.bool_)
     for start in range(0, len(heads), block):
         run.check(where)
         stop = min(start + block, len(heads))
         shifts = np.arange(stop - start) * width
-        located = locate(adjacency, owners[heads[start:stop]])
+        located = locate_neighbours(adjacency, owners[heads[start:stop]])
         marks = located.neighbours() + np.repeat(shifts, located.degrees)
         flags[marks] = True
         yield slice(bounds[start], bounds[stop]), np.repeat(shifts, np.diff(bounds[start : stop + 1])), flags
         flags[marks] = False
 
 
-def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:
+def _find_pairs(adjacency: Adjacency, wanted_pairs: npt.NDArray[np.int64]) -> NeighbourRanges:
     """Return where packed pairs lie in an adjacency; sorted questions touch memory in order, which is far faster."""
-    order = np.argsort(sought)
-    ordered = sought[order]
-    pairs = adjacency.pairs
-    first = np.searchsorted(pairs, ordered, "left")
+    order = np.argsort(wanted_pairs)
+    ordered = wanted_pairs[order]
+    stored_pairs = adjacency.pairs
+    first = np.searchsorted(stored_pairs, ordered, "left")
     if adjacency.edges is None:
         # Pairs are distinct here, so one is there or not.
-        counts = (pairs[np.minimum(first, max(len(pairs) - 1, 0))] == ordered).astype(np.int64)
+        counts = (stored_pairs[np.minimum(first, max(len(stored_pairs) - 1, 0))] == ordered).astype(np.int64)
     else:
-        counts = np.searchsorted(pairs, ordered, "right") - first
+        counts = np.searchsorted(stored_pairs, ordered, "right") - first
     starts, degrees = np.empty_like(first), np.empty(len(first), np.int64)
     starts[order], degrees[order] = first, counts
-    return Located(adjacency, starts, degrees)
+    return NeighbourRanges(adjacency, starts, degrees)
 
 
 def expand_hops(
-    run: Run, walker: Walker, nodes: Ids, node_count: int, bounds: Hops, row_bytes: int, where: str
-) -> Reached:
+    run: QueryRun, walker: Walker, nodes: Ids, node_count: int, bounds: HopBounds, row_bytes: int, where: str
+) -> Expansion:
     """Walk several hops from every node: each other node once, at its shortest distance, if that is within bounds."""
     sources, origins = np.unique(nodes, return_inverse=True)
     block = max(1, _FLAGS_MAX // max(node_count, 1))
-    parts: list[Reached] = []
+    parts: list[Expansion] = []
     reached = 0
     for start in range(0, len(sources), block):
         part = _walk_block(run, walker, sources[start : start + block], node_count, bounds, where, start)
         parts.append(part)
         reached += len(part.targets)
         run.spending.reserve(reached, row_bytes + _WORK_BYTES, where)
-    owners = np.concatenate([part.places for part in parts] or [np.empty(0, np.int64)])
+    owners = np.concatenate([part.rows for part in parts] or [np.empty(0, np.int64)])
     targets = np.concatenate([part.targets for part in parts] or [np.empty(0, np.int64)])
     hops = np.concatenate([part.hops for part in parts if part.hops is not None] or [np.empty(0, np.int64)])
     if len(sources) == len(nodes) == 1:
-        return Reached(owners, targets, None, hops)
+        return Expansion(owners, targets, None, hops)
     order = np.argsort(owners, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(sources)))])
     degrees = np.diff(starts)[origins]
     run.spending.reserve(int(degrees.sum()), row_bytes + _WORK_BYTES, where)
-    ends = np.cumsum(degrees)
-    entries = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[origins] - (ends - degrees), degrees)
+    range_ends = np.cumsum(degrees)
+    entries = np.arange(int(range_ends[-1]) if len(range_ends) else 0) + np.repeat(
+        starts[origins] - (range_ends - degrees), degrees
+    )
     entries = order[entries]
-    return Reached(np.repeat(np.arange(len(nodes)), degrees), targets[entries], None, hops[entries])
+    return Expansion(np.repeat(np.arange(len(nodes)), degrees), targets[entries], None, hops[entries])
 
 
 def _walk_block(
-    run: Run,
+    run: QueryRun,
     walker: Walker,
     sources: Ids,
     node_count: int,
-    bounds: Hops,
+    bounds: HopBounds,
     where: str,
     first: int,
-) -> Reached:
+) -> Expansion:
     """Walk breadth-first from all sources of a block at once; a state is a source and a node, packed into a number."""
     width = max(node_count, 1)
     frontier: npt.NDArray[np.int64] = np.arange(len(sources), dtype=np.int64) * width + sources
@@ -426,15 +432,17 @@ def _walk_block(
             reached = reached + np.repeat(shifts, located.degrees)
         if bounds.is_backwards and hop == 1:
             has_loop = np.zeros(len(sources), np.bool_)
-            has_loop[_looping(reached, frontier, located) // width] = True
+            has_loop[_self_loops(reached, frontier, located) // width] = True
         if hop == bounds.minimum:
             # A node that is its own neighbour is reached again one hop later, and only then can that be its first
             # time within the bounds; it is never walked from again. Backwards, that node is the one started from.
             again = (
-                frontier[has_loop[frontier // width]] if bounds.is_backwards else _looping(reached, frontier, located)
+                frontier[has_loop[frontier // width]]
+                if bounds.is_backwards
+                else _self_loops(reached, frontier, located)
             )
             emitted.append((again, hop))
-        frontier = _fresh(reached, visited)
+        frontier = _unvisited(reached, visited)
         visited[frontier] = True
         if hop >= bounds.minimum:
             emitted.append((frontier, hop))
@@ -443,12 +451,12 @@ def _walk_block(
     states = np.concatenate([states for states, _ in emitted] or [np.empty(0, np.int64)])
     hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
     owners = states // width
-    return Reached(owners + first, states - owners * width, None, hops)
+    return Expansion(owners + first, states - owners * width, None, hops)
 
 
 def _locate_states(
     walker: Walker, states: npt.NDArray[np.int64], width: int, sources: int
-) -> tuple[Located, npt.NDArray[np.int64] | None]:
+) -> tuple[NeighbourRanges, npt.NDArray[np.int64] | None]:
     """Return where the neighbours of packed states lie, and what makes states of them again; None for one source."""
     if sources == 1:
         return walker.locate(states), None
@@ -456,15 +464,15 @@ def _locate_states(
     return walker.locate(states - shifts), shifts
 
 
-def _looping(
-    reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: Located
+def _self_loops(
+    reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: NeighbourRanges
 ) -> npt.NDArray[np.int64]:
     """Return the states of the frontier whose nodes are their own neighbours."""
     return _distinct(reached[reached == np.repeat(frontier, located.degrees)])
 
 
-def _fresh(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.int64]:
-    """Return the states that were not visited before, each once and in order."""
+def _unvisited(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.int64]:
+    """Return the states not visited before, distinct and sorted."""
     if len(reached) * 16 < len(visited):
         return _distinct(reached[~visited[reached]])
     flags = np.zeros(len(visited), np.bool_)
@@ -477,5 +485,5 @@ def _distinct(states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     if len(states) < 2:
         return states
     states = np.sort(states)
-    kept: npt.NDArray[np.int64] = states[np.concatenate([[True], states[1:] != states[:-1]])]
-    return kept
+    unique: npt.NDArray[np.int64] = states[np.concatenate([[True], states[1:] != states[:-1]])]
+    return unique

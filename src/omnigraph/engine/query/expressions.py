@@ -1,6 +1,6 @@
-"""Expressions: from the typed IR to functions that give a vector, or the rows where a condition is true.
+"""Expression compiler: typed IR to functions that return a vector or a row mask.
 
-Compiled once per plan. Conditions answer only *true or not*, because nothing in the language negates one.
+Compiled once per plan. Null is false in a mask; the language has no negation of conditions.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TypeAlias
 import numpy as np
 
 from omnigraph.engine.params import decode_literal
-from omnigraph.engine.query.compare import compare, member_of
-from omnigraph.engine.query.context import Run
-from omnigraph.engine.query.vectors import Constant, Mask, Numbers, Rows, Texts, Vector
+from omnigraph.engine.query.compare import compare, is_member
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.vectors import Constant, Mask, Numbers, Rows, Strings, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.query import ir
 
-Evaluate: TypeAlias = Callable[[Run, Rows], Vector]
-Test: TypeAlias = Callable[[Run, Rows], Mask]
+Evaluate: TypeAlias = Callable[[QueryRun, Rows], Vector]
+Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
 
 
 def compile_value(expression: ir.Expr) -> Evaluate:
@@ -33,42 +33,42 @@ def compile_value(expression: ir.Expr) -> Evaluate:
         case ir.Now(type=type_):
             return lambda run, rows: Constant(run.now_ms, type_)
         case ir.PropertyRef(variable=variable) | ir.NodeRef(variable=variable):
-            key, name = place_of(expression)
+            key, name = stored_column(expression)
             return lambda run, rows: run.entities(key).values(name, rows.columns[variable])
         case ir.HopsRef(variable=variable):
-            return lambda run, rows: _hops(rows, variable)
+            return lambda run, rows: _hop_counts(rows, variable)
         case _:
-            return _not_executable(expression)
+            return _raise_unknown_column(expression)
 
 
-def place_of(expression: ir.PropertyRef | ir.NodeRef) -> tuple[str, str]:
-    """Return the type and the column that an expression reads."""
+def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[str, str]:
+    """Return the table key and the column that an expression reads."""
     if isinstance(expression, ir.NodeRef):
         return f"node:{expression.node_type}", "id"
     return f"{expression.owner_kind}:{expression.owner}", expression.property
 
 
-def _hops(rows: Rows, variable: str) -> Numbers:
+def _hop_counts(rows: Rows, variable: str) -> Numbers:
     hops = rows.columns[variable].astype(np.int64)
     return Numbers(hops, hops >= 0 if len(hops) and hops.min() < 0 else None)
 
 
-def _not_executable(expression: ir.Expr) -> Evaluate:
-    def refuse(run: Run, rows: Rows) -> Vector:
+def _raise_unknown_column(expression: ir.Expr) -> Evaluate:
+    def raise_error(run: QueryRun, rows: Rows) -> Vector:
         name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
 
-    return refuse
+    return raise_error
 
 
-def compile_test(condition: ir.Expr) -> Test:
+def compile_predicate(condition: ir.Expr) -> Predicate:
     """Return a function from rows to the mask of those for which a condition is true."""
     match condition:
         case ir.And(conditions=conditions):
-            tests = [compile_test(item) for item in conditions]
+            tests = [compile_predicate(item) for item in conditions]
             return lambda run, rows: np.logical_and.reduce([test(run, rows) for test in tests])
         case ir.Or(conditions=conditions):
-            tests = [compile_test(item) for item in conditions]
+            tests = [compile_predicate(item) for item in conditions]
             return lambda run, rows: np.logical_or.reduce([test(run, rows) for test in tests])
         case ir.Compare(op=op, left=left, right=right):
             return _compile_compare(op, left, right)
@@ -82,63 +82,65 @@ def compile_test(condition: ir.Expr) -> Test:
             raise AssertionError(f"not a condition: {condition}")
 
 
-def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> Test:
+def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> Predicate:
     if isinstance(left, ir.NodeRef) and isinstance(right, ir.NodeRef) and left.node_type == right.node_type:
         # Dense ids of one type are equal exactly when the ids are.
         first, second = left.variable, right.variable
         return lambda run, rows: (rows.columns[first] == rows.columns[second]) & (rows.columns[first] >= 0)
     evaluate_left, evaluate_right = compile_value(left), compile_value(right)
     if isinstance(left, ir.PropertyRef) and left.type.is_text and isinstance(right, ir.Literal | ir.ParameterRef):
-        return _compile_text_test(
-            left, lambda run, rows, texts, count: compare(op, texts, evaluate_right(run, rows), count)
+        return _compile_string_predicate(
+            left, lambda run, rows, strings, count: compare(op, strings, evaluate_right(run, rows), count)
         )
     return lambda run, rows: compare(op, evaluate_left(run, rows), evaluate_right(run, rows), rows.count)
 
 
-def _compile_text_test(place: ir.PropertyRef, test: Callable[[Run, Rows, Vector, int], Mask]) -> Test:
+def _compile_string_predicate(
+    reference: ir.PropertyRef, test: Callable[[QueryRun, Rows, Vector, int], Mask]
+) -> Predicate:
     """Return a test of one text with constants; where texts repeat, each distinct one is tested once."""
-    (key, property_), variable = place_of(place), place.variable
+    (key, property_), variable = stored_column(reference), reference.variable
 
-    def run_test(run: Run, rows: Rows) -> Mask:
+    def run_test(run: QueryRun, rows: Rows) -> Mask:
         entities, ids = run.entities(key), rows.columns[variable]
         coded = entities.coded(property_, ids)
         if coded is None:
             return test(run, rows, entities.values(property_, ids), rows.count)
-        texts, codes = coded
-        truth = test(run, rows, Texts(texts), len(texts))
+        strings, codes = coded
+        truth = test(run, rows, Strings(strings), len(strings))
         true = np.flatnonzero(truth)
         if len(true) == 1:
-            found: Mask = codes == true[0]
-            return found
-        # The extra last place is what a null reads.
+            mask: Mask = codes == true[0]
+            return mask
+        # The extra last entry is what a null code reads.
         return np.append(truth, False).take(codes, mode="wrap")
 
     return run_test
 
 
-def _compile_null_test(operand: ir.Expr, negated: bool) -> Test:
+def _compile_null_test(operand: ir.Expr, negated: bool) -> Predicate:
     if isinstance(operand, ir.NodeRef | ir.HopsRef):
         variable = operand.variable
         return lambda run, rows: (rows.columns[variable] < 0) ^ negated
     if isinstance(operand, ir.PropertyRef):
-        (key, property_), variable = place_of(operand), operand.variable
+        (key, property_), variable = stored_column(operand), operand.variable
         is_blob = operand.type.scalar is Scalar.BLOB
 
-        def test(run: Run, rows: Rows) -> Mask:
+        def test(run: QueryRun, rows: Rows) -> Mask:
             ids = rows.columns[variable]
             if is_blob:
                 mask = run.entities(key).null_mask(property_)
                 missing = (mask[ids] if len(mask) else np.ones(len(ids), np.bool_)) | (ids < 0)
             else:
-                missing = _missing(run.entities(key).values(property_, ids), rows.count)
+                missing = _null_mask(run.entities(key).values(property_, ids), rows.count)
             return missing ^ negated
 
         return test
     evaluate = compile_value(operand)
-    return lambda run, rows: _missing(evaluate(run, rows), rows.count) ^ negated
+    return lambda run, rows: _null_mask(evaluate(run, rows), rows.count) ^ negated
 
 
-def _missing(vector: Vector, count: int) -> Mask:
+def _null_mask(vector: Vector, count: int) -> Mask:
     if isinstance(vector, Constant):
         return np.full(count, vector.value is None)
     if isinstance(vector, Numbers):
@@ -147,40 +149,40 @@ def _missing(vector: Vector, count: int) -> Mask:
     return mask
 
 
-def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef) -> Test:
+def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef) -> Predicate:
     evaluate, items = compile_value(operand), compile_value(collection)
 
-    def test(run: Run, rows: Rows, values: Vector, count: int) -> Mask:
-        found = items(run, rows)
-        assert isinstance(found, Constant)
-        if not isinstance(found.value, tuple):
+    def test(run: QueryRun, rows: Rows, values: Vector, count: int) -> Mask:
+        members = items(run, rows)
+        assert isinstance(members, Constant)
+        if not isinstance(members.value, tuple):
             return np.zeros(count, np.bool_)
-        return member_of(values, found.value, count)
+        return is_member(values, members.value, count)
 
     if isinstance(operand, ir.PropertyRef) and operand.type.is_text:
-        return _compile_text_test(operand, test)
+        return _compile_string_predicate(operand, test)
     return lambda run, rows: test(run, rows, evaluate(run, rows), rows.count)
 
 
-def _compile_text_match(match: ir.TextMatch) -> Test:
+def _compile_text_match(match: ir.TextMatch) -> Predicate:
     field, function = match.field, match.function
     query = compile_value(match.query)
     edits = compile_value(match.max_edits) if match.max_edits is not None else None
 
-    def test(run: Run, rows: Rows) -> Mask:
-        from omnigraph.engine.query.search import text_matches
+    def test(run: QueryRun, rows: Rows) -> Mask:
+        from omnigraph.engine.query.search import match_text
 
-        sought = query(run, rows)
-        assert isinstance(sought, Constant)
-        if not isinstance(sought.value, str):
+        search_text = query(run, rows)
+        assert isinstance(search_text, Constant)
+        if not isinstance(search_text.value, str):
             return np.zeros(rows.count, np.bool_)
         bound = edits(run, rows) if edits is not None else None
-        most = bound.value if isinstance(bound, Constant) and isinstance(bound.value, int) else None
+        max_edits_value = bound.value if isinstance(bound, Constant) and isinstance(bound.value, int) else None
         entities = run.nodes(field.owner)
-        found = text_matches(run.view, field.owner, field.property, sought.value, function, most)
+        matching_rows = match_text(run.view, field.owner, field.property, search_text.value, function, max_edits_value)
         mask = np.zeros(entities.count + 1, np.bool_)
-        mask[entities.from_row_ids(np.asarray(found, np.uint64))] = True
-        # The extra last place is what a null id reads, and it matches nothing.
+        mask[entities.from_row_ids(np.asarray(matching_rows, np.uint64))] = True
+        # The extra last entry is what a null id reads; it matches nothing.
         return mask[rows.columns[field.variable]]
 
     return test

@@ -1,6 +1,7 @@
-"""Counting without rows: counts and sums over tree-shaped patterns, from weights on nodes instead of paths.
+"""Factorized aggregation: counts and sums over tree-shaped patterns without materialising paths.
 
-A node weighs as much as there are ways to complete the pattern below it, so the paths themselves are never made.
+Invariant: a node's weight is the number of ways to complete the pattern below it (product over tree edges of the sum
+over neighbours), so a root's weight is its number of result rows.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from omnigraph.engine.query.adjacency import REVERSED, Adjacency
 from omnigraph.engine.query.aggregate import (
     AnyGroups,
     Groups,
-    OneGroup,
-    OwnGroups,
-    finish_sums,
+    SingleGroup,
+    SingletonGroups,
     join_limbs,
     limb_bits,
     split_limbs,
+    sums_to_arrow,
 )
-from omnigraph.engine.query.context import Run
-from omnigraph.engine.query.expand import is_indexed_cheaper, locate
-from omnigraph.engine.query.operators import Anti, Condition, Expand, FindKey, Pipeline, Scan, satisfying
-from omnigraph.engine.query.projection import Deferred, Finish, ready
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours
+from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
+from omnigraph.engine.query.projection import Deferred, Projection, computed_column
 from omnigraph.engine.query.vectors import Ids, Numbers, Rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.query import ir
@@ -36,36 +37,36 @@ from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import QUERY_WEIGHED_WALKS_MAX
 
 Weights = npt.NDArray[Any]
-# Weights are exact up to here; a count beyond it is of no use to anyone.
+# Weights are exact up to here; larger counts raise BudgetExceeded.
 _COUNT_MAX = 2**62
 
 
 @dataclass
-class Branch:
-    """A walk from one variable of the tree to another."""
+class TreeEdge:
+    """A traversal from one variable of the tree to a child."""
 
     edge: str
     direction: Direction
     per_edge: bool
     to: Vertex
 
-    def adjacency(self, run: Run) -> Adjacency:
+    def adjacency(self, run: QueryRun) -> Adjacency:
         return run.topology(self.edge).adjacency(self.direction, per_edge=self.per_edge)
 
-    def backwards(self, run: Run) -> Adjacency:
+    def backwards(self, run: QueryRun) -> Adjacency:
         return run.topology(self.edge).adjacency(REVERSED[self.direction], per_edge=self.per_edge)
 
 
 @dataclass
 class Vertex:
-    """One variable of the tree, with what must hold of its nodes and the walks that go on from it."""
+    """One variable of the tree with its conditions and child edges."""
 
     variable: str
     node_type: str
     conditions: tuple[Condition, ...] = ()
-    find_key: FindKey | None = None
-    negations: list[Anti] = field(default_factory=list)
-    branches: list[Branch] = field(default_factory=list)
+    find_key: KeyLookup | None = None
+    negations: list[AntiJoin] = field(default_factory=list)
+    branches: list[TreeEdge] = field(default_factory=list)
 
     @property
     def is_free(self) -> bool:
@@ -78,17 +79,17 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Forest:
-    """The trees of a pattern, and the variable of each tree that it is held by."""
+    """The trees of a pattern and the root variable of each."""
 
     vertices: Mapping[str, Vertex]
     roots: tuple[str, ...]
     trees: Mapping[str, int]
 
     def rooted_at(self, variable: str) -> Vertex:
-        """Return the tree of a variable with that variable on top; the pattern means the same from any end."""
+        """Return the tree re-rooted at a variable; the pattern is symmetric."""
         return self._turned(variable, None)
 
-    def cheapest_root(self, wanted: str | None) -> str:
+    def cheapest_root(self, summed: str | None) -> str:
         """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
 
         `wanted` is the variable whose values are added up, if there is one: counted from there, they cross none.
@@ -96,38 +97,38 @@ class Forest:
         first = self.roots[0]
         if not self.vertices[first].is_free:
             return first
-        if wanted is not None and self.trees[wanted] == self.trees[first]:
-            return wanted
-        inside = (name for name, tree in self.trees.items() if tree == self.trees[first])
-        return next((name for name in inside if not self._is_free_end(name)), first)
+        if summed is not None and self.trees[summed] == self.trees[first]:
+            return summed
+        in_tree = (name for name, tree in self.trees.items() if tree == self.trees[first])
+        return next((name for name in in_tree if not self._is_free_end(name)), first)
 
     def _is_free_end(self, variable: str) -> bool:
-        """Return whether the degree says all about a variable, so that no weights cross the one walk to it."""
+        """True if a variable is an unfiltered leaf, whose weight is just the degree."""
         return len(self.walks[variable]) <= 1 and self.vertices[variable].is_free
 
     @cached_property
-    def walks(self) -> Mapping[str, list[Branch]]:
+    def walks(self) -> Mapping[str, list[TreeEdge]]:
         """The walks from each variable, in both directions."""
-        found: dict[str, list[Branch]] = {name: [] for name in self.vertices}
+        walks: dict[str, list[TreeEdge]] = {name: [] for name in self.vertices}
         for name, vertex in self.vertices.items():
             for branch in vertex.branches:
-                back = Branch(branch.edge, REVERSED[branch.direction], branch.per_edge, vertex)
-                found[name].append(branch)
-                found[branch.to.variable].append(back)
-        return found
+                reverse = TreeEdge(branch.edge, REVERSED[branch.direction], branch.per_edge, vertex)
+                walks[name].append(branch)
+                walks[branch.to.variable].append(reverse)
+        return walks
 
-    def _turned(self, variable: str, came_from: str | None) -> Vertex:
+    def _turned(self, variable: str, parent: str | None) -> Vertex:
         vertex = self.vertices[variable]
-        turned = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
-        turned.branches = [
-            Branch(walk.edge, walk.direction, walk.per_edge, self._turned(walk.to.variable, variable))
+        rerooted = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
+        rerooted.branches = [
+            TreeEdge(walk.edge, walk.direction, walk.per_edge, self._turned(walk.to.variable, variable))
             for walk in self.walks[variable]
-            if walk.to.variable != came_from
+            if walk.to.variable != parent
         ]
-        return turned
+        return rerooted
 
 
-def forest_of(pipeline: Pipeline) -> Forest | None:
+def build_forest(pipeline: Pipeline) -> Forest | None:
     """Return a pattern as trees, or None when it has other parts than single hops and conditions on one variable each.
 
     Weights are carried by recursion, so a pattern of very many walks is left to the rows, too.
@@ -144,10 +145,10 @@ def forest_of(pipeline: Pipeline) -> Forest | None:
             if any(condition.variables != {step.target} for condition in step.conditions):
                 return None
             vertices[step.target] = Vertex(step.target, step.target_type, step.conditions)
-            branch = Branch(step.edge, step.direction, step.edge_variable is not None, vertices[step.target])
+            branch = TreeEdge(step.edge, step.direction, step.edge_variable is not None, vertices[step.target])
             vertices[step.source].branches.append(branch)
             trees[step.target] = trees[step.source]
-        elif isinstance(step, Anti) and len(step.correlated) == 1 and step.correlated[0] in vertices:
+        elif isinstance(step, AntiJoin) and len(step.correlated) == 1 and step.correlated[0] in vertices:
             vertices[step.correlated[0]].negations.append(step)
         else:
             return None
@@ -163,8 +164,8 @@ class Factor:
     values: Weights
 
 
-def is_in_memory(run: Run, forest: Forest) -> bool:
-    """Tell whether all walks of a pattern would be made over adjacency in memory anyway."""
+def uses_memory_only(run: QueryRun, forest: Forest) -> bool:
+    """True if every traversal of the pattern would use adjacency in memory anyway."""
     for vertex in forest.vertices.values():
         for branch in vertex.branches:
             frontier = 1 if vertex.find_key is not None else run.row_count(f"node:{vertex.node_type}")
@@ -173,56 +174,56 @@ def is_in_memory(run: Run, forest: Forest) -> bool:
     return True
 
 
-def select(run: Run, vertex: Vertex, ids: Ids | None) -> Ids:
+def select_nodes(run: QueryRun, vertex: Vertex, ids: Ids | None) -> Ids:
     """Return the nodes, all or some, for which everything holds that the pattern asks of this variable alone."""
     if ids is None:
         ids = run.nodes(vertex.node_type).all if vertex.find_key is None else vertex.find_key(run)
-    rows = satisfying(run, Rows(len(ids), {vertex.variable: ids}), vertex.conditions)
+    rows = filter_rows(run, Rows(len(ids), {vertex.variable: ids}), vertex.conditions)
     for negation in vertex.negations:
         if rows.count:
             rows = negation.run(run, rows)
     return rows.columns[vertex.variable]
 
 
-def weigh(run: Run, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
-    """Return in how many ways the pattern below each of some selected nodes can be completed."""
+def path_weights(run: QueryRun, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
+    """Return for each node the number of ways to complete the pattern below it, times the factor's value."""
     run.check(f"counting at ${vertex.variable}")
-    ways: Weights = np.ones(len(ids), np.int64)
+    path_counts: Weights = np.ones(len(ids), np.int64)
     values: Weights | None = None
     if factor is not None and factor.variable == vertex.variable:
         values = factor.values if len(ids) == len(factor.values) else factor.values[ids]
     for branch in vertex.branches:
         if factor is not None and factor.variable in _variables(branch.to):
-            values = _below(run, branch, ids, factor)
+            values = _branch_weights(run, branch, ids, factor)
         else:
-            ways = multiply_ways(ways, _below(run, branch, ids, None), vertex.variable)
-    return ways if values is None else _scaled(values, ways)
+            path_counts = multiply_path_counts(path_counts, _branch_weights(run, branch, ids, None), vertex.variable)
+    return path_counts if values is None else _scale_by_paths(values, path_counts)
 
 
-def _scaled(values: Weights, ways: Weights) -> Weights:
-    """Return values times ways; what no way leads through adds nothing, whatever its value."""
+def _scale_by_paths(values: Weights, path_counts: Weights) -> Weights:
+    """Return values times path counts; a node without paths adds nothing, whatever its value."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(ways == 0, values.dtype.type(0), values * ways)
+        return np.where(path_counts == 0, values.dtype.type(0), values * path_counts)
 
 
-def multiply_ways(first: Weights, second: Weights, variable: str) -> Weights:
-    """Return the products of two numbers of ways, all of which fit integers."""
-    most = float(first.max(initial=0)) * float(second.max(initial=0))
-    if most * len(first) > _COUNT_MAX:
-        check_count(int((first.astype(np.float64) * second).sum()), variable)
+def multiply_path_counts(first: Weights, second: Weights, variable: str) -> Weights:
+    """Return the products of path counts; raises if they could overflow."""
+    largest = float(first.max(initial=0)) * float(second.max(initial=0))
+    if largest * len(first) > _COUNT_MAX:
+        check_path_count(int((first.astype(np.float64) * second).sum()), variable)
     return first * second
 
 
-def check_count(count: int, variable: str) -> None:
+def check_path_count(count: int, variable: str) -> None:
     """Raise when there are more ways than 64-bit integers can count."""
     if count > _COUNT_MAX:
         message = f"counting at ${variable} gives more than 2^62; make the pattern more selective"
-        # The exact number may have hundreds of digits, which no reader of the error could take.
+        # The exact number may have hundreds of digits.
         needed = min(count, 2**63 - 1)
         raise BudgetExceeded(message, limit="rows", allowed=_COUNT_MAX, needed=needed, where=f"${variable}")
 
 
-def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights:
+def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | None) -> Weights:
     adjacency = branch.adjacency(run)
     entities = run.nodes(branch.to.node_type)
     is_all = ids is run.nodes(_near_type(run, branch)).all
@@ -230,48 +231,48 @@ def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights
     if branch.to.is_free_leaf and factor is None:
         return degrees
     if is_all or int(degrees.sum()) >= entities.count:
-        selected = select(run, branch.to, None)
-        below = weigh(run, branch.to, selected, factor)
+        selected = select_nodes(run, branch.to, None)
+        below = path_weights(run, branch.to, selected, factor)
         if len(selected) * 8 < entities.count:
-            return _push(run, branch, selected, below, ids)
+            return _scatter_weights(run, branch, selected, below, ids)
         dense = below
         if selected is not entities.all:
             dense = np.zeros(entities.count, below.dtype)
             dense[selected] = below
     else:
-        located = locate(adjacency, ids)
+        located = locate_neighbours(adjacency, ids)
         flags = np.zeros(entities.count, np.bool_)
         flags[adjacency.neighbours[located.entries()]] = True
-        selected = select(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
+        selected = select_nodes(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
         dense = np.zeros(entities.count, np.int64 if factor is None else factor.values.dtype)
-        dense[selected] = weigh(run, branch.to, selected, factor)
+        dense[selected] = path_weights(run, branch.to, selected, factor)
     if factor is None and float(dense.max(initial=0)) * float(degrees.max(initial=0)) > _COUNT_MAX:
         # Parallel edges can add up to more than all nodes below weigh.
-        check_count(int(_gather(adjacency, ids, dense.astype(np.float64)).max()), branch.to.variable)
-    return _gather(adjacency, ids, dense)
+        check_path_count(int(_gather_weights(adjacency, ids, dense.astype(np.float64)).max()), branch.to.variable)
+    return _gather_weights(adjacency, ids, dense)
 
 
-def _gather(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
+def _gather_weights(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
     """Return the sum of the neighbours' weights for each node."""
-    located = locate(adjacency, ids)
+    located = locate_neighbours(adjacency, ids)
     if not located.is_all and located.total * 2 > len(adjacency.neighbours):
-        # Most of the edges in order cost less than their places.
-        sums: Weights = _gather_all(adjacency, dense)[ids]
+        # Gathering all edges in order is cheaper than random access to most of them.
+        sums: Weights = _gather_all_weights(adjacency, dense)[ids]
         return sums
     if located.is_all:
-        return _gather_all(adjacency, dense)
-    return _sums(dense[located.neighbours()], located.degrees, dense.dtype)
+        return _gather_all_weights(adjacency, dense)
+    return _sum_ranges(dense[located.neighbours()], located.degrees, dense.dtype)
 
 
-def _gather_all(adjacency: Adjacency, dense: Weights) -> Weights:
+def _gather_all_weights(adjacency: Adjacency, dense: Weights) -> Weights:
     with np.errstate(invalid="ignore"):
         narrow = dense.astype(np.int32)
     # Weights that are small integers take half the time to gather, and their sums are exact.
     values = narrow if bool((narrow == dense).all()) else dense
-    return _sums(values.take(adjacency.neighbours), adjacency.degrees, dense.dtype)
+    return _sum_ranges(values.take(adjacency.neighbours), adjacency.degrees, dense.dtype)
 
 
-def _sums(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Weights:
+def _sum_ranges(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Weights:
     """Return the sums of consecutive stretches of values; a stretch may be empty."""
     sums = np.zeros(len(lengths), dtype)
     some = np.flatnonzero(lengths)
@@ -281,21 +282,21 @@ def _sums(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any])
     return sums
 
 
-def _push(run: Run, branch: Branch, selected: Ids, below: Weights, ids: Ids) -> Weights:
-    """Carry the weights of few nodes back over the edges that lead to them."""
+def _scatter_weights(run: QueryRun, branch: TreeEdge, selected: Ids, below: Weights, ids: Ids) -> Weights:
+    """Scatter the weights of few nodes to their reverse neighbours."""
     backwards = branch.backwards(run)
-    located = locate(backwards, selected)
+    located = locate_neighbours(backwards, selected)
     sums = np.zeros(_near_count(run, branch), below.dtype)
     np.add.at(sums, backwards.neighbours[located.entries()], np.repeat(below, located.degrees))
     return sums[ids]
 
 
-def _near_type(run: Run, branch: Branch) -> str:
+def _near_type(run: QueryRun, branch: TreeEdge) -> str:
     type_ = run.view.catalog.edges[branch.edge]
     return type_.target if branch.direction is Direction.IN else type_.source
 
 
-def _near_count(run: Run, branch: Branch) -> int:
+def _near_count(run: QueryRun, branch: TreeEdge) -> int:
     return run.nodes(_near_type(run, branch)).count
 
 
@@ -303,7 +304,7 @@ def _variables(vertex: Vertex) -> set[str]:
     return {vertex.variable}.union(*(_variables(branch.to) for branch in vertex.branches))
 
 
-def count_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
+def count_factor(run: QueryRun, owner: str, property_: str, variable: str) -> Factor:
     """Return 1 for each node whose property has a value, 0 for the others."""
     vector = run.nodes(owner).column(property_).vector
     if isinstance(vector, Numbers):
@@ -313,7 +314,7 @@ def count_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
     return Factor(variable, valid.astype(np.int64))
 
 
-def sum_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
+def sum_factor(run: QueryRun, owner: str, property_: str, variable: str) -> Factor:
     """Return the value of each node's property, 0 where it is null; integers as they are, others as 64-bit floats."""
     vector = run.nodes(owner).column(property_).vector
     assert isinstance(vector, Numbers)
@@ -322,7 +323,7 @@ def sum_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class RootNodes:
     """The selected nodes of the variable that holds the groups, and the places of those that complete any way."""
 
     ids: Ids
@@ -333,7 +334,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Tally:
+class FactorizedAggregate:
     """A grouped read whose groups all come from one variable, or that has none."""
 
     query: ir.ReadIR
@@ -341,10 +342,10 @@ class Tally:
     variable: str
 
     @staticmethod
-    def of(query: ir.ReadIR, pipeline: Pipeline) -> Tally | None:
+    def of(query: ir.ReadIR, pipeline: Pipeline) -> FactorizedAggregate | None:
         """Return how to answer a read by weights, or None."""
-        forest = forest_of(pipeline) if query.is_grouped and query.rank is None else None
-        if forest is None or not all(_is_weighable(column.expression, forest) for column in query.columns):
+        forest = build_forest(pipeline) if query.is_grouped and query.rank is None else None
+        if forest is None or not all(_is_factorizable(column.expression, forest) for column in query.columns):
             return None
         keys = {
             item.expression.variable
@@ -353,51 +354,53 @@ class Tally:
         }
         if len(keys) > 1 or not forest.roots:
             return None
-        return Tally(query, forest, next(iter(keys), None) or forest.cheapest_root(_added_variable(query)))
+        return FactorizedAggregate(
+            query, forest, next(iter(keys), None) or forest.cheapest_root(_summed_variable(query))
+        )
 
-    def is_worthwhile(self, run: Run) -> bool:
-        """Tell whether weights are likely to be cheaper than rows: not when few rows come from one looked-up node."""
+    def is_worthwhile(self, run: QueryRun) -> bool:
+        """True if weights are likely cheaper than rows; not when a key lookup limits the rows."""
         keyed = [name for name, vertex in self.forest.vertices.items() if vertex.find_key is not None]
         if run.traversal_mode == "indexed" or any(name != self.variable for name in keyed):
             return False
-        return is_in_memory(run, self.forest)
+        return uses_memory_only(run, self.forest)
 
-    def columns(self, run: Run, finish: Finish) -> tuple[list[Deferred], int]:
+    def columns(self, run: QueryRun, finish: Projection) -> tuple[list[Deferred], int]:
         """Return the columns of the grouped result."""
         root = self.forest.rooted_at(self.variable)
-        ids = select(run, root, None)
-        others = int(self._other_trees(run, None))
-        weights = weigh(run, root, ids, None)
-        ways = int(weights.sum(dtype=np.float64)) * others
-        check_count(ways, self.variable)
+        ids = select_nodes(run, root, None)
+        other_paths = int(self._other_trees(run, None))
+        weights = path_weights(run, root, ids, None)
+        path_count = int(weights.sum(dtype=np.float64)) * other_paths
+        check_path_count(path_count, self.variable)
         # A node that completes no way is in no row, and so in no group.
-        weighed = Weighed(ids, np.flatnonzero(weights) if ways else np.empty(0, np.int64))
+        roots = RootNodes(ids, np.flatnonzero(weights) if path_count else np.empty(0, np.int64))
         # Without any way the number of the others may be too large for an array.
-        weights = weighed.completed_of(weights * (others if ways else 0))
-        rows = Rows(len(weights), {self.variable: weighed.completed_of(ids)})
+        weights = roots.completed_of(weights * (other_paths if path_count else 0))
+        rows = Rows(len(weights), {self.variable: roots.completed_of(ids)})
         groups = self._groups(run, finish, rows)
         counts: dict[ir.Expr | None, Any] = {None: groups.sum_integers(weights)}
-        made: list[Deferred] = []
-        for place, column in enumerate(self.query.columns):
+        columns: list[Deferred] = []
+        for index, column in enumerate(self.query.columns):
             if isinstance(column.expression, ir.Aggregate):
-                made.append(ready(self._aggregate(run, column.expression, weighed, groups, counts)))
+                columns.append(computed_column(self._aggregate(run, column.expression, roots, groups, counts)))
             else:
-                made.append(finish.deferred(run, place, rows, groups.first))
-        return made, groups.size
+                columns.append(finish.deferred(run, index, rows, groups.first))
+        return columns, groups.size
 
-    def _groups(self, run: Run, finish: Finish, rows: Rows) -> AnyGroups:
+    def _groups(self, run: QueryRun, finish: Projection, rows: Rows) -> AnyGroups:
         keys = [item.expression for item in self.query.columns if not isinstance(item.expression, ir.Aggregate)]
         if not keys:
-            return OneGroup(rows.count)
+            return SingleGroup(rows.count)
         if any(isinstance(key, ir.NodeRef) for key in keys):
-            return OwnGroups(rows.count)
+            return SingletonGroups(rows.count)
         return Groups(finish.group_keys(run, rows), rows.count)
 
     def _aggregate(
         self,
-        run: Run,
+        run: QueryRun,
         call: ir.Aggregate,
-        weighed: Weighed,
+        roots: RootNodes,
         groups: AnyGroups,
         counts: dict[ir.Expr | None, Any],
     ) -> Any:
@@ -407,49 +410,51 @@ class Tally:
         if argument not in counts:
             assert argument is not None
             factor = count_factor(run, argument.owner, argument.property, argument.variable)
-            counts[argument] = groups.sum_integers(self._weigh(run, factor, weighed))
+            counts[argument] = groups.sum_integers(self._weigh(run, factor, roots))
         count = counts[argument]
         if call.function == "count":
             return pa.array(count, pa.int64())
         assert argument is not None
-        sums = self._sums(run, argument, weighed, groups, float(counts[None].sum()))
-        return finish_sums(call.function, sums, np.asarray(count))
+        sums = self._sums(run, argument, roots, groups, float(counts[None].sum()))
+        return sums_to_arrow(call.function, sums, np.asarray(count))
 
-    def _sums(self, run: Run, argument: ir.PropertyRef, weighed: Weighed, groups: AnyGroups, ways: float) -> Any:
+    def _sums(
+        self, run: QueryRun, argument: ir.PropertyRef, roots: RootNodes, groups: AnyGroups, path_count: float
+    ) -> Any:
         """Return the sums of a property over so many ways; of integers exactly, limb by limb."""
         factor = sum_factor(run, argument.owner, argument.property, argument.variable)
         if factor.values.dtype.kind not in "iu":
-            return groups.sum(self._weigh(run, factor, weighed))
-        bits = limb_bits(ways)
+            return groups.sum(self._weigh(run, factor, roots))
+        bits = limb_bits(path_count)
         limbs = [
-            groups.sum_integers(self._weigh(run, Factor(factor.variable, limb), weighed))
+            groups.sum_integers(self._weigh(run, Factor(factor.variable, limb), roots))
             for limb in split_limbs(factor.values, bits)
         ]
         return join_limbs(limbs, bits, factor.values.dtype.kind == "u")
 
-    def _weigh(self, run: Run, factor: Factor, weighed: Weighed) -> Any:
-        if not len(weighed.completed):
+    def _weigh(self, run: QueryRun, factor: Factor, roots: RootNodes) -> Any:
+        if not len(roots.completed):
             # The trees besides may be completed in more ways than any number type can hold.
             return np.empty(0, factor.values.dtype)
         root = self.forest.rooted_at(self.variable)
-        others: Any = self._other_trees(run, factor)
+        other_paths: Any = self._other_trees(run, factor)
         if factor.values.dtype.kind == "i":
-            # Sums of limbs fit 64 bits in the end, so what wraps on the way there comes back.
-            others = np.array([others % 2**64], np.uint64).astype(np.int64)
+            # Limb sums fit 64 bits in the end, so intermediate wrap-around cancels (arithmetic modulo 2^64).
+            other_paths = np.array([other_paths % 2**64], np.uint64).astype(np.int64)
         with np.errstate(over="ignore"):
-            return weighed.completed_of(weigh(run, root, weighed.ids, factor) * others)
+            return roots.completed_of(path_weights(run, root, roots.ids, factor) * other_paths)
 
-    def _other_trees(self, run: Run, factor: Factor | None) -> int | float:
+    def _other_trees(self, run: QueryRun, factor: Factor | None) -> int | float:
         """Return in how many ways the trees that do not hold the groups can be completed."""
         total: int | float = 1
         for index, name in enumerate(self.forest.roots):
             if index != self.forest.trees[self.variable]:
                 root = self.forest.rooted_at(name)
-                total *= weigh(run, root, select(run, root, None), factor).sum().item()
+                total *= path_weights(run, root, select_nodes(run, root, None), factor).sum().item()
         return total
 
 
-def _is_weighable(expression: ir.Expr, forest: Forest) -> bool:
+def _is_factorizable(expression: ir.Expr, forest: Forest) -> bool:
     if isinstance(expression, ir.NodeRef | ir.PropertyRef):
         return expression.variable in forest.vertices
     if not isinstance(expression, ir.Aggregate):
@@ -461,12 +466,12 @@ def _is_weighable(expression: ir.Expr, forest: Forest) -> bool:
     return is_sum and isinstance(argument, ir.PropertyRef) and argument.variable in forest.vertices
 
 
-def _has_nulls(run: Run, argument: ir.PropertyRef | None) -> bool:
+def _has_nulls(run: QueryRun, argument: ir.PropertyRef | None) -> bool:
     return argument is None or run.nodes(argument.owner).column(argument.property).array.null_count > 0
 
 
-def _added_variable(query: ir.ReadIR) -> str | None:
+def _summed_variable(query: ir.ReadIR) -> str | None:
     """Return the one variable whose values a read adds up, if there is just one."""
     calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
-    found = {call.argument.variable for call in calls if isinstance(call.argument, ir.PropertyRef)}
-    return next(iter(found)) if len(found) == 1 else None
+    variables = {call.argument.variable for call in calls if isinstance(call.argument, ir.PropertyRef)}
+    return next(iter(variables)) if len(variables) == 1 else None

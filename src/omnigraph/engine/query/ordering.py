@@ -1,4 +1,4 @@
-"""Ordering: values become sortable numbers, so that any mix of keys and directions is one sort of numbers.
+"""Sort keys and top-k: values become sortable integers, so that any mix of keys is one lexsort.
 
 Nulls come first ascending and last descending; not-a-number counts as the largest number.
 """
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Texts, Vector
+from omnigraph.engine.query.vectors import Constant, Lists, Strings, Vector
 
-Places: TypeAlias = npt.NDArray[np.int64]
+RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
 
 # So many rows tell well enough where the first of all may end.
@@ -25,14 +25,14 @@ def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
     """Return the numbers to sort by, most significant first; none when all values are equal."""
     if isinstance(vector, Constant):
         return []
-    if isinstance(vector, Texts):
-        ranks = text_ranks(vector.array)
+    if isinstance(vector, Strings):
+        ranks = string_ranks(vector.array)
         return [~ranks if descending else ranks]
     if isinstance(vector, Lists):
-        from omnigraph.engine.query.aggregate import encode
+        from omnigraph.engine.query.aggregate import encode_values
 
-        return [encode(vector, len(vector.array))[0]]
-    data = _as_integers(vector.data)
+        return [encode_values(vector, len(vector.array))[0]]
+    data = _sortable_integers(vector.data)
     if descending:
         data = ~data
     if vector.valid is None:
@@ -43,7 +43,7 @@ def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
     return [~vector.valid if descending else vector.valid, np.where(vector.valid, data, 0)]
 
 
-def text_ranks(array: Any) -> npt.NDArray[np.int64]:
+def string_ranks(array: Any) -> npt.NDArray[np.int64]:
     """Return the rank of every text among the distinct ones, -1 for null."""
     encoded = array.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary).to_numpy()
@@ -51,11 +51,11 @@ def text_ranks(array: Any) -> npt.NDArray[np.int64]:
     ranks[order] = np.arange(len(order))
     ranks[-1] = -1
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    found: npt.NDArray[np.int64] = ranks[codes]
-    return found
+    row_ranks: npt.NDArray[np.int64] = ranks[codes]
+    return row_ranks
 
 
-def _as_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _sortable_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return integers in the same order as the numbers."""
     if data.dtype.kind != "f":
         return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64, copy=False)
@@ -65,37 +65,37 @@ def _as_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
-def top_places(
-    keys: Sequence[SortKey], count: int, wanted: int | None, ties: Callable[[Places], list[SortKey]]
-) -> Places:
+def top_rows(
+    keys: Sequence[SortKey], count: int, limit: int | None, ties: Callable[[RowIndices], list[SortKey]]
+) -> RowIndices:
     """Return the places of the first `wanted` rows in order, of all when None; `ties` gives more keys when needed."""
-    places = np.arange(count, dtype=np.int64)
-    if wanted is not None and keys and wanted * 8 < count:
-        places = _contenders(keys[0], max(wanted, 1))
-        keys = [key[places] for key in keys]
-    order = np.lexsort(tuple(reversed(keys))) if keys else np.arange(len(places))
-    if _has_ties(keys, order, wanted):
-        more = [*keys, *ties(places)]
-        order = np.lexsort(tuple(reversed(more))) if more else order
-    ordered: Places = places[order]
-    return ordered if wanted is None else ordered[:wanted]
+    rows = np.arange(count, dtype=np.int64)
+    if limit is not None and keys and limit * 8 < count:
+        rows = _candidates(keys[0], max(limit, 1))
+        keys = [key[rows] for key in keys]
+    order = np.lexsort(tuple(reversed(keys))) if keys else np.arange(len(rows))
+    if _has_ties(keys, order, limit):
+        all_keys = [*keys, *ties(rows)]
+        order = np.lexsort(tuple(reversed(all_keys))) if all_keys else order
+    ordered: RowIndices = rows[order]
+    return ordered if limit is None else ordered[:limit]
 
 
-def _contenders(key: SortKey, wanted: int) -> Places:
-    """Return the places of all that could be among the first: whatever is not beyond the worst of the best."""
-    step = len(key) // (_SAMPLE + wanted)
+def _candidates(key: SortKey, limit: int) -> RowIndices:
+    """Return the rows that could be in the top `limit`: those not worse than its last one."""
+    step = len(key) // (_SAMPLE + limit)
     if step > 1:
-        # What is beyond the best of a sample is beyond the best of all, and a sample is quickly sorted.
-        bound = np.partition(key[::step], wanted - 1)[wanted - 1]
-        places = np.flatnonzero(key <= bound)
-        best = key[places]
-        kept: Places = places[best <= np.partition(best, wanted - 1)[wanted - 1]]
-        return kept
-    return np.flatnonzero(key <= np.partition(key, wanted - 1)[wanted - 1])
+        # A row worse than the k-th of a sample cannot be in the top k, and a sample is cheap to sort.
+        bound = np.partition(key[::step], limit - 1)[limit - 1]
+        rows = np.flatnonzero(key <= bound)
+        best = key[rows]
+        candidates: RowIndices = rows[best <= np.partition(best, limit - 1)[limit - 1]]
+        return candidates
+    return np.flatnonzero(key <= np.partition(key, limit - 1)[limit - 1])
 
 
-def _has_ties(keys: Sequence[SortKey], order: npt.NDArray[Any], wanted: int | None) -> bool:
-    end = len(order) if wanted is None else min(len(order), wanted + 1)
+def _has_ties(keys: Sequence[SortKey], order: npt.NDArray[Any], limit: int | None) -> bool:
+    end = len(order) if limit is None else min(len(order), limit + 1)
     if end < 2:
         return False
     head, tail = order[: end - 1], order[1:end]

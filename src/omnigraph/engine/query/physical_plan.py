@@ -1,6 +1,6 @@
-"""A physical plan: everything about a read that does not depend on data, parameters or time.
+"""Physical plan of a read: pattern pipeline, ranking, factorized aggregation and projection.
 
-Made once per compiled query and shared by all runs and threads.
+Independent of data, parameters and time; built once per compiled query and shared by threads.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import parameters_of, variables_of
-from omnigraph.engine.query.factorized import Tally
+from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Scan
-from omnigraph.engine.query.ordering import top_places
+from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.planning import Planner
-from omnigraph.engine.query.projection import Cut, Finish
+from omnigraph.engine.query.projection import Projection, SkipLimit
 from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.vectors import UNIT, Ids, Rows
+from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
 
-_ARMS, _BEST, _WEIGHTS = "arms", "best", "weights"
+_RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
 
 
 class ReadPlan:
@@ -31,61 +31,61 @@ class ReadPlan:
 
     def __init__(self, query: ir.ReadIR, catalog: Catalog) -> None:
         self.query = query
-        self.tables = bound_tables(query.pipeline)
+        self.tables = bound_variable_types(query.pipeline)
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
-        self.finish = Finish(query, self.tables, keys)
+        self.projection = Projection(query, self.tables, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
-        self.parameters = _parameters(query)
+        self.parameters = _used_parameters(query)
         # A ranked variable is ranked where it is written: among all of its kind at a root, else among what is reached.
         planner = Planner(catalog, keeps_roots=query.rank is not None)
         self.pipeline = planner.pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
-        self.tally = Tally.of(query, self.pipeline)
+        self.factorized = FactorizedAggregate.of(query, self.pipeline)
         self._root = self._ranked_scan()
         # With nothing but the ranked nodes, one row each, the best of them are the result.
         is_plain = not query.is_grouped and not query.is_distinct
         self._is_alone = self._root is not None and len(self.pipeline.steps) == 1 and is_plain
 
-    def run(self, run: Run) -> pa.Table:
+    def run(self, run: QueryRun) -> pa.Table:
         """Run the plan and return its columns."""
         for name in self.parameters:
             run.parameter(name)
-        cut = self.cut(run)
+        bounds = self.cut(run)
         if self.uses_weights(run):
-            return self._tally(run, cut)
+            return self._run_factorized(run, bounds)
         try:
-            return self._run_rows(run, cut)
+            return self._run_rows(run, bounds)
         except BudgetExceeded as error:
-            if self.tally is None or error.context["limit"] == "seconds":
+            if self.factorized is None or error.context["limit"] == "seconds":
                 raise
-        # What is too much as rows may still be counted.
-        return self._tally(run, cut)
+        # Rows exceed the budget, but the factorized count may not.
+        return self._run_factorized(run, bounds)
 
-    def _tally(self, run: Run, cut: Cut) -> pa.Table:
-        assert self.tally is not None
-        columns, count = self.tally.columns(run, self.finish)
-        return self.finish.run_grouped(columns, count, cut)
+    def _run_factorized(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
+        assert self.factorized is not None
+        columns, count = self.factorized.columns(run, self.projection)
+        return self.projection.run_grouped(columns, count, bounds)
 
-    def _run_rows(self, run: Run, cut: Cut) -> pa.Table:
+    def _run_rows(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
         if self._root is not None:
-            run.scratch[_ARMS] = None
-        rows = self.pipeline.run(run, UNIT)
+            run.scratch[_RANKED_LISTS] = None
+        rows = self.pipeline.run(run, UNIT_ROW)
         if self.ranking is None:
-            return self.finish.run(run, rows, cut, None, None)
-        rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, cut)
-        return self.finish.run(run, rows, cut, ranked, self.ranking)
+            return self.projection.run(run, rows, bounds, None, None)
+        rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, bounds)
+        return self.projection.run(run, rows, bounds, ranked, self.ranking)
 
-    def uses_weights(self, run: Run) -> bool:
-        """Tell whether a run counts by weights; decided once for each."""
+    def uses_weights(self, run: QueryRun) -> bool:
+        """True if a run uses factorized aggregation; decided once per run."""
         if _WEIGHTS not in run.scratch:
-            run.scratch[_WEIGHTS] = self.tally is not None and self.tally.is_worthwhile(run)
+            run.scratch[_WEIGHTS] = self.factorized is not None and self.factorized.is_worthwhile(run)
         return bool(run.scratch[_WEIGHTS])
 
-    def cut(self, run: Run) -> Cut:
+    def cut(self, run: QueryRun) -> SkipLimit:
         """Return what `skip` and `limit` mean for this run."""
-        skip, limit = _bound(run, self.query.skip, "skip"), _bound(run, self.query.limit, "limit")
+        skip, limit = _row_bound(run, self.query.skip, "skip"), _row_bound(run, self.query.limit, "limit")
         if limit == 0 and self.query.rank is not None and not isinstance(self.query.rank, ir.Bm25):
             raise DataError("ordering by `nearest` or `rrf` needs a limit of at least 1", rule="E4", limit=0)
-        return Cut(skip or 0, limit)
+        return SkipLimit(skip or 0, limit)
 
     def _needed(self) -> set[str]:
         query = self.query
@@ -114,69 +114,69 @@ class ReadPlan:
                 return step
         return None
 
-    def _narrow(self, run: Run, ids: Ids) -> Ids:
+    def _narrow(self, run: QueryRun, ids: Ids) -> Ids:
         assert self.ranking is not None
         if self._is_alone:
             run.scratch[_BEST] = ranked = self.ranking.best(run, ids, self.cut(run).end)
             return ranked.ids
         arms = self.ranking.arms(run, ids, self.cut(run).end)
-        run.scratch[_ARMS] = arms
+        run.scratch[_RANKED_LISTS] = arms
         return np.unique(np.concatenate([arm.ids for arm in arms]))
 
-    def _rank(self, run: Run, ranking: Ranking, rows: Rows, cut: Cut) -> tuple[Rows, Ranked]:
+    def _rank(self, run: QueryRun, ranking: Ranking, rows: Rows, bounds: SkipLimit) -> tuple[Rows, Ranked]:
         ids = rows.columns[ranking.variable]
         present = np.unique(ids[ids >= 0])
         count = run.nodes(ranking.node_type).count
-        arms = run.scratch.get(_ARMS)
+        arms = run.scratch.get(_RANKED_LISTS)
         if self._root is None:
-            arms = ranking.arms(run, present, cut.end)
+            arms = ranking.arms(run, present, bounds.end)
         ranked = ranking.fuse(run, [arm.among(present, count) for arm in arms or ()] if arms else [])
-        if not isinstance(ranking.rank, ir.Bm25) and cut.end is not None:
-            ranked = Ranked(ranked.ids[: cut.end], ranked.scores[: cut.end])
+        if not isinstance(ranking.rank, ir.Bm25) and bounds.end is not None:
+            ranked = Ranked(ranked.ids[: bounds.end], ranked.scores[: bounds.end])
         positions = np.full(count + 1, count, np.int64)
         positions[ranked.ids] = np.arange(len(ranked.ids))
         rows = rows.where(positions[ids] < count)
         if self.query.is_grouped:
             return rows, ranked
         keys = [positions[rows.columns[ranking.variable]]]
-        wanted = None if self.query.is_distinct else cut.end
+        limit = None if self.query.is_distinct else bounds.end
 
-        def ties(places: Ids) -> list[Ids]:
-            return [] if self.query.is_distinct else self.finish.ties(run, rows, places)
+        def ties(row_indices: Ids) -> list[Ids]:
+            return [] if self.query.is_distinct else self.projection.ties(run, rows, row_indices)
 
-        return rows.take(top_places(keys, rows.count, wanted, ties)), ranked
+        return rows.take(top_rows(keys, rows.count, limit, ties)), ranked
 
 
-def bound_tables(pipeline: Iterable[ir.Operator]) -> dict[str, str | None]:
+def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, str | None]:
     """Return the variables that a pattern binds by name, with their types; hops have none."""
-    found: dict[str, str | None] = {}
+    types: dict[str, str | None] = {}
     for operator in pipeline:
         match operator:
             case ir.NodeScan(variable=variable, node_type=node_type):
-                found[variable] = f"node:{node_type}"
+                types[variable] = f"node:{node_type}"
             case ir.Expand():
-                found[operator.target] = f"node:{operator.target_type}"
+                types[operator.target] = f"node:{operator.target_type}"
                 if operator.edge_variable is not None:
-                    found[operator.edge_variable] = f"edge:{operator.edge}"
+                    types[operator.edge_variable] = f"edge:{operator.edge}"
                 if operator.hops_variable is not None:
-                    found[operator.hops_variable] = None
+                    types[operator.hops_variable] = None
             case ir.OptionalJoin(bindings=bindings):
                 for item in bindings:
-                    found[item.variable] = None if item.type_name is None else f"{item.kind}:{item.type_name}"
+                    types[item.variable] = None if item.type_name is None else f"{item.kind}:{item.type_name}"
             case _:
                 pass
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
-    return {name: table for name, table in found.items() if not name.startswith("~")}
+    return {name: table for name, table in types.items() if not name.startswith("~")}
 
 
-def _parameters(query: ir.ReadIR) -> tuple[str, ...]:
+def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
     """Return the parameters that a read uses, in name order."""
     used = {name for expression in _expressions(query) for name in parameters_of(expression)}
     return tuple(sorted(used))
 
 
 def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
-    yield from _conditions(query.pipeline)
+    yield from _pattern_conditions(query.pipeline)
     yield from (column.expression for column in query.columns)
     yield from (key.expression for key in query.order)
     if query.rank is not None:
@@ -184,17 +184,17 @@ def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     yield from (bound for bound in (query.skip, query.limit) if isinstance(bound, ir.ParameterRef))
 
 
-def _conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
+def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
         if isinstance(operator, ir.NodeScan | ir.Expand):
             yield from operator.filters
         elif isinstance(operator, ir.Filter):
             yield operator.condition
         else:
-            yield from _conditions(operator.inner)
+            yield from _pattern_conditions(operator.inner)
 
 
-def _bound(run: Run, bound: int | ir.ParameterRef | None, word: str) -> int | None:
+def _row_bound(run: QueryRun, bound: int | ir.ParameterRef | None, word: str) -> int | None:
     if bound is None or isinstance(bound, int):
         return bound
     value = run.parameter(bound.name)

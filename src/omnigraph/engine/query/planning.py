@@ -1,7 +1,7 @@
-"""The planner: from the typed IR of a pattern to a pipeline of steps.
+"""Query planner: typed IR of a pattern to a pipeline of physical operators.
 
-Pure; sizes are not known here. Conditions move to the first step at which all they read is bound, walks that close a
-cycle become membership tests, and every step learns which variables are still needed after it.
+Pure and rule-based, without statistics: start at the most selective variable, push filters down to the first step that
+binds their variables, turn cycle-closing hops into membership tests, and drop variables that no later step needs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from omnigraph.engine.query.expressions import compile_test, variables_of, walk
-from omnigraph.engine.query.key_lookup import compile_key
+from omnigraph.engine.query.expressions import compile_predicate, variables_of, walk
+from omnigraph.engine.query.key_lookup import compile_key_lookup
 from omnigraph.engine.query.operators import (
-    Anti,
-    Close,
+    AntiJoin,
     Condition,
     Expand,
+    ExpandIntersect,
+    ExpandInto,
     Filter,
-    Meet,
-    Optional,
+    OptionalJoin,
     Pipeline,
+    PlanStep,
     Scan,
-    Step,
     compile_join,
 )
 from omnigraph.lang.catalog import Catalog
@@ -36,21 +36,21 @@ _REVERSED: Final = {
 _BY_KEY, _BY_EQUALITY, _BY_NOTHING = 2, 1, 0
 
 
-def reroot(catalog: Catalog, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
-    """Return the operators with each scan moved to the best variable that single hops join it to."""
+def choose_start(catalog: Catalog, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
+    """Return the operators with each scan moved to the most selective variable within single hops."""
     conditions: dict[str, list[ir.Expr]] = {}
     for operator in operators:
         if isinstance(operator, ir.Filter) and len(used := variables_of(operator.condition)) == 1:
             conditions.setdefault(used.pop(), []).append(operator.condition)
-    moved = list(operators)
+    reordered = list(operators)
     for scan in [operator for operator in operators if isinstance(operator, ir.NodeScan)]:
-        best = _best(catalog, scan, _tree(scan, operators), conditions)
+        best = _best_start(catalog, scan, _reachable_hops(scan, operators), conditions)
         if best is not None:
-            moved = _moved(scan, best, moved)
-    return moved
+            reordered = _start_at(scan, best, reordered)
+    return reordered
 
 
-def _tree(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list[ir.Expand]:
+def _reachable_hops(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list[ir.Expand]:
     """Return the single hops that lead on from a scan without a gap."""
     reached = {scan.variable}
     walks = []
@@ -61,47 +61,47 @@ def _tree(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list[ir.Expand
     return walks
 
 
-def _best(
+def _best_start(
     catalog: Catalog, scan: ir.NodeScan, walks: Sequence[ir.Expand], conditions: Mapping[str, Sequence[ir.Expr]]
 ) -> ir.Expand | None:
     """Return the hop to the variable to start from; None when the scan is as good as any.
 
     `conditions` are those that read one variable alone, by that variable.
     """
-    most = _narrowness(catalog, scan.variable, scan.node_type, scan.filters, conditions)
+    best_selectivity = _selectivity(catalog, scan.variable, scan.node_type, scan.filters, conditions)
     best = None
     for hop in walks:
         if hop.target.startswith("~"):
             continue
-        found = _narrowness(catalog, hop.target, hop.target_type, hop.filters, conditions)
-        if found > most:
-            most, best = found, hop
+        selectivity = _selectivity(catalog, hop.target, hop.target_type, hop.filters, conditions)
+        if selectivity > best_selectivity:
+            best_selectivity, best = selectivity, hop
     return best
 
 
-def _narrowness(
+def _selectivity(
     catalog: Catalog,
     variable: str,
     node_type: str,
     filters: Sequence[ir.Expr],
     conditions: Mapping[str, Sequence[ir.Expr]],
 ) -> int:
-    own = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
-    if compile_key(catalog.nodes[node_type], variable, own)[0] is not None:
+    local_conditions = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
+    if compile_key_lookup(catalog.nodes[node_type], variable, local_conditions)[0] is not None:
         return _BY_KEY
-    is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in own)
+    is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local_conditions)
     return _BY_EQUALITY if is_equal else _BY_NOTHING
 
 
-def _moved(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator]) -> list[ir.Operator]:
+def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator]) -> list[ir.Operator]:
     """Return the operators with a scan of the best variable, and the walks between it and the scan turned round."""
     by_target = {hop.target: hop for hop in operators if isinstance(hop, ir.Expand)}
     path = [best]
     while path[-1].source != scan.variable:
         path.append(by_target[path[-1].source])
     filters = {scan.variable: scan.filters, **{hop.target: hop.filters for hop in path}}
-    turned: list[ir.Operator] = [ir.NodeScan(best.target, best.target_type, best.filters)]
-    turned += [
+    reversed_path: list[ir.Operator] = [ir.NodeScan(best.target, best.target_type, best.filters)]
+    reversed_path += [
         replace(
             hop,
             source=hop.target,
@@ -116,14 +116,14 @@ def _moved(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator])
     result: list[ir.Operator] = []
     for operator in operators:
         if operator is scan:
-            result.extend(turned)
+            result.extend(reversed_path)
         elif not any(operator is hop for hop in path):
             result.append(operator)
     return result
 
 
 Bound = set[str]
-Placed = tuple[ir.Operator, tuple[ir.Expr, ...]]
+PlacedOperator = tuple[ir.Operator, tuple[ir.Expr, ...]]
 
 
 class Planner:
@@ -139,33 +139,33 @@ class Planner:
     ) -> Pipeline:
         """Return the steps of some operators, for rows that bind `outer`, when `needed` is read afterwards."""
         placed = place_filters(self._rerooted(operators), set(outer))
-        made = [self._step(operator, conditions) for operator, conditions in placed]
-        self._join(placed, made, set(outer))
-        uses = [_uses(operator, conditions) for operator, conditions in placed]
+        steps = [self._step(operator, conditions) for operator, conditions in placed]
+        self._join(placed, steps, set(outer))
+        uses = [_used_variables(operator, conditions) for operator, conditions in placed]
         before = _bound_before(placed, outer)
         live = set(needed)
         outputs = frozenset(live)
-        for index in reversed(range(len(made))):
-            step, (operator, _) = made[index], placed[index]
+        for index in reversed(range(len(steps))):
+            step, (operator, _) = steps[index], placed[index]
             step.keep = frozenset(live)
             if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
                 self._plan_inner(step, operator, live, before[index])
             elif as_set and isinstance(step, Scan | Expand):
                 step.is_existence = _is_existence(step, live)
-            live = (live - _defines(operator)) | uses[index]
-        return Pipeline(_met(made), as_set, outputs)
+            live = (live - _defined_variables(operator)) | uses[index]
+        return Pipeline(_fuse_intersections(steps), as_set, outputs)
 
-    def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> Step:
+    def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> PlanStep:
         if isinstance(operator, ir.NodeScan):
             node = self._catalog.nodes[operator.node_type]
-            find_key, others = compile_key(node, operator.variable, conditions)
-            compiled = tuple(condition_of(item) for item in others)
+            find_key, residual = compile_key_lookup(node, operator.variable, conditions)
+            compiled = tuple(compile_condition(item) for item in residual)
             return Scan(operator.variable, operator.node_type, compiled, find_key)
-        compiled = tuple(condition_of(item) for item in conditions)
+        compiled = tuple(compile_condition(item) for item in conditions)
         match operator:
             case ir.Expand():
-                if (end := closed_end(operator, conditions)) is not None:
-                    return Close(
+                if (end := closing_variable(operator, conditions)) is not None:
+                    return ExpandInto(
                         operator.source, end, operator.edge, operator.direction, operator.edge_variable,
                         operator.hops_variable,
                     )  # fmt: skip
@@ -177,122 +177,126 @@ class Planner:
             case ir.Filter():
                 return Filter(compiled)
             case ir.AntiJoin():
-                return Anti(_NOTHING, (), f"~row{next(self._markers)}")
+                return AntiJoin(_EMPTY_PIPELINE, (), f"~row{next(self._markers)}")
             case ir.OptionalJoin(bindings=bindings):
-                return Optional(_NOTHING, tuple(item.variable for item in bindings), f"~row{next(self._markers)}")
+                return OptionalJoin(
+                    _EMPTY_PIPELINE, tuple(item.variable for item in bindings), f"~row{next(self._markers)}"
+                )
 
-    def _join(self, placed: list[Placed], made: list[Step], bound: Bound) -> None:
+    def _join(self, placed: list[PlacedOperator], steps: list[PlanStep], bound: Bound) -> None:
         """Let scans find their nodes by a value they share with the rows, where a filter would ask for that anyway."""
         for index, (operator, _) in enumerate(placed):
-            step = made[index]
+            step = steps[index]
             if bound and isinstance(step, Scan) and step.find_key is None and index + 1 < len(placed):
                 following, conditions = placed[index + 1]
-                joins = [compile_join(step.variable, bound, item, text_of(item)) for item in conditions]
-                place = next((n for n, join in enumerate(joins) if join is not None), None)
-                if isinstance(following, ir.Filter) and place is not None:
-                    step.join = joins[place]
-                    rest = conditions[:place] + conditions[place + 1 :]
-                    placed[index] = (operator, (*placed[index][1], conditions[place]))
+                joins = [compile_join(step.variable, bound, item, format_condition(item)) for item in conditions]
+                position = next((n for n, join in enumerate(joins) if join is not None), None)
+                if isinstance(following, ir.Filter) and position is not None:
+                    step.join = joins[position]
+                    rest = conditions[:position] + conditions[position + 1 :]
+                    placed[index] = (operator, (*placed[index][1], conditions[position]))
                     placed[index + 1] = (following, rest)
-                    made[index + 1] = self._step(following, rest)
-            bound |= _defines(operator)
+                    steps[index + 1] = self._step(following, rest)
+            bound |= _defined_variables(operator)
 
     def _rerooted(self, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
-        return operators if self._keeps_roots else reroot(self._catalog, operators)
+        return operators if self._keeps_roots else choose_start(self._catalog, operators)
 
-    def _plan_inner(self, step: Step, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
-        if isinstance(step, Anti):
+    def _plan_inner(self, step: PlanStep, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
+        if isinstance(step, AntiJoin):
             step.correlated = tuple(sorted(free_variables(operator.inner) & bound))
             needed = step.correlated if len(step.correlated) == 1 else (step.marker,)
             step.inner = self.pipeline(operator.inner, {*step.correlated, *needed}, needed, as_set=True)
-        elif isinstance(step, Optional):
+        elif isinstance(step, OptionalJoin):
             needed_after = {*live, step.marker}
             step.inner = self.pipeline(operator.inner, {*bound, step.marker}, needed_after, as_set=False)
 
 
-def _met(made: list[Step]) -> tuple[Step, ...]:
+def _fuse_intersections(steps: list[PlanStep]) -> tuple[PlanStep, ...]:
     """Return the steps with each walk and the check right behind it as one, where they can be."""
-    found: list[Step] = []
-    for step in made:
-        met = Meet.of(found[-1], step) if found else None
-        found[-1:] = [met] if met is not None else [*found[-1:], step]
-    return tuple(found)
+    fused: list[PlanStep] = []
+    for step in steps:
+        intersection = ExpandIntersect.of(fused[-1], step) if fused else None
+        fused[-1:] = [intersection] if intersection is not None else [*fused[-1:], step]
+    return tuple(fused)
 
 
-_NOTHING = Pipeline((), False, frozenset())
+_EMPTY_PIPELINE = Pipeline((), False, frozenset())
 
 
-def condition_of(condition: ir.Expr) -> Condition:
+def compile_condition(condition: ir.Expr) -> Condition:
     """Return a compiled condition."""
     searched = tuple(
         (part.field.owner, part.field.property) for part in walk(condition) if isinstance(part, ir.TextMatch)
     )
-    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition), searched)
+    return Condition(
+        compile_predicate(condition), frozenset(variables_of(condition)), format_condition(condition), searched
+    )
 
 
-def text_of(condition: ir.Expr) -> str:
+def format_condition(condition: ir.Expr) -> str:
     """Return a condition as plans show it."""
     plan = format_plan(ir.ReadIR("", (), (ir.Filter(condition),), (), False, False, None, (), None, None))
     return plan.splitlines()[1].strip().removeprefix("filter ")
 
 
-def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed]:
+def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[PlacedOperator]:
     """Return the operators with the conditions that each can check as soon as it is done.
 
     A condition on exactly what a scan or walk binds goes into it; one on several operators becomes a filter behind
     the last of them.
     """
-    others = [operator for operator in operators if not isinstance(operator, ir.Filter)]
-    waiting = _Waiting([operator.condition for operator in operators if isinstance(operator, ir.Filter)])
-    placed: list[Placed] = _filters([item for item, _ in waiting.bind(outer)])
-    for operator in others:
-        defined = _defines(operator)
+    patterns = [operator for operator in operators if not isinstance(operator, ir.Filter)]
+    pending = _PendingConditions([operator.condition for operator in operators if isinstance(operator, ir.Filter)])
+    placed: list[PlacedOperator] = _filter_operator([item for item, _ in pending.bind(outer)])
+    for operator in patterns:
+        defined = _defined_variables(operator)
         is_binding = isinstance(operator, ir.NodeScan | ir.Expand)
-        own = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
-        behind: list[ir.Expr] = []
-        ready = waiting.bind(defined)
+        local_conditions = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
+        later_conditions: list[ir.Expr] = []
+        ready = pending.bind(defined)
         has_closing = any(_closes(operator, item) for item, _ in ready)
         for item, used in ready:
             # A walk that closes a cycle checks that alone.
             is_own = _closes(operator, item) if has_closing else is_binding and used <= defined
-            (own if is_own else behind).append(item)
-        placed.append((operator, tuple(own)))
-        placed.extend(_filters(behind))
-    assert not waiting.count, "every condition reads bound variables"
+            (local_conditions if is_own else later_conditions).append(item)
+        placed.append((operator, tuple(local_conditions)))
+        placed.extend(_filter_operator(later_conditions))
+    assert not pending.count, "every condition reads bound variables"
     return placed
 
 
-class _Waiting:
-    """Conditions that wait until all that they read is bound; each is looked at once for each variable it reads."""
+class _PendingConditions:
+    """Conditions not yet placed, released once all variables they read are bound."""
 
     def __init__(self, conditions: Sequence[ir.Expr]) -> None:
         self._conditions = [(item, variables_of(item)) for item in conditions]
         self._missing = [len(used) for _, used in self._conditions]
         self._readers: dict[str, list[int]] = {}
-        for place, (_, used) in enumerate(self._conditions):
+        for index, (_, used) in enumerate(self._conditions):
             for name in used:
-                self._readers.setdefault(name, []).append(place)
-        self._free = [place for place, missing in enumerate(self._missing) if not missing]
+                self._readers.setdefault(name, []).append(index)
+        self._free = [index for index, missing in enumerate(self._missing) if not missing]
         self.count = len(self._conditions)
 
     def bind(self, names: Iterable[str]) -> list[tuple[ir.Expr, set[str]]]:
         """Return the conditions that wait for nothing more once these are bound, in written order."""
         ready, self._free = self._free, []
         for name in names:
-            for place in self._readers.pop(name, ()):
-                self._missing[place] -= 1
-                if not self._missing[place]:
-                    ready.append(place)
+            for index in self._readers.pop(name, ()):
+                self._missing[index] -= 1
+                if not self._missing[index]:
+                    ready.append(index)
         self.count -= len(ready)
-        return [self._conditions[place] for place in sorted(ready)]
+        return [self._conditions[index] for index in sorted(ready)]
 
 
-def _filters(conditions: Sequence[ir.Expr]) -> list[Placed]:
+def _filter_operator(conditions: Sequence[ir.Expr]) -> list[PlacedOperator]:
     return [(ir.Filter(conditions[0]), tuple(conditions))] if conditions else []
 
 
 def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
-    """Tell whether a condition makes a walk to a temporary end at a bound variable, in a way that `Close` can do."""
+    """True if a condition makes a hop end at a bound variable, as `ExpandInto` can check."""
     return (
         isinstance(operator, ir.Expand)
         and operator.target.startswith("~")
@@ -304,7 +308,7 @@ def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
     )
 
 
-def closed_end(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
+def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
     """Return the variable at which a cycle-closing walk ends."""
     if len(conditions) == 1 and _closes(operator, conditions[0]):
         [condition] = conditions
@@ -314,7 +318,7 @@ def closed_end(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | No
     return None
 
 
-def _defines(operator: ir.Operator) -> set[str]:
+def _defined_variables(operator: ir.Operator) -> set[str]:
     match operator:
         case ir.NodeScan(variable=variable):
             return {variable}
@@ -326,14 +330,14 @@ def _defines(operator: ir.Operator) -> set[str]:
             return set()
 
 
-def _uses(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
+def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
     """Return the variables that must be bound before an operator."""
     used = {name for item in conditions for name in variables_of(item)}
     if isinstance(operator, ir.Expand):
         used.add(operator.source)
     elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
         used |= free_variables(operator.inner)
-    return used - _defines(operator)
+    return used - _defined_variables(operator)
 
 
 def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
@@ -346,24 +350,24 @@ def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
             conditions = (operator.condition,)
         elif isinstance(operator, ir.NodeScan | ir.Expand):
             conditions = operator.filters
-        free |= _uses(operator, conditions) - bound
-        bound |= _defines(operator)
+        free |= _used_variables(operator, conditions) - bound
+        bound |= _defined_variables(operator)
     return free
 
 
-def _bound_before(placed: Sequence[Placed], outer: Iterable[str]) -> dict[int, set[str]]:
+def _bound_before(placed: Sequence[PlacedOperator], outer: Iterable[str]) -> dict[int, set[str]]:
     """Return what is bound before each operator that has operators of its own."""
     bound = set(outer)
-    found: dict[int, set[str]] = {}
+    bound_by_index: dict[int, set[str]] = {}
     for index, (operator, _) in enumerate(placed):
         if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
-            found[index] = set(bound)
-        bound |= _defines(operator)
-    return found
+            bound_by_index[index] = set(bound)
+        bound |= _defined_variables(operator)
+    return bound_by_index
 
 
 def _is_existence(step: Scan | Expand, live: Bound) -> bool:
     if isinstance(step, Scan):
         return step.variable not in live and step.join is None
-    own = {step.target, step.edge_variable, step.hops_variable}
-    return step.is_single and not step.conditions and not own & live
+    new_variables = {step.target, step.edge_variable, step.hops_variable}
+    return step.is_single and not step.conditions and not new_variables & live

@@ -1,6 +1,6 @@
-"""The end of a read: from the rows of the pattern to the returned columns, grouped, distinct, ordered and cut.
+"""Projection: pattern rows to returned columns, with grouping, distinct, order, skip and limit.
 
-Values are read here at last, and only for the rows that are returned.
+Late materialisation: property values are read only for the rows that are returned.
 """
 
 from __future__ import annotations
@@ -12,26 +12,35 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import Codes, Groups, OneGroup, aggregate, encode
-from omnigraph.engine.query.context import Run
-from omnigraph.engine.query.expressions import Evaluate, compile_value, place_of, variables_of
-from omnigraph.engine.query.ordering import Places, SortKey, sort_keys, text_ranks, top_places
-from omnigraph.engine.query.ranking import Ranked, Ranking, spread
-from omnigraph.engine.query.vectors import Constant, Numbers, Rows, Texts, Vector, arrow_of, distinct, vector_of
+from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, aggregate, encode_values
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.expressions import Evaluate, compile_value, stored_column, variables_of
+from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
+from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
+from omnigraph.engine.query.vectors import (
+    Constant,
+    Numbers,
+    Rows,
+    Strings,
+    Vector,
+    distinct_rows,
+    vector_from_arrow,
+    vector_to_arrow,
+)
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
 # So many rows are worth an estimate of their size before their values are read.
-_MANY: Final = 100_000
+_ESTIMATE_ROWS_MIN: Final = 100_000
 
 # A column of a result, read only at the places that are asked for; all when None.
-Deferred: TypeAlias = Callable[[Places | None], Any]
-Project: TypeAlias = Callable[[Run, Rows], Any]
+Deferred: TypeAlias = Callable[[RowIndices | None], Any]
+Project: TypeAlias = Callable[[QueryRun, Rows], Any]
 
 
 @dataclass(frozen=True)
-class Cut:
+class SkipLimit:
     """Which rows of the ordered result are returned."""
 
     skip: int
@@ -42,15 +51,15 @@ class Cut:
         return None if self.limit is None else self.skip + self.limit
 
 
-class Finish:
+class Projection:
     """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
 
     def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None], keys: Mapping[str, str]) -> None:
         self.query = query
-        self._is_identified = _is_identified(query, keys)
+        self._is_identified = _returns_identity(query, keys)
         self._tables = tables
         self.values = [_compile_column(column.expression) for column in query.columns]
-        self._arrays = [_compile_array(column) for column in query.columns]
+        self._arrays = [_compile_arrow_column(column) for column in query.columns]
         self._names = [column.name for column in query.columns]
         self._scores = [
             Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
@@ -58,42 +67,46 @@ class Finish:
         ]
         self._keys = [self._order_key(key.expression) for key in query.order]
 
-    def run(self, run: Run, rows: Rows, cut: Cut, ranked: Ranked | None, ranking: Ranking | None) -> pa.Table:
+    def run(
+        self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None, ranking: Ranking | None
+    ) -> pa.Table:
         if self.query.is_grouped:
             columns, count = self._group(run, rows)
-            return self.run_grouped(columns, count, cut)
+            return self.run_grouped(columns, count, bounds)
         if self.query.is_distinct:
             if self._is_identified and ranking is None:
                 # Entities tell the rows apart, so their values need not be compared.
-                rows = distinct(rows)
+                rows = distinct_rows(rows)
                 arrays = self._project(run, rows, ranked, ranking)
             else:
-                arrays = _distinct(self._project(run, rows, ranked, ranking), rows.count)
-            return self._cut_table([ready(array) for array in arrays], len(arrays[0]), cut, ranking is not None)
+                arrays = _distinct_rows(self._project(run, rows, ranked, ranking), rows.count)
+            return self._cut_table(
+                [computed_column(array) for array in arrays], len(arrays[0]), bounds, ranking is not None
+            )
         if ranking is None and self.query.order:
-            keys = [key for place, order in zip(self._keys, self.query.order, strict=True)
-                    for key in sort_keys(place(run, rows), order.descending)]  # fmt: skip
-            rows = rows.take(top_places(keys, rows.count, cut.end, lambda places: self.ties(run, rows, places)))
-        rows = _slice(rows, cut)
+            keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
+                    for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
+            rows = rows.take(top_rows(keys, rows.count, bounds.end, lambda indices: self.ties(run, rows, indices)))
+        rows = _slice_rows(rows, bounds)
         return self._table(self._project(run, rows, ranked, ranking))
 
     # -- columns -----------------------------------------------------------------------------------------------
 
-    def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
-        is_many = rows.count > _MANY
+    def _project(self, run: QueryRun, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+        is_many = rows.count > _ESTIMATE_ROWS_MIN
         width = sum(self._width(run, column) if is_many else 1 for column in self.query.columns)
         run.spending.reserve(rows.count, width, "the result")
         columns = []
         for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
             if score is not None:
                 vector = self._score(run, rows, score, ranked, ranking)
-                columns.append(arrow_of(vector, arrow_type(column.type), rows.count))
+                columns.append(vector_to_arrow(vector, arrow_type(column.type), rows.count))
             else:
                 assert project is not None
                 columns.append(project(run, rows))
         return columns
 
-    def _width(self, run: Run, column: ir.Column) -> int:
+    def _width(self, run: QueryRun, column: ir.Column) -> int:
         """Return about how many bytes one value of a column takes."""
         expression = column.expression
         if column.type.dimension is not None:
@@ -106,10 +119,12 @@ class Finish:
             return 8
         return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
 
-    def _score(self, run: Run, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None) -> Vector:
+    def _score(
+        self, run: QueryRun, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None
+    ) -> Vector:
         ids = rows.columns[score.variable]
         if ranked is not None and ranking is not None and score.rank == ranking.rank:
-            return spread(ranked, ids, run.nodes(score.node_type).count)
+            return scores_by_id(ranked, ids, run.nodes(score.node_type).count)
         return score.scores(run, ids)
 
     def _table(self, columns: list[Any]) -> pa.Table:
@@ -117,34 +132,36 @@ class Finish:
 
     # -- groups ------------------------------------------------------------------------------------------------
 
-    def _group(self, run: Run, rows: Rows) -> tuple[list[Deferred], int]:
+    def _group(self, run: QueryRun, rows: Rows) -> tuple[list[Deferred], int]:
         keys = self.group_keys(run, rows)
-        groups = Groups(keys, rows.count) if keys else OneGroup(rows.count)
+        groups = Groups(keys, rows.count) if keys else SingleGroup(rows.count)
         run.spending.reserve(groups.size, 8 * len(self.query.columns), "grouping")
-        made: list[Deferred] = []
-        for place, (column, evaluate) in enumerate(zip(self.query.columns, self.values, strict=True)):
+        columns: list[Deferred] = []
+        for index, (column, evaluate) in enumerate(zip(self.query.columns, self.values, strict=True)):
             if isinstance(column.expression, ir.Aggregate):
                 vector = evaluate(run, rows) if evaluate is not None else None
                 values = aggregate(column.expression.function, vector, groups)
-                made.append(ready(arrow_of(vector_of(values), arrow_type(column.type), groups.size)))
+                columns.append(
+                    computed_column(vector_to_arrow(vector_from_arrow(values), arrow_type(column.type), groups.size))
+                )
             else:
-                made.append(self.deferred(run, place, rows, groups.first))
-        return made, groups.size
+                columns.append(self.deferred(run, index, rows, groups.first))
+        return columns, groups.size
 
-    def deferred(self, run: Run, place: int, rows: Rows, firsts: Places) -> Deferred:
+    def deferred(self, run: QueryRun, index: int, rows: Rows, firsts: RowIndices) -> Deferred:
         """Return a group key whose values are read only for the groups that are returned."""
-        project = self._arrays[place]
+        project = self._arrays[index]
         assert project is not None
-        return lambda places: project(run, rows.take(firsts if places is None else firsts[places]))
+        return lambda indices: project(run, rows.take(firsts if indices is None else firsts[indices]))
 
-    def run_grouped(self, columns: list[Deferred], count: int, cut: Cut) -> pa.Table:
+    def run_grouped(self, columns: list[Deferred], count: int, bounds: SkipLimit) -> pa.Table:
         """Return grouped columns as the result."""
         if self.query.is_distinct:
-            arrays = _distinct([column(None) for column in columns], count)
-            columns, count = [ready(array) for array in arrays], len(arrays[0])
-        return self._cut_table(columns, count, cut, False)
+            arrays = _distinct_rows([column(None) for column in columns], count)
+            columns, count = [computed_column(array) for array in arrays], len(arrays[0])
+        return self._cut_table(columns, count, bounds, False)
 
-    def group_keys(self, run: Run, rows: Rows) -> list[tuple[Codes, int]]:
+    def group_keys(self, run: QueryRun, rows: Rows) -> list[tuple[Codes, int]]:
         """Return the codes of every column that is not an aggregate."""
         return [
             self._key_codes(run, rows, column.expression, evaluate)
@@ -152,7 +169,7 @@ class Finish:
             if not isinstance(column.expression, ir.Aggregate)
         ]
 
-    def _key_codes(self, run: Run, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
+    def _key_codes(self, run: QueryRun, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
         if isinstance(key, ir.NodeRef | ir.HopsRef):
             ids = rows.columns[key.variable]
             return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
@@ -163,33 +180,33 @@ class Finish:
                 column = entities.column(key.property)
                 return column.codes_of(rows.columns[key.variable]).astype(np.int64) + 1, len(column.dictionary) + 1
         assert evaluate is not None
-        return encode(evaluate(run, rows), rows.count)
+        return encode_values(evaluate(run, rows), rows.count)
 
     # -- order -------------------------------------------------------------------------------------------------
 
     def _order_key(self, expression: ir.Expr) -> Evaluate:
         if isinstance(expression, ir.ColumnRef):
-            place = named_column(self.query, expression)
-            if place is None:
+            index = find_column(self.query, expression)
+            if index is None:
                 raise DataError(
                     f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
                     " name, or order by a property",
                     rule="E2",
                     column=expression.name,
                 )
-            expression = self.query.columns[place].expression
+            expression = self.query.columns[index].expression
         if isinstance(expression, ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
             return lambda run, rows: Constant(None, expression.type)
         evaluate = compile_value(expression)
         if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
-            return _by_ranks(expression, evaluate)
+            return _rank_strings(expression, evaluate)
         return evaluate
 
-    def ties(self, run: Run, rows: Rows, places: Places) -> list[SortKey]:
+    def ties(self, run: QueryRun, rows: Rows, row_indices: RowIndices) -> list[SortKey]:
         """Return the ids of all bound variables, in the order of their names, hops last."""
         keys: list[SortKey] = []
         for name, table in sorted(self._tables.items(), key=lambda item: (item[1] is None, item[0])):
-            ids = rows.columns[name][places]
+            ids = rows.columns[name][row_indices]
             if table is None:
                 keys.append(ids)
                 continue
@@ -197,37 +214,39 @@ class Finish:
             if len(ids) * 4 >= entities.count:
                 keys.append(np.append(entities.id_ranks, entities.dtype(-1))[ids])
             else:
-                texts = entities.values("id", ids)
-                assert isinstance(texts, Texts)
-                keys.append(text_ranks(texts.array))
+                ids_as_strings = entities.values("id", ids)
+                assert isinstance(ids_as_strings, Strings)
+                keys.append(string_ranks(ids_as_strings.array))
         return keys
 
-    def _cut_table(self, columns: list[Deferred], count: int, cut: Cut, is_ordered: bool) -> pa.Table:
+    def _cut_table(self, columns: list[Deferred], count: int, bounds: SkipLimit, is_ordered: bool) -> pa.Table:
         """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
-        places = np.arange(count, dtype=np.int64)
+        row_indices = np.arange(count, dtype=np.int64)
         if self.query.order and not is_ordered:
             keys: list[SortKey] = []
             for order in self.query.order:
                 array = columns[self._column_of(order.expression)](None)
-                keys.extend(sort_keys(vector_of(array), order.descending))
-            places = top_places(keys, count, cut.end, lambda among: _settle(columns, among))
-        places = places[cut.skip : cut.end]
-        return self._table([column(places if len(places) < count or self.query.order else None) for column in columns])
+                keys.extend(sort_keys(vector_from_arrow(array), order.descending))
+            row_indices = top_rows(keys, count, bounds.end, lambda tied: _tie_breakers(columns, tied))
+        row_indices = row_indices[bounds.skip : bounds.end]
+        return self._table(
+            [column(row_indices if len(row_indices) < count or self.query.order else None) for column in columns]
+        )
 
     def _column_of(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
-            found = named_column(self.query, expression)
+            index = find_column(self.query, expression)
         else:
-            found = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
-        assert found is not None, "the checker lets only returned columns order groups and distinct rows"
-        return found
+            index = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
+        assert index is not None, "the checker lets only returned columns order groups and distinct rows"
+        return index
 
 
-def _by_ranks(place: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
+def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
     """Return a text as its rank where rows are many, and as it is where ranking all entities would cost more."""
-    (key, property_), variable = place_of(place), place.variable
+    (key, property_), variable = stored_column(reference), reference.variable
 
-    def values(run: Run, rows: Rows) -> Vector:
+    def values(run: QueryRun, rows: Rows) -> Vector:
         entities = run.entities(key)
         if rows.count * 4 < entities.count:
             return evaluate(run, rows)
@@ -236,34 +255,34 @@ def _by_ranks(place: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
     return values
 
 
-def ready(array: Any) -> Deferred:
-    """Return a column that is there already."""
-    return lambda places: array if places is None else array.take(pa.array(places))
+def computed_column(array: Any) -> Deferred:
+    """Return a deferred column of values that are already computed."""
+    return lambda indices: array if indices is None else array.take(pa.array(indices))
 
 
-def _settle(columns: list[Deferred], places: Places) -> list[SortKey]:
-    return [key for column in columns for key in sort_keys(vector_of(column(places)), False)]
+def _tie_breakers(columns: list[Deferred], row_indices: RowIndices) -> list[SortKey]:
+    return [key for column in columns for key in sort_keys(vector_from_arrow(column(row_indices)), False)]
 
 
-def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
+def find_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
     """Return the place of the column that an alias means."""
     if reference.type is None:
         return None
-    return next(place for place, column in enumerate(query.columns) if column.name == reference.name)
+    return next(index for index, column in enumerate(query.columns) if column.name == reference.name)
 
 
-def _is_identified(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
-    """Tell whether every variable that is returned is also returned by its id or key."""
+def _returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
+    """True if every returned variable is also returned by its id or key, so rows are distinct by identity."""
     used: set[str] = set()
-    known: set[str] = set()
+    identified: set[str] = set()
     for column in query.columns:
         expression = column.expression
         used |= variables_of(expression)
         if isinstance(expression, ir.NodeRef | ir.HopsRef):
-            known.add(expression.variable)
+            identified.add(expression.variable)
         elif isinstance(expression, ir.PropertyRef) and expression.owner_kind == "node":
-            known |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
-    return used == known
+            identified |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
+    return used == identified
 
 
 def _compile_column(expression: ir.Expr) -> Evaluate | None:
@@ -279,31 +298,31 @@ def _compile_column(expression: ir.Expr) -> Evaluate | None:
     return compile_value(expression)
 
 
-def _compile_array(column: ir.Column) -> Project | None:
+def _compile_arrow_column(column: ir.Column) -> Project | None:
     """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
-    expression, wanted = column.expression, arrow_type(column.type)
+    expression, result_type = column.expression, arrow_type(column.type)
     if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate):
         return None
     if isinstance(expression, ir.PropertyRef | ir.NodeRef):
-        key, property_ = place_of(expression)
+        key, property_ = stored_column(expression)
         variable = expression.variable
-        return lambda run, rows: run.entities(key).arrow(property_, rows.columns[variable], wanted)
+        return lambda run, rows: run.entities(key).arrow(property_, rows.columns[variable], result_type)
     evaluate = compile_value(expression)
-    return lambda run, rows: arrow_of(evaluate(run, rows), wanted, rows.count)
+    return lambda run, rows: vector_to_arrow(evaluate(run, rows), result_type, rows.count)
 
 
-def _distinct(columns: list[Any], count: int) -> list[Any]:
+def _distinct_rows(columns: list[Any], count: int) -> list[Any]:
     """Return equal rows once, the first of them each."""
     if count < 2:
         return columns
-    groups = Groups([encode(vector_of(column), count) for column in columns], count)
-    places = pa.array(np.sort(groups.first))
-    return [column.take(places) for column in columns]
+    groups = Groups([encode_values(vector_from_arrow(column), count) for column in columns], count)
+    first_rows = pa.array(np.sort(groups.first))
+    return [column.take(first_rows) for column in columns]
 
 
-def _slice(rows: Rows, cut: Cut) -> Rows:
-    if cut.skip == 0 and (cut.limit is None or cut.limit >= rows.count):
+def _slice_rows(rows: Rows, bounds: SkipLimit) -> Rows:
+    if bounds.skip == 0 and (bounds.limit is None or bounds.limit >= rows.count):
         return rows
-    end = rows.count if cut.end is None else min(cut.end, rows.count)
-    start = min(cut.skip, rows.count)
+    end = rows.count if bounds.end is None else min(bounds.end, rows.count)
+    start = min(bounds.skip, rows.count)
     return Rows(max(end - start, 0), {name: array[start:end] for name, array in rows.columns.items()})

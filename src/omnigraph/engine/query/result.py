@@ -1,4 +1,4 @@
-"""Results: the rows of a read as Arrow, with the forms that callers ask for made on demand.
+"""Query results: an Arrow table with conversions to Python, JSON, pandas and polars on demand.
 
 Conversions to other libraries import them late and say what to install.
 """
@@ -14,21 +14,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from omnigraph.engine.json_text import NULL, json_text
+from omnigraph.engine.json_text import JSON_NULL, json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
 
 if TYPE_CHECKING:
-    from omnigraph.engine.query.budget import Spending
+    from omnigraph.engine.query.budget import BudgetUsage
 
 
 _SHOWN_ROWS: Final = 20
-_INSTANT: Final[Any] = pa.timestamp("ms", "UTC")
+_TIMESTAMP: Final[Any] = pa.timestamp("ms", "UTC")
 _SAFE_INTEGER: Final = 2**53 - 1
 
 
 class Result:
-    """The rows of one read, and where they were read."""
+    """The rows of one read, with the branch and commit they were read from."""
 
     __slots__ = ("_spending", "_table", "branch", "graph_commit_id", "query_name")
 
@@ -38,7 +38,7 @@ class Result:
         query_name: str,
         branch: str,
         graph_commit_id: str | None,
-        spending: Spending | None = None,
+        spending: BudgetUsage | None = None,
     ) -> None:
         self._table = table
         self._spending = spending
@@ -64,13 +64,13 @@ class Result:
         yield from self._table.to_batches(max_chunksize=rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries of Python values; instants are aware datetimes."""
+        """Return the rows as dictionaries of Python values; timestamps are timezone-aware datetimes."""
         values = [_python_values(column) for column in self._table.columns]
         names = self.columns
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
 
     def to_json_rows(self, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
-        """Return the rows as JSON spells them: dates and instants as text, NaN and infinities as text.
+        """Return JSON-ready rows: dates, timestamps, NaN and infinities as strings.
 
         `integers_as_text` writes integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
         """
@@ -79,16 +79,16 @@ class Result:
     def json_pieces(self) -> Iterator[bytes]:
         """Yield the rows as JSON text in pieces, with commas between rows, inside the budget of the query.
 
-        Its time goes on while pieces are taken: whoever takes them too slowly gets `BudgetExceeded`, and after a cancel
-        `QueryCancelled`.
+        The time budget keeps running while pieces are consumed: a slow consumer gets `BudgetExceeded`, and after a
+        cancel `QueryCancelled`.
         """
 
-        return json_pieces(self._table, self._spending)
+        return encode_json_pieces(self._table, self._spending)
 
     def arrow_pieces(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches of bounded size, inside the budget of the query."""
 
-        for part in pieces(self._table):
+        for part in split_table(self._table):
             if self._spending is not None:
                 self._spending.check("the answer")
             yield from part.to_batches()
@@ -97,7 +97,7 @@ class Result:
     def is_one_piece(self) -> bool:
         """Whether the rows fit into one piece of an answer."""
 
-        return is_one_piece(self._table)
+        return fits_one_piece(self._table)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame."""
@@ -105,7 +105,7 @@ class Result:
             import pandas  # type: ignore[import-untyped]  # noqa: F401 - Arrow needs it to be there
         except ImportError:
             raise UsageError("`to_pandas` needs pandas; install it with `pip install pandas`") from None
-        return _with_instants(self._table).to_pandas()
+        return _with_timestamps(self._table).to_pandas()
 
     def to_polars(self) -> Any:
         """Return a polars DataFrame."""
@@ -113,15 +113,15 @@ class Result:
             import polars  # type: ignore[import-not-found,unused-ignore]  # not a dependency
         except ImportError:
             raise UsageError("`to_polars` needs polars; install it with `pip install polars`") from None
-        return polars.from_arrow(_with_instants(self._table))
+        return polars.from_arrow(_with_timestamps(self._table))
 
     def __repr__(self) -> str:
         return f"<Result of {self.query_name}: {len(self)} rows × {len(self.columns)} columns>"
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        shown = Result(self._table.slice(0, _SHOWN_ROWS), self.query_name, self.branch, self.graph_commit_id)
-        cells = zip(*(_json_values(column, False) for column in shown._table.columns), strict=True)
+        head_rows = Result(self._table.slice(0, _SHOWN_ROWS), self.query_name, self.branch, self.graph_commit_id)
+        cells = zip(*(_json_values(column, False) for column in head_rows._table.columns), strict=True)
         body = "".join(
             "<tr>" + "".join(f"<td>{'' if cell is None else html.escape(str(cell))}</td>" for cell in row) + "</tr>"
             for row in cells
@@ -137,22 +137,22 @@ def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[s
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
 
 
-def _with_instants(table: pa.Table) -> pa.Table:
+def _with_timestamps(table: pa.Table) -> pa.Table:
     """Return the table with instants as timestamps; other libraries read Arrow's date64 as whole days."""
     return pa.table([_timestamps(column) for column in table.columns], names=table.column_names)
 
 
 def _timestamps(column: Any) -> Any:
     if column.type == pa.date64():
-        return _cast(column, pa.int64(), _INSTANT)
+        return _cast_milliseconds(column, pa.int64(), _TIMESTAMP)
     if pa.types.is_list(column.type) and column.type.value_type == pa.date64():
-        return _cast(column, pa.list_(pa.int64()), pa.list_(_INSTANT))
+        return _cast_milliseconds(column, pa.list_(pa.int64()), pa.list_(_TIMESTAMP))
     return column
 
 
-def _cast(column: Any, stored: Any, wanted: Any) -> Any:
+def _cast_milliseconds(column: Any, stored: Any, type_: Any) -> Any:
     # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
-    return pa.chunked_array([chunk.view(stored).cast(wanted) for chunk in column.chunks], wanted)
+    return pa.chunked_array([chunk.view(stored).cast(type_) for chunk in column.chunks], type_)
 
 
 def _python_values(column: Any) -> list[Any]:
@@ -163,33 +163,37 @@ def _python_values(column: Any) -> list[Any]:
 def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
     type_ = column.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        spell = _spelling(type_.value_type, integers_as_text)
+        format_value = _json_formatter(type_.value_type, integers_as_text)
         values = _python_values(column)
-        return values if spell is None else [None if row is None else [spell(item) for item in row] for row in values]
-    spell = _spelling(type_, integers_as_text)
+        return (
+            values
+            if format_value is None
+            else [None if row is None else [format_value(item) for item in row] for row in values]
+        )
+    format_value = _json_formatter(type_, integers_as_text)
     values = _python_values(column)
-    return values if spell is None else [spell(value) for value in values]
+    return values if format_value is None else [format_value(value) for value in values]
 
 
-def _spelling(type_: pa.DataType, integers_as_text: bool) -> Any:
+def _json_formatter(type_: pa.DataType, integers_as_text: bool) -> Any:
     if type_ == pa.date32():
         return lambda value: None if value is None else value.isoformat()
     if type_ == pa.date64():
-        return _spell_instant
+        return _format_timestamp
     if pa.types.is_floating(type_):
-        return _spell_float
+        return _format_float
     if integers_as_text and pa.types.is_integer(type_):
         return lambda value: str(value) if value is not None and abs(value) > _SAFE_INTEGER else value
     return None
 
 
-def _spell_instant(value: Any) -> str | None:
+def _format_timestamp(value: Any) -> str | None:
     if value is None:
         return None
     return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03d}Z"
 
 
-def _spell_float(value: float | None) -> float | str | None:
+def _format_float(value: float | None) -> float | str | None:
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -200,37 +204,37 @@ pc: Any = pyarrow.compute
 
 # From so many rows on the kernels win, if not each of many columns has to start them for a few rows.
 _KERNEL_ROWS: Final = 1_024
-_WHERE: Final = "the answer"
-_INSTANT_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+_STAGE: Final = "the answer"
+_TIMESTAMP_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 # A value has at least this many characters, and a comma or bracket.
 _CELL_BYTES_MIN: Final = 2
 
 
-def json_pieces(table: pa.Table, spending: Spending | None = None) -> Iterator[bytes]:
+def encode_json_pieces(table: pa.Table, spending: BudgetUsage | None = None) -> Iterator[bytes]:
     """Yield the rows of a table as JSON objects with commas between them, without the brackets of the list.
 
     Raises `BudgetExceeded` before the first piece when the whole cannot fit into what the query may hold.
     """
     if spending is not None:
-        spending.reserve_bytes(_json_bytes_min(table), _WHERE)
+        spending.reserve_bytes(_json_bytes_min(table), _STAGE)
     total, is_first = 0, True
-    for part in pieces(table):
+    for part in split_table(table):
         if spending is not None:
-            spending.check(_WHERE)
-        text = _spell(part)
+            spending.check(_STAGE)
+        text = _encode_rows(part)
         total += len(text) + 1
         if spending is not None:
-            spending.reserve_bytes(total, _WHERE)
+            spending.reserve_bytes(total, _STAGE)
         yield text if is_first else b"," + text
         is_first = False
 
 
-def is_one_piece(table: pa.Table) -> bool:
+def fits_one_piece(table: pa.Table) -> bool:
     """Whether a table is small enough to be answered at once."""
     return table.num_rows <= _piece_rows(table)
 
 
-def pieces(table: pa.Table) -> Iterator[pa.Table]:
+def split_table(table: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of a table in parts of bounded size; of bytes on average, of cells always."""
     step = _piece_rows(table)
     for start in range(0, table.num_rows, step):
@@ -249,19 +253,19 @@ def _json_bytes_min(table: pa.Table) -> int:
     return table.num_rows * names + sum(max(column.nbytes - 5 * len(column), 0) for column in texts)
 
 
-def _spell(part: pa.Table) -> bytes:
+def _encode_rows(part: pa.Table) -> bytes:
     if part.num_rows < _KERNEL_ROWS or not part.num_columns:
         return orjson.dumps(json_rows(part))[1:-1]
     parts: list[Any] = []
-    for place, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
-        parts.append(("," if place else "{") + orjson.dumps(name).decode() + ":")
-        parts.append(_column_text(column.combine_chunks()))
+    for index, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
+        parts.append(("," if index else "{") + orjson.dumps(name).decode() + ":")
+        parts.append(_encode_column(column.combine_chunks()))
     rows = pc.binary_join_element_wise(*parts, "}", "")
     ends: Any = pa.array([0, len(rows)], pa.int32())
     return bytes(pc.binary_join(pa.ListArray.from_arrays(ends, rows), ",")[0].as_buffer())
 
 
-def _column_text(values: Any) -> Any:
+def _encode_column(values: Any) -> Any:
     """Return the JSON text of each value; dates and instants as ISO 8601."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks)
@@ -271,12 +275,12 @@ def _column_text(values: Any) -> Any:
         texts = [orjson.dumps(row["v"]).decode() for row in json_rows(pa.table([values], names=["v"]))]
         return pa.array(texts, pa.string())
     if type_ == pa.date32():
-        return _quoted(pc.cast(values, pa.string()))
+        return _quote(pc.cast(values, pa.string()))
     if type_ == pa.date64():
         # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
-        return _quoted(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _INSTANT_FORMAT))
+        return _quote(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _TIMESTAMP_FORMAT))
     return json_text(values)
 
 
-def _quoted(texts: Any) -> Any:
-    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), NULL)
+def _quote(texts: Any) -> Any:
+    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), JSON_NULL)

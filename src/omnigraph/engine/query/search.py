@@ -1,6 +1,6 @@
-"""Search: text predicates, text relevance, nearest vectors, and the embedding of query texts.
+"""Search functions of the query language: text predicates, BM25 and nearest vectors, returning row ids.
 
-Imports the graph session and the store; the executor above it turns row ids into bindings.
+Prepared searches are cached per store and dataset version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Key: TypeAlias = tuple[DatasetRef, str]
 
 
 @dataclass
-class _Prepared:
+class _SearchCaches:
     texts: LruCache[_Key, TextSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
     vectors: LruCache[_Key, VectorSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
     cache: TextCache = field(default_factory=TextCache)
@@ -40,44 +40,44 @@ class _Prepared:
     embedder: Embedder | None = None
 
 
-_prepared: Final[WeakKeyDictionary[Store, _Prepared]] = WeakKeyDictionary()
+_caches_by_store: Final[WeakKeyDictionary[Store, _SearchCaches]] = WeakKeyDictionary()
 _lock: Final = Lock()
 
 
 def text_search(view: View, node_type: str, name: str) -> TextSearch:
     """Return the search of a String property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    prepared = _of(view)
+    prepared = _caches_of(view)
     return prepared.texts.get_or_create((dataset.ref, name), lambda: TextSearch(dataset, name, prepared.cache))
 
 
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    prepared = _of(view)
+    prepared = _caches_of(view)
     return prepared.vectors.get_or_create((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
 
 
-def embedder_of(view: View) -> Embedder:
+def default_embedder(view: View) -> Embedder:
     """Return the embedder of an opened graph; the settings are read when it is first needed, and once."""
-    prepared = _of(view)
+    prepared = _caches_of(view)
     with _lock:
         if prepared.embedder is None:
             prepared.embedder = from_settings()
         return prepared.embedder
 
 
-def _of(view: View) -> _Prepared:
+def _caches_of(view: View) -> _SearchCaches:
     with _lock:
-        return _prepared.setdefault(view.kernel.store, _Prepared())
+        return _caches_by_store.setdefault(view.kernel.store, _SearchCaches())
 
 
 def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
-    """Say how the texts of a property would be searched."""
+    """Describe how the texts of a property would be searched."""
     return describe_texts(view.dataset(view.catalog.nodes[node_type].table_key), property)
 
 
-def text_matches(
+def match_text(
     view: View,
     node_type: str,
     property: str,  # noqa: A002 - the language's word
@@ -95,23 +95,23 @@ def text_matches(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
     is_fuzzy = function == "fuzzy"
-    _refuse_long(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
+    _check_word_count(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
     search = text_search(view, node_type, property)
     rows = search.matches_misspelt(query, edits, check_running) if is_fuzzy else search.matches(query)
     return np.unique(rows)
 
 
-def _refuse_long(query: str, most: int) -> None:
-    """Refuse a text of more words than may be looked up for one condition."""
+def _check_word_count(query: str, words_max: int) -> None:
+    """Raise `LimitExceeded` if a query text has too many distinct words."""
     # Scripts without spaces have words of one letter, and Unicode has signs that stand for up to four words.
-    if len(query) <= most // 4:
+    if len(query) <= words_max // 4:
         return
     count = len(distinct_words(query))
-    if count > most:
+    if count > words_max:
         raise LimitExceeded(
-            f"the text has {count} different words, and one search looks up {most}; search for fewer",
+            f"the text has {count} different words, and one search looks up {words_max}; search for fewer",
             resource="search_words",
-            limit=most,
+            limit=words_max,
             actual=count,
         )
 
@@ -130,7 +130,7 @@ def bm25(
     """
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
-    _refuse_long(query, SEARCH_WORDS_MAX)
+    _check_word_count(query, SEARCH_WORDS_MAX)
     hits = text_search(view, node_type, property).search(query, candidates, limit)
     return hits.rows, hits.scores
 
@@ -148,15 +148,15 @@ def nearest(
     Rows as near as the last one within the limit come along, so that the caller can break the tie.
     """
     search = vector_search(view, node_type, property)
-    return search.search(checked_vector(vector, search.dimension, property), candidates, limit)
+    return search.search(check_vector(vector, search.dimension, property), candidates, limit)
 
 
 def describe_nearest(view: View, node_type: str, property: str, limit: int | None) -> str:  # noqa: A002
-    """Say how the nearest of a type would be found."""
+    """Describe how nearest vectors would be found."""
     return vector_search(view, node_type, property).describe(limit)
 
 
-def checked_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  # noqa: A002 - the language's word
+def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  # noqa: A002 - the language's word
     """Return a query vector as it is compared, or refuse one that does not fit the property (E4).
 
     >>> checked_vector([1, 2], 2, "vec")
@@ -164,9 +164,9 @@ def checked_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:
     """
     wide = np.asarray(vector, np.float64)
     if wide.shape != (dimension,):
-        found = wide.shape[0] if wide.ndim == 1 else "no list of"
+        actual = wide.shape[0] if wide.ndim == 1 else "no list of"
         raise DataError(
-            f"`{property}` holds vectors of {dimension} numbers, and the query has {found}",
+            f"`{property}` holds vectors of {dimension} numbers, and the query has {actual}",
             rule="E4",
             property=property,
             dimension=dimension,

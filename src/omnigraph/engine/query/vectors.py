@@ -1,6 +1,6 @@
-"""Vectors: the values of an expression for all rows at once, as numpy numbers, Arrow texts or Arrow lists.
+"""Column vectors (numpy numbers, Arrow strings and lists) and `Rows`, the table of variable bindings.
 
-Knows nothing of graphs; `columns` makes vectors from storage and `compare` compares them.
+Independent of graphs and storage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PHYSICAL: Final[Mapping[pa.DataType, pa.DataType]] = {pa.date32(): pa.int32(), 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers, booleans, dates or instants; without `valid` none is null."""
+    """Numbers, booleans, dates or timestamps; without `valid` none is null."""
 
     data: npt.NDArray[Any]
     valid: Mask | None
@@ -36,13 +36,13 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Strings:
     """Strings, nulls included."""
 
     array: Any
 
-    def take(self, ids: Ids) -> Texts:
-        return Texts(self.array.take(pa.array(ids)))
+    def take(self, ids: Ids) -> Strings:
+        return Strings(self.array.take(pa.array(ids)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Constant:
     type: PropertyType
 
 
-Vector: TypeAlias = Numbers | Texts | Lists | Constant
+Vector: TypeAlias = Numbers | Strings | Lists | Constant
 
 
-def vector_of(array: Any) -> Numbers | Texts | Lists:
+def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
     """Wrap an Arrow array.
 
     >>> vector_of(pa.array([1, None], pa.int32()))
@@ -74,7 +74,7 @@ def vector_of(array: Any) -> Numbers | Texts | Lists:
     """
     type_ = array.type
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return Texts(array)
+        return Strings(array)
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_) or pa.types.is_large_list(type_):
         return Lists(array)
     valid = None
@@ -88,35 +88,35 @@ def vector_of(array: Any) -> Numbers | Texts | Lists:
     return Numbers(array.to_numpy(zero_copy_only=False), valid)
 
 
-def arrow_of(vector: Vector, wanted: Any, count: int) -> Any:
+def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
     """Return a vector as an Arrow array of a type."""
     if isinstance(vector, Constant):
-        return constant_array(vector.value, wanted, count)
-    if isinstance(vector, Texts | Lists):
-        return vector.array if vector.array.type == wanted else vector.array.cast(wanted)
+        return repeat_value(vector.value, type_, count)
+    if isinstance(vector, Strings | Lists):
+        return vector.array if vector.array.type == type_ else vector.array.cast(type_)
     mask = None if vector.valid is None else ~vector.valid
-    physical = _PHYSICAL.get(wanted)
+    physical = _PHYSICAL.get(type_)
     if physical is not None:
-        return pa.array(vector.data, physical, mask=mask).view(wanted)
-    return pa.array(vector.data, wanted, mask=mask)
+        return pa.array(vector.data, physical, mask=mask).view(type_)
+    return pa.array(vector.data, type_, mask=mask)
 
 
-def constant_array(value: Value, wanted: Any, count: int) -> Any:
+def repeat_value(value: Value, type_: Any, count: int) -> Any:
     """Return one value repeated."""
     firsts: Any = pa.array(np.zeros(count, np.int64))
     if value is None:
-        return pa.nulls(count, wanted)
-    physical = _PHYSICAL.get(wanted)
+        return pa.nulls(count, type_)
+    physical = _PHYSICAL.get(type_)
     if physical is not None:
-        return pa.array(np.full(count, value), physical).view(wanted)
+        return pa.array(np.full(count, value), physical).view(type_)
     if isinstance(value, tuple):
-        item = wanted.value_type
+        item = type_.value_type
         if item in _PHYSICAL:
             items = pa.array(value, _PHYSICAL[item]).view(item)
-            one = pa.ListArray.from_arrays(pa.array([0, len(value)], pa.int32()), items)
-            return one.take(firsts)
-        return pa.array([list(value)], wanted).take(firsts)
-    scalar: Any = pa.scalar(value, wanted)
+            single = pa.ListArray.from_arrays(pa.array([0, len(value)], pa.int32()), items)
+            return single.take(firsts)
+        return pa.array([list(value)], type_).take(firsts)
+    scalar: Any = pa.scalar(value, type_)
     return pa.repeat(scalar, count)
 
 
@@ -127,35 +127,35 @@ class Rows:
     count: int
     columns: Mapping[str, Ids] = field(default_factory=dict)
 
-    def take(self, places: Ids) -> Rows:
+    def take(self, indices: Ids) -> Rows:
         """Return the rows at some places, in that order."""
-        return Rows(len(places), {name: array[places] for name, array in self.columns.items()})
+        return Rows(len(indices), {name: array[indices] for name, array in self.columns.items()})
 
     def where(self, mask: Mask) -> Rows:
         """Return the rows that a mask keeps; itself when it keeps all."""
         # Gathering at places is several times faster than numpy's selection by a mask.
-        places = np.flatnonzero(mask)
-        return self if len(places) == self.count else self.take(places)
+        indices = np.flatnonzero(mask)
+        return self if len(indices) == self.count else self.take(indices)
 
     def with_columns(self, columns: Mapping[str, Ids]) -> Rows:
         return Rows(self.count, {**self.columns, **columns})
 
     def only(self, names: Iterable[str]) -> Rows:
         """Return the rows with these variables alone; equal rows stay apart."""
-        wanted = set(names)
-        if wanted >= self.columns.keys():
+        kept_names = set(names)
+        if kept_names >= self.columns.keys():
             return self
-        return Rows(self.count, {name: array for name, array in self.columns.items() if name in wanted})
+        return Rows(self.count, {name: array for name, array in self.columns.items() if name in kept_names})
 
     @property
     def row_bytes(self) -> int:
         return sum(array.dtype.itemsize for array in self.columns.values())
 
 
-UNIT = Rows(1)
+UNIT_ROW = Rows(1)
 
 
-def concatenate(first: Rows, second: Rows) -> Rows:
+def concatenate_rows(first: Rows, second: Rows) -> Rows:
     """Return all rows of two tables over the same variables."""
     if second.count == 0:
         return first
@@ -166,12 +166,12 @@ def concatenate(first: Rows, second: Rows) -> Rows:
     )
 
 
-def distinct(rows: Rows) -> Rows:
+def distinct_rows(rows: Rows) -> Rows:
     """Return equal rows once; the order may change."""
     if rows.count < 2:
         return rows
     if not rows.columns:
-        return UNIT
+        return UNIT_ROW
     if len(rows.columns) == 1:
         [(name, ids)] = rows.columns.items()
         if bool((ids[1:] > ids[:-1]).all()):
@@ -181,38 +181,38 @@ def distinct(rows: Rows) -> Rows:
             # A flag per entity is faster than sorting as long as the flags are not many more than the rows.
             flags = np.zeros(size, np.bool_)
             flags[ids] = True
-            found = np.flatnonzero(flags).astype(ids.dtype)
+            unique_ids = np.flatnonzero(flags).astype(ids.dtype)
             if flags[-1]:
-                found[-1] = -1
-            return Rows(len(found), {name: found})
+                unique_ids[-1] = -1
+            return Rows(len(unique_ids), {name: unique_ids})
     sizes = [int(ids.max()) + 2 for ids in rows.columns.values()]
-    return _distinct_by_numbers(rows, sizes) if prod(sizes) < 2**62 else _distinct_by_sorting(rows)
+    return _distinct_by_packing(rows, sizes) if prod(sizes) < 2**62 else _distinct_by_sorting(rows)
 
 
-def _distinct_by_numbers(rows: Rows, sizes: list[int]) -> Rows:
-    """Return equal rows once: as numbers they are sorted far faster than their places are, and read back from those."""
-    numbers = packed(rows)
+def _distinct_by_packing(rows: Rows, sizes: list[int]) -> Rows:
+    """Return distinct rows: pack each into one integer, sort, and unpack."""
+    numbers = pack_rows(rows)
     if bool((numbers[1:] > numbers[:-1]).all()):
         return rows
     numbers.sort()
-    fresh = np.empty(len(numbers), np.bool_)
-    fresh[0] = True
-    np.not_equal(numbers[1:], numbers[:-1], out=fresh[1:])
-    rest = numbers[np.flatnonzero(fresh)]
+    is_first = np.empty(len(numbers), np.bool_)
+    is_first[0] = True
+    np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+    unique = numbers[np.flatnonzero(is_first)]
     columns: dict[str, Ids] = {}
     for (name, ids), size in reversed(list(zip(rows.columns.items(), sizes, strict=True))):
-        above = rest // size
-        columns[name] = (rest - (above * size + 1)).astype(ids.dtype)
-        rest = above
-    return Rows(len(rest), {name: columns[name] for name in rows.columns})
+        above = unique // size
+        columns[name] = (unique - (above * size + 1)).astype(ids.dtype)
+        unique = above
+    return Rows(len(unique), {name: columns[name] for name in rows.columns})
 
 
 def _distinct_by_sorting(rows: Rows) -> Rows:
-    _, places = np.unique(packed(rows), return_index=True)
-    return rows if len(places) == rows.count else rows.take(places)
+    _, first_rows = np.unique(pack_rows(rows), return_index=True)
+    return rows if len(first_rows) == rows.count else rows.take(first_rows)
 
 
-def packed(rows: Rows) -> Ids:
+def pack_rows(rows: Rows) -> Ids:
     """Return one number per row, equal for equal rows."""
     numbers = np.zeros(rows.count, np.int64)
     room = 2**62

@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph import clock
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.params import decode_params, missing_parameter
+from omnigraph.engine.params import decode_params, missing_parameter_error
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
@@ -55,7 +55,7 @@ class Constants:
             return expression.value
         assert isinstance(expression, ir.ParameterRef), "a mutation holds constants only"
         if expression.name not in self._values:
-            raise missing_parameter(expression.name)
+            raise missing_parameter_error(expression.name)
         return self._values[expression.name]
 
     def fitted(self, expression: ir.Expr, type_: PropertyType, what: str, *, is_key: bool = False) -> Any:

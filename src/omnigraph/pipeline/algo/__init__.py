@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from omnigraph.engine import algo
-from omnigraph.engine.algo.measures import Numbers, Sweeps
+from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.graph import Graph
 from omnigraph.pipeline.algo.measurement import Measured, MeasureOptions, measure
 
@@ -37,7 +37,7 @@ def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpa
         options: See `MeasureOptions`.
     """
 
-    def compute(sweeps: Sweeps) -> Mapping[str, Numbers]:
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"component": algo.components(sweeps)}
 
     return measure(graph, edges, compute, **options)
@@ -63,7 +63,7 @@ def pagerank(
         options: See `MeasureOptions`.
     """
 
-    def compute(sweeps: Sweeps) -> Mapping[str, Numbers]:
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"pagerank": algo.pagerank(sweeps, damping=damping, iterations=iterations, tolerance=tolerance)}
 
     return measure(graph, edges, compute, **options)
@@ -81,7 +81,7 @@ def label_propagation(
         options: See `MeasureOptions`.
     """
 
-    def compute(sweeps: Sweeps) -> Mapping[str, Numbers]:
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"community": algo.label_propagation(sweeps, iterations=iterations)}
 
     return measure(graph, edges, compute, **options)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.algo import Nodes, build_block
-from omnigraph.engine.algo.measures import Kernel, Numbers, both_ways
+from omnigraph.engine.algo import NodeNumbering, build_block
+from omnigraph.engine.algo.measures import Kernel, Numbers, symmetrize_edges
 from omnigraph.engine.session import View
 from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
@@ -40,7 +40,7 @@ class BlockTask:
 
 
 @contextmanager
-def spark_graph(view: View, nodes: Nodes, spark: Any = None) -> Iterator[SparkGraph]:
+def spark_graph(view: View, nodes: NodeNumbering, spark: Any = None) -> Iterator[SparkGraph]:
     """Provide a graph in blocks while it is measured."""
     if view.kernel.read_only:
         raise GraphError(
@@ -66,7 +66,7 @@ class SparkGraph:
 
     spark: Any
     view: View
-    nodes: Nodes
+    nodes: NodeNumbering
     access: GraphAccess
     folder: str
     _blocks: dict[Direction, list[BlockTask]] = field(default_factory=dict)
@@ -192,7 +192,7 @@ def _assign_blocks(direction: Direction, width: int, batches: Iterator[pa.Record
     """Yield edges with the block of the node that owns them."""
     for batch in batches:
         source, target = (batch.column(index).to_numpy() for index in (0, 1))
-        owners, neighbours = (target, source) if direction is Direction.IN else both_ways(source, target)
+        owners, neighbours = (target, source) if direction is Direction.IN else symmetrize_edges(source, target)
         yield pa.RecordBatch.from_pydict({"block": owners // width, "owner": owners, "neighbour": neighbours})
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.algo import NodeValues, read_ends, select_nodes, write_values
-from omnigraph.engine.algo.measures import Numbers, Sweeps
+from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_values
+from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
@@ -65,7 +65,7 @@ class Measured:
 def measure(
     graph: Graph,
     edges: Sequence[str] | None,
-    compute: Callable[[Sweeps], Mapping[str, Numbers]],
+    compute: Callable[[BlockGraph], Mapping[str, Numbers]],
     *,
     branch: str = MAIN,
     at: AsOf | None = None,
@@ -90,7 +90,7 @@ def measure(
         with spark_graph(view, nodes, spark) as blocks:
             values = NodeValues(view, nodes, compute(blocks))
     else:
-        values = NodeValues(view, nodes, compute(read_ends(view, nodes)))
+        values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
     commit = write_values(graph.session, values, write_to, branch) if write_to is not None else None
     return Measured(values, engine, commit)
 

@@ -15,7 +15,7 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
 from omnigraph.engine.write.ingest import Mode
 from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
@@ -65,7 +65,7 @@ def load(
     actor: str | None = None,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Watcher = NOBODY,
+    watcher: Progress = NO_PROGRESS,
 ) -> LoadReport:
     """Load an input of any size as one commit.
 
@@ -250,7 +250,7 @@ def _all_table_keys(catalog: Catalog) -> list[str]:
 
 
 def _choose_runner(
-    engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Watcher
+    engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Progress
 ) -> Runner:
     """Return where tasks run: threads for a small input, which is loaded before Spark would have started."""
     for columns in frames.values():

@@ -10,9 +10,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Final
 
-from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
-from omnigraph.engine.embed.fetch import Filler
-from omnigraph.engine.query.embedders import Embedder, failure, from_settings
+from omnigraph.engine.embed.cache import GeneratedVectors, VectorCache, VectorSpace, read_generated
+from omnigraph.engine.embed.fetch import VectorFetcher
+from omnigraph.engine.query.embedders import Embedder, embedding_error, from_settings
 from omnigraph.engine.tasks import Runner
 from omnigraph.pipeline.bulk_load.job import GraphAccess, Settings, graph_access
 from omnigraph.pipeline.spark.executors import Executors
@@ -37,11 +37,11 @@ class ExecutorSite:
     def dataset(self, ref: DatasetRef) -> Dataset:
         return self.access.open(ref)
 
-    def filler(self, space: Space) -> Filler:
+    def filler(self, space: VectorSpace) -> VectorFetcher:
         with _lock:
             return _filler(self, space)
 
-    def made(self, dimension: int, space: Space | None) -> Made:
+    def made(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
         with _lock:
             return _made(self, dimension, space)
 
@@ -52,23 +52,23 @@ def _embedder(settings: Settings, sharers: int) -> Embedder:
 
 
 @lru_cache(maxsize=8)
-def _filler(site: ExecutorSite, space: Space) -> Filler:
+def _filler(site: ExecutorSite, space: VectorSpace) -> VectorFetcher:
     # Opening the store sets the driver's settings in this process, those of the provider included.
     store = site.access.store()
     embedder = _embedder(site.access.settings, site.sharers)
-    if Space.of(embedder, space.dimension) != space:
-        raise failure(
+    if VectorSpace.of(embedder, space.dimension) != space:
+        raise embedding_error(
             f"the graph was opened to embed with `{space.model}` of `{space.provider}`, but the settings now name"
             f" `{embedder.model}` of `{embedder.name}`; open the graph again",
             expected=space.model,
             actual=embedder.model,
         )
-    return Filler(VectorCache(store, space), embedder)
+    return VectorFetcher(VectorCache(store, space), embedder)
 
 
 @lru_cache(maxsize=8)
-def _made(site: ExecutorSite, dimension: int, space: Space | None) -> Made:
-    return read_made(site.access.store(), dimension, space)
+def _made(site: ExecutorSite, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
+    return read_generated(site.access.store(), dimension, space)
 
 
 def executor_site(uri: str, operation_id: str, sharers: int) -> ExecutorSite:

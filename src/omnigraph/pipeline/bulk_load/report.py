@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from omnigraph.engine.embed.fetch import Tally
+from omnigraph.engine.embed.fetch import EmbedCounts
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
 from omnigraph.manifest.model import Commit
@@ -63,7 +63,7 @@ class LoadReport:
     actor: str | None = None
     already_applied: bool = False
     rejected: Sequence[RejectedLine] = field(default=())
-    embedded: Mapping[str, Tally] = field(default_factory=dict)
+    embedded: Mapping[str, EmbedCounts] = field(default_factory=dict)
     input_bytes: int = 0
     seconds: float = 0.0
 

@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import Space
-from omnigraph.engine.embed.fetch import Tally
-from omnigraph.engine.embed.plan import Mask, Needs, Target, has_text, plan_types
-from omnigraph.engine.embed.tasks import with_vectors
-from omnigraph.engine.query.search import embedder_of
+from omnigraph.engine.embed.cache import VectorSpace
+from omnigraph.engine.embed.fetch import EmbedCounts
+from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
+from omnigraph.engine.embed.tasks import replace_vectors
+from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -48,7 +48,7 @@ class EmbedJob:
     targets: Mapping[str, tuple[Target, ...]]
 
     @property
-    def spaces(self) -> set[Space | None]:
+    def spaces(self) -> set[VectorSpace | None]:
         return {target.space for targets in self.targets.values() for target in targets}
 
     def window(self, table_key: str) -> int:
@@ -80,7 +80,7 @@ def _optional_vector(property_: Property) -> Property:
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     """Plan the embedding of a load; a schema without `@embed`, or with another model, is an error."""
-    embedder = embedder_of(view)
+    embedder = default_embedder(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
     site = executor_site(view.kernel.store.root.uri, operation_id, count_processes(runner))
     return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
@@ -93,7 +93,7 @@ def embed_windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
 
 
 def embed_rows(
-    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]
+    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, EmbedCounts]
 ) -> tuple[pa.Table, dict[str, Mask]]:
     """Make the vectors of rows that have a text but no vector; return the rows and, by property, a mask of those made.
 
@@ -107,12 +107,12 @@ def embed_rows(
             continue
         assert target.space is not None, "a load never only clears"
         made, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(is_needed)))
-        needs = Needs(is_needed, np.zeros(len(is_needed), np.bool_))
+        needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
         index = rows.schema.get_field_index(target.name)
-        column = with_vectors(vectors, needs, made, target.dimension)
+        column = replace_vectors(vectors, needs, made, target.dimension)
         rows = rows.set_column(index, rows.schema.field(index), column)
         name = f"{table_key.partition(':')[2]}.{target.name}"
-        tallies[name] = tallies.get(name, Tally()) + replace(tally, filled=0)
+        tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
         filled[name] = is_needed
     return rows, filled
 
@@ -153,7 +153,7 @@ class StagedSplit:
     malformed: list[Violation] = field(default_factory=list)
     row_violations: list[tuple[int, Violation]] = field(default_factory=list)
     rejected: list[RejectedEntity] = field(default_factory=list)
-    embedded: dict[str, Tally] = field(default_factory=dict)
+    embedded: dict[str, EmbedCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ def read_kept_rows(
                     by_line.setdefault(violation.line, violation)
             kept = _drop_lines(superseded.apply(kept), rejected_lines)
             for name, mask in kept.filled.items():
-                staged.embedded[name] += Tally(filled=int(mask.sum()))
+                staged.embedded[name] += EmbedCounts(filled=int(mask.sum()))
             yield kept
         if job.is_rejecting:
             staged.rejected += [

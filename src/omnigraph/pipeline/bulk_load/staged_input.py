@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.fetch import anew
+from omnigraph.engine.embed.fetch import add_retry_counts
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
@@ -112,7 +112,7 @@ class StagedInput:
     def stage_again(self, changed: Mapping[int, StageTask]) -> None:
         """Stage some splits again; files of their first attempt are removed by the cleanup of the load."""
         for split, result in zip(changed, self._run("reading again", list(changed.values())), strict=True):
-            result.embedded = anew(self.results[split].embedded, result.embedded)
+            result.embedded = add_retry_counts(self.results[split].embedded, result.embedded)
             self.tasks[split] = changed[split]
             self.results[split] = result
         self.number_rows()

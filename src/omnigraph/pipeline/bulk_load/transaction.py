@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import tidy
-from omnigraph.engine.embed.fetch import Tally, total
+from omnigraph.engine.embed.cache import compact_caches
+from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
@@ -84,7 +84,7 @@ class LoadOutcome:
     commit: Commit | None
     counts: Mapping[str, int]
     rejected: Sequence[RejectedLine]
-    embedded: Mapping[str, Tally] = field(default_factory=dict)
+    embedded: Mapping[str, EmbedCounts] = field(default_factory=dict)
 
 
 class AlreadyApplied(JobExists):
@@ -133,7 +133,7 @@ class LoadTransaction:
                 self._drop_superseded()
                 commit = None if self._is_empty() else self._commit()
             if self.job.embed is not None:
-                tidy(self.session.kernel.store, self.job.embed.spaces)
+                compact_caches(self.session.kernel.store, self.job.embed.spaces)
             return self._outcome(commit)
 
     def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> LoadOutcome:
@@ -186,7 +186,7 @@ class LoadTransaction:
         counts = {
             key: sum(result.types[key].rows for result in results if key in result.types) for key in self.input.types
         }
-        return LoadOutcome(commit, counts, self._rejected_lines(), total(result.embedded for result in results))
+        return LoadOutcome(commit, counts, self._rejected_lines(), sum_counts(result.embedded for result in results))
 
     def _is_empty(self) -> bool:
         """Return True if there is nothing to publish: no entity, no violation, and no type that is emptied."""

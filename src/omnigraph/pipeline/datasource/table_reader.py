@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from omnigraph.engine.export import slices
+from omnigraph.engine.export import split_batch
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
@@ -67,7 +67,7 @@ def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str])
     """Yield stored rows with row ids: blobs as descriptors, in batches of bounded bytes."""
     blobs = [name for name in columns if _is_blob(scan.type, name)]
     for batch in scan_fragments(scan.open(), fragment_ids, columns):
-        yield from slices(batch, blobs)
+        yield from split_batch(batch, blobs)
 
 
 def read_rows(
@@ -78,7 +78,7 @@ def read_rows(
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
     blobs = [name for name in columns if _is_blob(type_, name)]
     for batch in scan_fragments(dataset, fragment_ids, columns, where):
-        for part in slices(batch, blobs):
+        for part in split_batch(batch, blobs):
             columns_read = [
                 _read_blob_column(dataset, name, part)
                 if name in blobs

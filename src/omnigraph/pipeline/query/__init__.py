@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from omnigraph import clock
 from omnigraph.engine.params import decode_params
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.query.budget import DEFAULT_BUDGET, Spending
+from omnigraph.engine.query.budget import DEFAULT_BUDGET, BudgetUsage
 from omnigraph.engine.query.caches import Caches
-from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf, View
@@ -105,7 +105,9 @@ def _frame(
     assert isinstance(read, ReadIR)
     plan = ReadPlan(read, view.catalog)
     now_ms = clock.now_us() // 1_000
-    run = Run(view, decode_params(compiled.params, params), now_ms, Spending(DEFAULT_BUDGET), Caches(), embedder)
+    run = QueryRun(
+        view, decode_params(compiled.params, params), now_ms, BudgetUsage(DEFAULT_BUDGET), Caches(), embedder
+    )
     for parameter in plan.parameters:
         run.parameter(parameter)
     cut = plan.cut(run)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from omnigraph.engine.params import Value, decode_literal, missing_parameter
+from omnigraph.engine.params import Value, decode_literal, missing_parameter_error
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar
 from omnigraph.lang.query import ir
@@ -64,7 +64,7 @@ class Expressions:
                 return decode_literal(value, type_)
             case ir.ParameterRef(name=name):
                 if name not in self.params:
-                    raise missing_parameter(name)
+                    raise missing_parameter_error(name)
                 return self.params[name]
             case ir.Now():
                 return self.now_ms

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from omnigraph.engine.query.aggregate import overflow_message
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.projection import Cut, named_column
+from omnigraph.engine.query.projection import SkipLimit, find_column
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
@@ -34,7 +34,7 @@ class Projection:
         self._names = names
         self._search = search
 
-    def run(self, rows: Any, cut: Cut) -> Any:
+    def run(self, rows: Any, cut: SkipLimit) -> Any:
         """Return the result with the column names of the query."""
         query = self._query
         rows = self._scored(rows)
@@ -156,7 +156,7 @@ class Projection:
 
     def _column_index(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
-            index = named_column(self._query, expression)
+            index = find_column(self._query, expression)
         else:
             index = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
         assert index is not None, "the checker lets only returned columns order groups and distinct rows"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import overflow, overflow_message
+from omnigraph.engine.query.aggregate import overflow_error, overflow_message
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import View
 from omnigraph.errors import PipelineError
@@ -41,7 +41,7 @@ def raise_if_overflow(reason: str, read: ReadIR) -> None:
     for column in read.columns:
         call = column.expression
         if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
-            raise overflow(call.function, column.type.scalar)
+            raise overflow_error(call.function, column.type.scalar)
 
 
 def from_spark_column(column: Any, type_: PropertyType) -> Any:

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.params import Value, missing_parameter
-from omnigraph.engine.query.entities import quoted
-from omnigraph.engine.query.expressions import Test, compile_test, walk
-from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_of
+from omnigraph.engine.params import Value, missing_parameter_error
+from omnigraph.engine.query.entities import quote_literal
+from omnigraph.engine.query.expressions import Predicate, compile_predicate, walk
+from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
 from omnigraph.lang.query import ir
@@ -129,7 +129,7 @@ class _BatchRun:
 
     def parameter(self, name: str) -> Value:
         if name not in self._params:
-            raise missing_parameter(name)
+            raise missing_parameter_error(name)
         return self._params[name]
 
     def entities(self, key: str) -> _BatchRun:
@@ -139,7 +139,7 @@ class _BatchRun:
         return self._batch.column(self._batch.schema.get_field_index(name))
 
     def values(self, name: str, ids: Ids) -> Any:
-        return vector_of(self.column(name))
+        return vector_from_arrow(self.column(name))
 
     def coded(self, name: str, ids: Ids) -> None:
         return None
@@ -149,7 +149,7 @@ class _BatchRun:
         return mask
 
 
-def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -> Test:
+def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -> Predicate:
     """Compile a condition whose text searches have been run already."""
     if isinstance(condition, ir.TextMatch):
         row_ids = matches[condition]
@@ -158,7 +158,7 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
         tests = [compile_condition(part, matches) for part in condition.conditions]
         joined: Callable[..., Any] = np.logical_and if isinstance(condition, ir.And) else np.logical_or
         return lambda run, rows: joined.reduce([test(run, rows) for test in tests])  # type: ignore[attr-defined]
-    return compile_test(condition)
+    return compile_predicate(condition)
 
 
 def _is_match(run: Any, row_ids: Any) -> Mask:
@@ -196,7 +196,7 @@ def _to_sql(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | Non
         return None
     number = test.constant.as_py()
     if property_.type.is_text:
-        return f"`{property_.property}` {test.op} {quoted(number)}"
+        return f"`{property_.property}` {test.op} {quote_literal(number)}"
     unsigned = _UNSIGNED.get(property_.type.scalar)
     shown = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
     return f"`{property_.property}` {test.op} {shown}"

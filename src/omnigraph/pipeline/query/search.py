@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_value
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.vectors import UNIT, Constant, Ids
+from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids
 from omnigraph.lang.query import ir
 
 POSITION = "position"
@@ -24,7 +24,7 @@ SCORE = "score"
 class Search:
     """All searches of one read."""
 
-    def __init__(self, spark: Any, plan: ReadPlan, run: Run) -> None:
+    def __init__(self, spark: Any, plan: ReadPlan, run: QueryRun) -> None:
         self._spark = spark
         self._plan = plan
         self._run = run
@@ -32,7 +32,7 @@ class Search:
 
     def matches(self, match: ir.TextMatch) -> Any:
         """Return the sorted row ids that a text condition matches."""
-        from omnigraph.engine.query.search import text_matches
+        from omnigraph.engine.query.search import match_text
 
         text = self._constant(match.query)
         if not isinstance(text, str):
@@ -40,10 +40,10 @@ class Search:
         edits = self._constant(match.max_edits) if match.max_edits is not None else None
         most = edits if isinstance(edits, int) else None
         field = match.field
-        return text_matches(self._run.view, field.owner, field.property, text, match.function, most)
+        return match_text(self._run.view, field.owner, field.property, text, match.function, most)
 
     def _constant(self, expression: ir.Expr) -> Any:
-        vector = compile_value(expression)(self._run, UNIT)
+        vector = compile_value(expression)(self._run, UNIT_ROW)
         assert isinstance(vector, Constant)
         return vector.value
 

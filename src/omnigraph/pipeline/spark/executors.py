@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
-from omnigraph.engine.tasks import NOBODY, Runner, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner
 from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.limits import LOAD_WAVE_TASKS
 
@@ -23,7 +23,7 @@ class Executors:
     """Runs tasks on the executors of a Spark session, one partition per payload."""
 
     spark: Any
-    watcher: Watcher = NOBODY
+    watcher: Progress = NO_PROGRESS
     engine = "spark"
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
@@ -105,7 +105,7 @@ def check_engine(engine: str) -> None:
         raise UsageError(f"unknown engine `{engine}`; expected one of {', '.join(get_args(Engine))}", engine=engine)
 
 
-def start_executors(master: str | None, watcher: Watcher = NOBODY) -> Runner:
+def start_executors(master: str | None, watcher: Progress = NO_PROGRESS) -> Runner:
     """Return the executors of the running session; start one if there is none."""
     from omnigraph.pipeline.spark.session import session
 

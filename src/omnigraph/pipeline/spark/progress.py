@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from omnigraph.engine.tasks import Watcher
+from omnigraph.engine.tasks import Progress
 
 
 class ProgressBar:
@@ -26,7 +26,7 @@ class ProgressBar:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Watcher]:
+def progress_bar() -> Iterator[Progress]:
     """Show a bar while the block runs; nothing if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
