@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -365,7 +365,7 @@ def is_close(got: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> boo
 
 
 def runs_of_ties(rows: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield rows that stand side by side and whose expected numbers differ by rounding alone, but not at all or by more.
+    """Yield neighbouring rows whose expected numbers differ, but by rounding alone.
 
     Equal numbers are ordered by name, so each of those rows is a run of its own.
     """
