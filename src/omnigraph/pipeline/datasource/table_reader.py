@@ -249,8 +249,8 @@ def _validate_filter(view: View, type_: Type, options: SourceOptions) -> str | N
 def is_single_condition(text: str) -> bool:
     """Return True if SQL text cannot escape from brackets around it.
 
-    >>> is_single_condition("name = ')' OR (age > 3)"), is_single_condition("age > 3) OR (true"), is_single_condition("a -- b")
-    (True, False, False)
+    >>> [is_single_condition(text) for text in ("name = ')' OR (age > 3)", "age > 3) OR (true", "a -- b")]
+    [True, False, False]
     """
     bare = _QUOTED.sub("", text)
     if any(sign in bare for sign in ("'", '"', "`", "--", "/*", ";")):
