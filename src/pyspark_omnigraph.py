@@ -19,7 +19,7 @@ class DefaultSource(DataSource):
         from omnigraph.pipeline.datasource.table_reader import pin_snapshot
 
         with spark_errors():
-            # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
+            # A DataFrame is planned again whenever it is used, and must show one state of the graph each time.
             self._pinned = pin_snapshot(options)
 
     @classmethod

@@ -124,9 +124,9 @@ def read(name: str) -> str:
 
 
 def whole(name: str, *, least: int = 0) -> int:
-    """Return a setting that has to be a whole number."""
+    """Return a setting that has to be an integer."""
     value = read(name)
     if not (value.isascii() and value.isdigit() and int(value) >= least):
         bound = f" of at least {least}" if least else ""
-        raise UsageError(f"{name} is `{value}`; set it to a whole number{bound}", setting=name, value=value)
+        raise UsageError(f"{name} is `{value}`; set it to an integer{bound}", setting=name, value=value)
     return int(value)

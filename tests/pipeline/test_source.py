@@ -138,7 +138,7 @@ def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
         ({"graph": "g", "type": "edge:Thing"}, "no type `edge:Thing`"),
         ({"graph": "g", "type": "Thing", "columns": "name,cuont"}, "did you mean `count`"),
         ({"graph": "g", "type": "Thing", "colums": "name"}, "did you mean `columns`"),
-        ({"graph": "g", "type": "Thing", "version": "x"}, "whole number"),
+        ({"graph": "g", "type": "Thing", "version": "x"}, "integer"),
         ({"graph": "g", "type": "Thing", "version": "1", "at": "x"}, "use one of them"),
     ],
 )

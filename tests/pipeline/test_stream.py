@@ -223,7 +223,7 @@ def test_stream_starts_where_it_is_told(graph: og.Graph) -> None:
         ({"start": "after:01ARZ3NDEKTSV4RRFFQ69G5FAV"}, GraphError, "not in the history"),
         ({"start": "eyJ2IjoxfQ"}, CursorRejected, "change cursor rejected"),
         ({"maxCommitsPerTrigger": "0"}, UsageError, "at least 1"),
-        ({"maxCommitsPerTrigger": "many"}, UsageError, "whole number"),
+        ({"maxCommitsPerTrigger": "many"}, UsageError, "integer"),
         ({"maxCommitPerTrigger": "1"}, UsageError, "did you mean `maxcommitspertrigger`"),
         ({"type": "P", "types": "P"}, UsageError, "use one of them"),
         ({"type": "R"}, UsageError, "no type `R`"),

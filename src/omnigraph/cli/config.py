@@ -199,7 +199,7 @@ class _Reader:
             raise self.refuse(where, "names a server and a store; keep one of them")
         width = fields.get("table_max_column_width")
         if width is not None and (type(width) is not int or width < 1):
-            raise self.refuse("defaults.table_max_column_width", "has to be a whole number from 1")
+            raise self.refuse("defaults.table_max_column_width", "has to be an integer from 1")
         return Defaults(
             server,
             store,

@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_set(flag: str) -> bool:
-    """Tell whether a flag from the environment is set.
+    """Return True if a flag in the environment is set.
 
     >>> is_set("1"), is_set("yes"), is_set("0"), is_set("false"), is_set("")
     (True, True, False, False, False)

@@ -128,8 +128,8 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
             return Operation(operation_id, "applied")
         return Operation(operation_id, "pending" if _is_pending(session, operation_id) else "absent")
     if session.actor is None or commit.actor != session.actor:
-        # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
-        # writer learns nothing new.
+        # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
+        # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
     return Operation(operation_id, "applied", *session.redact_commits([commit]))
 

@@ -118,7 +118,7 @@ def _scalar(value: object, type_: PropertyType) -> Value:
 def _parse_integer(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
-        raise Misfit(f"{shown(text)} is not a whole number")
+        raise Misfit(f"{shown(text)} is not an integer")
     return int(text)
 
 

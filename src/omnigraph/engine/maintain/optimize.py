@@ -310,6 +310,6 @@ class _Optimize:
             for file in change.files
         ]
         self._claim(*files)
-        # Whoever publishes holds the turn of the branch, and must not wait for the disk to take in all of this.
+        # Publishing holds the branch's turn, so sync these files before it begins.
         base.store.sync_files(files)
         return _Staged(base, rewrite, rewritten, indexes, index_build.segment_ids(base))

@@ -83,7 +83,7 @@ class TypeScan:
     lost: Mapping[str, int] = field(default_factory=dict)
 
 
-# Whoever reads all ids of a view, here or elsewhere; a type that cannot be read is answered by the error.
+# Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
 ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, TypeScan | OmniGraphError]]
 
 

@@ -121,7 +121,7 @@ class Settled:
 
 
 class Workers(Protocol):
-    """Whoever does it."""
+    """Executes merge tasks, in process or on Spark."""
 
     def merge(self, task: Task) -> Settled: ...
 

@@ -325,14 +325,14 @@ def _deletes_against_updates(
     """Return rows to restore, ids to delete, and undecided ones; delete-versus-update is decided per type."""
     we_deleted = _Pair.of(ours.deleted, theirs.after)
     they_deleted = _Pair.of(ours.after, theirs.deleted)
-    nothing, nobody = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)
+    nothing, no_ids = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)
     if type_.merge is MergeRule.OURS:
-        return nothing, nobody, ()
+        return nothing, no_ids, ()
     if type_.merge is MergeRule.THEIRS:
         return we_deleted.theirs, _ids(they_deleted.theirs), ()
     by_us = Contest(Kind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
     by_them = Contest(Kind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
-    return nothing, nobody, (by_us, by_them)
+    return nothing, no_ids, (by_us, by_them)
 
 
 def _untouched(rows: pa.Table, touched: Ids) -> pa.Table:

@@ -1,7 +1,7 @@
 """One request and its answer on a connection, as an ASGI application sees them.
 
-Knows what HTTP/1.1 asks of an answer, and nothing of routes. Bounds on time are kept by the connection and by whoever
-sends; here, what a request brings waits in a bounded buffer until it is read.
+Implements what HTTP/1.1 requires of a response, and knows nothing of routes. The connection and the sender enforce
+deadlines; the request body waits here in a bounded buffer until it is read.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Exchange:
         await self._wire.drain()
 
     def _compose_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        # Whoever has not sent the whole request when it is answered is not read any further.
+        # A client that has not sent all of its request by the time of the response is not read any further.
         self.keeps_alive = self.keeps_alive and self.is_received
         self._is_bodiless = status in _BODILESS or self.scope["method"] == "HEAD"
         lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode(), b"date: ", _date(), b"\r\n"]

@@ -1,7 +1,6 @@
-"""Reading many versions of a dataset that each commit overwrites whole, as the catalog: a few requests each.
+"""Read many versions of a dataset that every commit overwrites, such as the catalog, with few requests each.
 
-Opening a version the usual way also asks for its neighbours and remembers a handle; whoever reads thousands once needs
-neither.
+The usual way to open a version also lists its neighbours and caches a handle; a reader of thousands needs neither.
 """
 
 from __future__ import annotations

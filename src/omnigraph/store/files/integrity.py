@@ -1,6 +1,6 @@
 """Integrity of what a version consists of beside its rows: its indexes can be read, and its blobs have all their bytes.
 
-Only looks. Handles that were used before answer from memory, so whoever wants to know what lies in storage opens anew.
+Read-only. Handles that are in use answer from their caches, so open new ones to check what storage holds.
 """
 
 from __future__ import annotations

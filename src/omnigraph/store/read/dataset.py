@@ -1,6 +1,6 @@
 """Pinned, read-only handles of one version of one dataset.
 
-The handle never moves: whoever holds it reads the same rows for as long as cleanup keeps the version.
+A handle never moves: it reads the same rows for as long as cleanup keeps the version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Upserts: whole rows staged by `id`, as an append when none of them exists yet.
 
 Stages only; the caller has deduplicated the rows and commits the change. A replaced row is marked as gone where it
-lies and written anew, under a row id of its own: keeping the old one would make Lance look at every row there is.
+lies and written again, under a row id of its own: keeping the old one would make Lance look at every row there is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decoding: lines of NDJSON to the tables of the types they name, exact to the rules of the dialect.
 
-Every violation is told with its line, and rows that break no rule come out. How much may come is somebody else's limit.
+Every violation carries its line; rows that break no rule are returned. Limits on the amount of input belong to the caller.
 """
 
 from __future__ import annotations

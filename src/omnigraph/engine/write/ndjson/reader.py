@@ -93,7 +93,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
 
 
 def is_records(data: Data) -> bool:
-    """Tell whether the input is made of dictionaries instead of text."""
+    """Return True if the input consists of dictionaries instead of text."""
     return not isinstance(data, str | Path | bytes) and not hasattr(data, "readline")
 
 

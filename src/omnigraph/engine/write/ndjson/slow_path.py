@@ -113,7 +113,7 @@ class Envelopes:
         return self._add(gathered, data, entity_id, value)
 
     def finish(self, gathered: Gathered) -> None:
-        """Forget what was gathered of a type; the next entity of it starts anew."""
+        """Forget what was gathered of a type; the next entity of it starts again."""
         del self._gathered[gathered.type.table_key]
 
     def rest(self) -> list[Gathered]:
@@ -228,7 +228,7 @@ def _means(node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
 
 
 def _member(node: NodeType, name: str, text: str, key: pa.Table) -> bool:
-    """Tell whether a text, read as the type of a key member, is its value."""
+    """Return True if a string, parsed as the type of a key property, equals its value."""
     type_ = node.properties[name].type
     try:
         value = fit(_read(text, type_), type_)

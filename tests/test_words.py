@@ -1,0 +1,39 @@
+"""Words that hide what is meant: names and sentences of the package use the terms that the field has for it."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Each with what to write instead.
+BANNED = {
+    r"whoever|nobody|somebody": "the caller, another process, no one",
+    r"anew": "again",
+    r"tells? whether": "return True if",
+    r"whole number": "integer",
+}
+
+
+def findings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of comments, strings and names that hold a banned word, with the advice."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING, tokenize.NAME):
+            for pattern, advice in BANNED.items():
+                for match in re.finditer(rf"\b(?:{pattern})\b", token.string.replace("_", " "), re.IGNORECASE):
+                    yield token.start[0], f"`{match.group()}`; write: {advice}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_has_no_banned_word(path: Path) -> None:
+    assert [*findings(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("source", ["nobody = 1", "# whoever comes", '"""Tell whether."""', "is_anew = 2"])
+def test_banned_word_is_found(source: str) -> None:
+    assert len([*findings(source)]) == 1
