@@ -1,6 +1,6 @@
 """Decoding: lines of NDJSON to the tables of the types they name, exact to the rules of the dialect.
 
-Every violation carries its line; rows that break no rule are returned. Limits on the amount of input belong to the caller.
+Every violation carries its line; rows that break no rule are returned. The caller limits the amount of input.
 """
 
 from __future__ import annotations
