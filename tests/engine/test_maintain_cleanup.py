@@ -183,7 +183,7 @@ def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
 
 
 def test_cleanup_nothing_said_is_refused(graph: Graph) -> None:
-    with pytest.raises(UsageError, match="what stays"):
+    with pytest.raises(UsageError, match="retention rule"):
         graph.cleanup()
 
 

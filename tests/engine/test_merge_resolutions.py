@@ -181,7 +181,7 @@ def test_merge_resolutions_for_an_older_state_are_refused(graph: Graph) -> None:
         ([{"entity_id": "Alice", "take": "ours"}], "needs a `type_key`"),
         ([decide("Alice", "ours", shiny=1)], "unknown member `shiny`"),
         ([7], "is no object"),
-        (b"{", "not JSON"),
+        (b"{", "not valid JSON"),
     ],
 )
 def test_merge_resolutions_that_fit_nothing_are_refused(still: Graph, given: Any, message: str) -> None:

@@ -154,7 +154,7 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
 
     graph = things(tmp_path / "g")
     options = {"graph": graph.uri, "type": "Thing"}
-    with pytest.raises(UsageError, match="no condition on `Thing`"):
+    with pytest.raises(UsageError, match="not a valid condition on `Thing`"):
         table_reader.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
     for where in (
         "count > 5) OR (true",

@@ -39,8 +39,9 @@ class ObservedHead:
 class BranchHeads:
     """The observed heads of one graph, keyed by branch id; main has the id None."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, accepts_old_format: bool = False) -> None:
         self._store = store
+        self._accepts_old_format = accepts_old_format
         self._heads: LruCache[BranchId | None, ObservedHead] = LruCache(HEAD_CACHE_MAX)
 
     def resolve(self, branch: str) -> BranchId | None:
@@ -137,7 +138,7 @@ class BranchHeads:
         cached = self._heads.get(branch_id)
         if cached is not None and cached.snapshot.version == manifest.version:
             return ObservedHead(cached.snapshot, now)
-        if branch_id is None:
+        if branch_id is None and not self._accepts_old_format:
             # Main decides for all branches: one of them may have been forked from a version in an old format.
             encoding.refuse_old(manifest.schema, f"the graph at `{uri}`", uri)
         return ObservedHead(self._decode(branch, self._store.remember(manifest)), now)

@@ -29,10 +29,10 @@ from omnigraph.store.store import Store
 class Kernel:
     """One opened graph."""
 
-    def __init__(self, store: Store, *, read_only: bool = False) -> None:
+    def __init__(self, store: Store, *, read_only: bool = False, accepts_old_format: bool = False) -> None:
         self.store = store
         self.read_only = read_only
-        self.heads = BranchHeads(store)
+        self.heads = BranchHeads(store, accepts_old_format=accepts_old_format)
         self.links = Links(store, read_only=read_only)
         self.commit_loop = CommitLoop(store, self.heads, self.links)
         self._names = NameRecord(store, self.heads)

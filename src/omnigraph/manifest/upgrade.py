@@ -19,7 +19,6 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import AuditRow, Outcome
-from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 
 # The operations of an upgrade that is running, or was killed.
@@ -43,20 +42,13 @@ class UpgradeReport:
         return {**members, "named": list(self.named)}
 
 
-class _Upgrading(Kernel):
-    """A kernel that takes a main of an older format as it is."""
-
-    def _refuse_old(self, manifest: Dataset) -> None:
-        pass
-
-
 def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
     """Bring main and then every other branch to the format of this release; what has it already is left alone.
 
     Operations are written down before the first publish, so that a run after one that was killed in between can give
     every publish its audit row, once.
     """
-    kernel = _Upgrading(store)
+    kernel = Kernel(store, accepts_old_format=True)
     try:
         main = kernel.snapshot(MAIN)
         before = _format_of(kernel, main)
