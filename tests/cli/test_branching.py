@@ -243,7 +243,7 @@ def test_diff_shows_what_differs(graph: og.Graph, capsys: pytest.CaptureFixture[
     found = read_json(capsys, "diff", "main", "review", *STORE)
     assert found == graph.diff("main", "review").to_json()
     _, err = run(capsys, "diff", "main", "review", *STORE, "--type", "Prson", status=1)
-    assert "there are: Knows, Person" in err
+    assert "expected one of Knows, Person" in err
 
 
 def test_commit_changes_follow_each_other_as_text_and_page_as_json(

@@ -230,7 +230,7 @@ def test_embed_select_narrows_what_is_embedded(
         ({"types": ["Plain"]}, "no type with an `@embed`"),
         ({"types": "Doc"}, "`types` must be a list of names"),
         ({"select": "name=c"}, "`select` must be a list of names"),
-        ({"mode": "all"}, "no mode `all`"),
+        ({"mode": "all"}, "unknown mode `all`"),
         ({"select": ["name"]}, "selects nothing"),
         ({"select": ["Plain:name=a"]}, "selects nothing"),
         ({"types": ["Doc"], "select": ["nam=a"]}, "did you mean `name`"),
@@ -441,9 +441,9 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     before = docs(graph)
     program = (
         "import sys, omnigraph as og\n"
-        "from omnigraph.engine.embed import filler\n"
-        "filler.EMBED_WINDOW_TEXTS = 2\n"
-        "filler.EMBED_REQUESTS_MAX = 1\n"
+        "from omnigraph.engine.embed import fetch\n"
+        "fetch.EMBED_WINDOW_TEXTS = 2\n"
+        "fetch.EMBED_REQUESTS_MAX = 1\n"
         "og.open(sys.argv[1]).embed()\n"
     )
     child: list[subprocess.Popen[bytes]] = []

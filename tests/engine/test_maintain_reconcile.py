@@ -33,9 +33,9 @@ PERSON = "node:Person"
 HOLDER = """
 import sys
 import omnigraph as og
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 graph = og.open(sys.argv[1])
-with alone(graph.session.kernel.store, "reconcile", graph.snapshot()) as held:
+with exclusive_intent(graph.session.kernel.store, "reconcile", graph.snapshot()) as held:
     print("held" if held else "refused", flush=True)
     sys.stdin.read()
 """

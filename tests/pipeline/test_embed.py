@@ -80,7 +80,7 @@ def test_load_without_embed_still_needs_what_is_required(graph: og.Graph, provid
 
 def test_load_row_with_neither_text_nor_vector_is_refused(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
     data = lines(tmp_path, doc("a", text="one"), doc("b"))
-    with pytest.raises(DataError, match=r"line 2: `Doc\.vec` needs a value") as caught:
+    with pytest.raises(DataError, match=r"line 2: `Doc\.vec` is required") as caught:
         pipeline.load(graph, data, mode="append", embed=True)
     assert caught.value.context["rule"] == "E4"
     report = pipeline.load(
@@ -128,10 +128,11 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled: list[str] = []
+    embed_rows = stage_split.embed_rows
 
     def fill_rows(job: Any, table_key: str, rows: pa.Table, tallies: Any) -> Any:
         filled.append(table_key)
-        return stage_split.embed_rows(job, table_key, rows, tallies)
+        return embed_rows(job, table_key, rows, tallies)
 
     monkeypatch.setattr(stage_split, "embed_rows", fill_rows)
     data = lines(tmp_path, doc("a", text="one"), {"edge": "Cites", "from": "nobody", "to": "noone", "data": {}})

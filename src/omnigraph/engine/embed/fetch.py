@@ -56,8 +56,8 @@ def sum_counts(parts: Iterable[Mapping[str, EmbedCounts]]) -> dict[str, EmbedCou
 def add_retry_counts(earlier: Mapping[str, EmbedCounts], now: Mapping[str, EmbedCounts]) -> dict[str, EmbedCounts]:
     """Add the counts of a retried task; requests of the failed attempt still count.
 
-    >>> add_retry_counts({"vec": Tally(filled=2, asked=2)}, {"vec": Tally(filled=1, cached=1)})["vec"]
-    Tally(filled=1, asked=2, cached=1, cleared=0)
+    >>> add_retry_counts({"vec": EmbedCounts(filled=2, asked=2)}, {"vec": EmbedCounts(filled=1, cached=1)})["vec"]
+    EmbedCounts(filled=1, asked=2, cached=1, cleared=0)
     """
     return sum_counts([now, {name: EmbedCounts(asked=counts.asked) for name, counts in earlier.items()}])
 

@@ -127,8 +127,8 @@ def _is_data_file(path: str) -> bool:
 
     As in Spark, a partition column may begin with `_`, and unfinished Hadoop copies are skipped.
 
-    >>> _is_data_file("_year=2024/part-0"), _is_visible("_temporary/0/part-0"), _is_visible("part-0._COPYING_")
-    (True, False, False)
+    >>> [_is_data_file(name) for name in ("_year=2024/part-0", "_temporary/0/part-0", "part-0._COPYING_")]
+    [True, False, False]
     """
     parts = path.strip("/").split("/")
     is_hidden = [part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts]
