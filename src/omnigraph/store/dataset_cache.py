@@ -51,8 +51,8 @@ class DatasetCache:
         root: Location,
         meter: Meter = NO_METER,
         *,
-        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
-        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+        index_cache_bytes: int | None = None,
+        file_cache_bytes: int | None = None,
     ) -> None:
         self.root = root
         self.meter = meter
@@ -61,6 +61,8 @@ class DatasetCache:
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to Lance's metadata cache, whose default bound is a gigabyte.
+        file_cache_bytes = FILE_CACHE_BYTES_MAX if file_cache_bytes is None else file_cache_bytes
+        index_cache_bytes = INDEX_CACHE_BYTES_MAX if index_cache_bytes is None else index_cache_bytes
         self._session = Session(index_cache_bytes, file_cache_bytes)
         self._plain_session = Session(1 << 20, file_cache_bytes // 8)
         self._handles: LruCache[DatasetRef, Dataset] = LruCache(HANDLE_CACHE_MAX)
