@@ -553,3 +553,84 @@ def test_edges_that_may_not_be_read_are_not_counted(clerk: Graph) -> None:
     receipt = clerk.mutate('query q() { delete Person where name = "ann" }')
     assert (receipt.affected_nodes, receipt.affected_edges) == (1, 0)
     assert len(clerk.acting_as("root").query("query q() { match { $p: Person $p knows $q } return { $q.name } }")) == 0
+
+
+# -- writers of a branch that they may not read ------------------------------------------------------------------------
+
+DROPBOX = """
+version: 1
+groups: {all: [root], cat: [cat], uma: [uma], wen: [wen]}
+protected_branches: [main]
+rules:
+  - {id: a1, allow: {actors: {group: all}, actions: [read, change, branch_create, branch_merge]}}
+  - {id: c1, allow: {actors: {group: cat}, actions: [read], branch_scope: unprotected}}
+  - {id: c2, allow: {actors: {group: cat}, actions: [change]}}
+  - {id: u1, allow: {actors: {group: uma}, actions: [read, change], branch_scope: unprotected}}
+  - {id: u2, allow: {actors: {group: uma}, actions: [branch_merge]}}
+  - {id: w1, allow: {actors: {group: wen}, actions: [read], types: [Person]}}
+  - {id: w2, allow: {actors: {group: wen}, actions: [change], types: [Person, Salary]}}
+"""
+
+
+@pytest.fixture
+def dropbox(root: Graph) -> Iterator[Graph]:
+    with og.open(root.uri, actor="root", policy=load_bundle(DROPBOX)) as graph:
+        graph.branches.create("play")
+        yield graph
+
+
+def answers_of(call: Callable[[], object]) -> str:
+    """Return what a call answers, without ids of commits."""
+    try:
+        call()
+    except OmniGraphError as error:
+        return str(error.to_json())
+    return "ok"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("kind", ["cherry_pick", "revert"])
+@pytest.mark.parametrize("actor", ["cat", "wen"])
+def test_replay_onto_types_that_may_not_be_read_is_denied_whatever_they_hold(
+    dropbox: Graph, actor: str, kind: str, dry_run: bool
+) -> None:
+    # On play each guess is replaced by -1: to repeat that on main would work for the right guess alone.
+    commits = []
+    for guess in (99, 100, 101):
+        dropbox.ingest([salary("s1", guess)], branch="play")
+        commits.append(str(dropbox.ingest([salary("s1", -1)], branch="play").commit_id))
+    writer, head = dropbox.acting_as(actor), dropbox.snapshot().head
+    if kind == "revert":
+        commits = [str(dropbox.ingest([salary("s1", amount)]).commit_id) for amount in (5, 6, 7)]
+        head = dropbox.snapshot().head
+    told = {
+        answers_of(lambda commit=commit: getattr(writer, kind)(commit, "main", dry_run=dry_run)).replace(commit, "ID")  # type: ignore[misc]
+        for commit in commits
+    }
+    [answer] = told
+    assert "policy.denied" in answer or "commit.not_found" in answer
+    assert dropbox.snapshot().head == head
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_merge_into_types_that_may_not_be_read_is_denied_whatever_they_hold(dropbox: Graph, dry_run: bool) -> None:
+    dropbox.ingest([salary("s1", 77)])
+    uma, head = dropbox.acting_as("uma"), dropbox.snapshot().head
+    told = set()
+    for guess in (76, 77, 78):
+        uma.ingest([salary("s1", guess)], branch="play")
+        told.add(answers_of(lambda: uma.branches.merge("play", "main", dry_run=dry_run)))
+    [answer] = told
+    assert "policy.denied" in answer
+    assert "Salary" not in answer
+    assert dropbox.snapshot().head == head
+
+
+def test_merge_may_bring_types_that_the_target_did_not_change(dropbox: Graph) -> None:
+    dropbox.ingest([salary("s2", 77)])
+    uma = dropbox.acting_as("uma")
+    uma.ingest([person("bea")], branch="play")
+    receipt = uma.branches.merge("play", "main")
+    assert receipt.commit is not None
+    assert receipt.types == ()
+    assert [row["p.name"] for row in dropbox.query(PEOPLE).rows()] == ["ann", "bea"]

@@ -199,13 +199,21 @@ class Application:
         return plan, receipt
 
     def _three_way_state(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
-        """Return the three states after checking that the actor may change what differs; a merge covers all types."""
+        """Return the three states after checking that the actor may change what differs; a merge covers all types.
+
+        Where values of our side decide about conflicts, the answer reveals them, so that needs `read`.
+        """
         three = ThreeWayState(base, ours, theirs)
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
-            may.check(type_.name for type_ in three.types())
+            touched = [type_.name for type_ in three.touched_types()]
+            may.check(touched)
+            may.check_replay(touched)
         self._check_resolutions(three, may)
+        unreadable = may.hidden | may.unreadable | self._hidden
+        if self.kind == "merge" and any(type_.name in unreadable for type_ in three.compared_types()):
+            raise hidden_data_error(self.session.actor)
         return three
 
     def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:

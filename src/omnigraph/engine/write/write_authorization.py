@@ -74,6 +74,18 @@ class WritePermissions:
                 type_name=name,
             )
 
+    def check_replay(self, names: Iterable[str]) -> None:
+        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: a conflict would reveal their values."""
+        for name in sorted(self.unreadable.intersection(names)):
+            raise PolicyDenied(
+                f"a revert or cherry-pick needs `read` of `{name}` on the branch, because it reveals whether its values"
+                f" changed since, and `{self.actor}` may only change it; nothing was written. Ask for a rule that"
+                " allows `read`",
+                action="read",
+                actor=self.actor,
+                type_name=name,
+            )
+
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:
     """Return which types of a snapshot the actor may read and change; it sees neither of the rest.
