@@ -634,3 +634,111 @@ def test_merge_may_bring_types_that_the_target_did_not_change(dropbox: Graph) ->
     assert receipt.commit is not None
     assert receipt.types == ()
     assert [row["p.name"] for row in dropbox.query(PEOPLE).rows()] == ["ann", "bea"]
+
+
+BLIND_SCHEMA = """
+node Person { name: String @key
+  mail: String? @unique }
+node Salary { slip: String @key }
+edge Knows: Person -> Person @card(0..2)
+edge Paid: Salary -> Person
+"""
+BLIND_RULES = """
+version: 1
+groups: {w: [wendy], v: [vic]}
+rules:
+  - {id: w, allow: {actors: {group: w}, actions: [change], types: [Person, Knows]}}
+  - {id: v, allow: {actors: {group: v}, actions: [read, change], types: [Person, Knows]}}
+"""
+
+
+def knows(source: str, target: str, entity_id: str | None = None) -> dict[str, Any]:
+    return {"edge": "Knows", "from": source, "to": target, "data": {"id": entity_id} if entity_id else {}}
+
+
+@pytest.fixture
+def wendy(tmp_path: Path) -> Iterator[Graph]:
+    og.init(tmp_path / "blind.omni", BLIND_SCHEMA).ingest(
+        [
+            *(person(name, mail=f"{name}@secret") for name in ("ann", "bob", "cy")),
+            knows("ann", "bob", "k1"),
+            knows("ann", "cy", "k2"),
+        ]
+    )
+    with og.open(tmp_path / "blind.omni", actor="wendy", policy=load_bundle(BLIND_RULES)) as graph:
+        yield graph
+
+
+def error_of(call: Callable[[], object]) -> OmniGraphError:
+    with pytest.raises(OmniGraphError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize("door", ["ingest", "mutate", "load"])
+def test_unique_violation_does_not_name_a_row_that_may_not_be_read(wendy: Graph, door: str, tmp_path: Path) -> None:
+    row = {"name": "zed", "mail": "ann@secret"}
+    (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "zed", "mail": "ann@secret"}}\n')
+    error = error_of(
+        {
+            "ingest": lambda: wendy.ingest([person(**row)]),
+            "mutate": lambda: wendy.mutate('query q() { insert Person { name: "zed" mail: "ann@secret" } }'),
+            "load": lambda: pipeline.load(wendy, tmp_path / "in.jsonl", mode="append", job_id="j"),
+        }[door]
+    )
+    assert error.context["rule"] == "E5"
+    assert error.context["property"] == "mail"
+    assert "`ann`" not in str(error.to_json())
+
+
+def test_cardinality_violation_does_not_count_edges_that_may_not_be_read(wendy: Graph) -> None:
+    told = [
+        str(error_of(lambda count=count: wendy.ingest([knows("ann", "bob")] * count, mode="append")).to_json())  # type: ignore[misc]
+        for count in (1, 1)
+    ]
+    assert "would have" not in str(told)
+    assert "'rule': 'E10'" in told[0]
+    assert "ann" in told[0]
+
+
+def test_overwrite_does_not_list_edges_that_may_not_be_read(wendy: Graph) -> None:
+    error = error_of(lambda: wendy.ingest([person("zed")], mode="overwrite"))
+    assert error.context["rule"] == "E9"
+    told = str(error.to_json())
+    assert not any(name in told for name in ("k1", "k2", "ann", "bob", "cy"))
+    # One for each end of the type, however many edges there are.
+    assert [(one["type_key"], one["property"]) for one in error.context["violations"]] == [  # type: ignore[attr-defined]
+        ("edge:Knows", "from"),
+        ("edge:Knows", "to"),
+    ]
+
+
+def test_condition_on_a_branch_that_may_not_be_read_does_not_tell_its_head(wendy: Graph) -> None:
+    error = error_of(lambda: wendy.mutate('query q() { insert Person { name: "q" } }', if_commit="x"))
+    assert error.code == "precondition.failed"
+    assert str(og.open(wendy.uri).snapshot().head) not in str(error.to_json())
+    assert "actual" not in error.context
+
+
+def test_name_of_a_hidden_type_in_the_input_is_like_any_other_word(wendy: Graph) -> None:
+    vic = wendy.acting_as("vic")
+    insert = 'query q($a: String) { insert Person { name: $a mail: "ann@secret" } }'
+    for call in (
+        lambda word: vic.ingest([knows("bob", word, "k9")]),
+        lambda word: vic.ingest([person(word), person(word)]),
+        lambda word: vic.ingest([{"type": word, "data": {}}]),
+        lambda word: vic.mutate('query q() { insert Person { name: "q" } }', if_commit=word),
+        lambda word: vic.mutate(insert, params={"a": word}),
+        lambda word: vic.mutate('query q() { insert Person { name: "q" } }', branch=word),
+        lambda word: vic.mutate('query q() { insert Person { name: "q" } }', name=word),
+    ):
+        assert "policy.denied" not in same_answer(call, "Salary", "Paid", "Bonus")
+
+
+def test_conflict_of_a_row_that_is_named_like_a_hidden_type_is_shown(root: Graph) -> None:
+    root.ingest([person("Salary", age=1)])
+    root.branches.create("side")
+    root.ingest([person("Salary", age=2)], branch="side")
+    root.ingest([person("Salary", age=3)])
+    [conflict] = root.acting_as("mer").branches.merge("side", dry_run=True).conflicts
+    assert conflict.entity_id == "Salary"

@@ -19,7 +19,6 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     hidden_data_error,
-    mentions_any,
     write_permissions,
 )
 from omnigraph.ids import BranchId, CommitId
@@ -234,12 +233,8 @@ class Application:
         may.check(seen[resolution.type_key].name for resolution in writing)
 
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
-        """Return the conflicts that do not speak of types which the actor may not read."""
-        return [
-            conflict
-            for conflict in conflicts
-            if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
-        ]
+        """Return the conflicts that are not about types which the actor may not read."""
+        return [conflict for conflict in conflicts if conflict.type_key.partition(":")[2] not in self._hidden]
 
     def _raise_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
