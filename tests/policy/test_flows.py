@@ -742,3 +742,26 @@ def test_conflict_of_a_row_that_is_named_like_a_hidden_type_is_shown(root: Graph
     root.ingest([person("Salary", age=3)])
     [conflict] = root.acting_as("mer").branches.merge("side", dry_run=True).conflicts
     assert conflict.entity_id == "Salary"
+
+
+def test_branch_in_use_names_only_dependents_that_the_actor_may_list(dropbox: Graph) -> None:
+    rules = """
+version: 1
+groups: {all: [root], uma: [uma]}
+protected_branches: [main, secret]
+rules:
+  - {id: a1, allow: {actors: {group: all}, actions: [read, change, branch_create]}}
+  - {id: u1, allow: {actors: {group: uma}, actions: [read], branch_scope: unprotected}}
+  - {id: u2, allow: {actors: {group: uma}, actions: [branch_delete]}}
+"""
+    with og.open(dropbox.uri, actor="root", policy=load_bundle(rules)) as graph:
+        graph.ingest([person("bea")], branch="play")
+        graph.branches.create("secret", from_="play")
+        uma = graph.acting_as("uma")
+        error = error_of(lambda: uma.branches.delete("play"))
+        assert (error.code, error.context["dependents"]) == ("branch.in_use", [])
+        assert "secret" not in str(error.to_json())
+        graph.branches.create("shown", from_="play")
+        error = error_of(lambda: uma.branches.delete("play"))
+        assert error.context["dependents"] == ["shown"]
+        assert "secret" not in str(error.to_json())
