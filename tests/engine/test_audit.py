@@ -95,7 +95,7 @@ def test_audit_list_prints_a_table_and_json(graph: og.Graph, capsys: pytest.Capt
     assert main(["audit", "list", graph.uri, "--since", "1h"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["audit", "list", graph.uri, "--since", "lately"]) == 1
-    assert "`lately` is no time" in capsys.readouterr().err
+    assert "`lately` is not a timestamp" in capsys.readouterr().err
 
 
 def test_maintenance_without_an_actor_is_attributed_to_the_system(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None
 def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.manifest.intents import declared
 
-    monkeypatch.setattr(module, "alone", declared)
+    monkeypatch.setattr(module, "exclusive_intent", declared)
     with holder(graph) as process:
         assert not graph.reconcile().is_claimed
         process.kill()

@@ -128,7 +128,7 @@ def limit_before_order(patch: Patch) -> None:
 
 def ties_are_left(patch: Patch) -> None:
     patch.setattr(
-        projection, "top_places", lambda keys, count, wanted, ties: top_rows(keys, count, wanted, lambda places: [])
+        projection, "top_rows", lambda keys, count, wanted, ties: top_rows(keys, count, wanted, lambda places: [])
     )
 
 

@@ -116,9 +116,9 @@ def blind_to_edges(reply: Response) -> IngestReceipt:
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "seen_in"),
     [
-        (responses, "result", without_last_column, "all columns"),
-        (responses, "ingested", blind_to_edges, "first"),
-        (retry, "refusal", always_usage, "guard that fails"),
+        (responses, "parse_result", without_last_column, "all columns"),
+        (responses, "parse_ingest", blind_to_edges, "first"),
+        (retry, "parse_error", always_usage, "guard that fails"),
     ],
 )
 def test_differences_mutant_of_the_client_is_found(

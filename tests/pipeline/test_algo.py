@@ -109,16 +109,16 @@ def first_only(given: measures.AdjacencyBlock, state: Any) -> Any:
 
 
 MUTANTS: Mapping[str, tuple[str, Any, str, Any]] = {
-    "edges are followed one way only": ("components", measures, "both_ways", one_way),
+    "edges are followed one way only": ("components", measures, "symmetrize_edges", one_way),
     "labels are not shortened and rounds run out": ("components", measures, "ALGO_ROUNDS_MAX", 1),
-    "components keep their labels": ("components", measures, "renumbered", lambda labels: labels),
-    "communities keep their labels": ("communities", measures, "renumbered", lambda labels: labels),
-    "lonely nodes get a label of others": ("communities", measures, "favourite_labels", no_own_vote),
-    "one neighbour alone counts": ("pagerank", measures, "neighbour_sums", first_only),
+    "components keep their labels": ("components", measures, "renumber_by_size", lambda labels: labels),
+    "communities keep their labels": ("communities", measures, "renumber_by_size", lambda labels: labels),
+    "lonely nodes get a label of others": ("communities", measures, "vote_labels", no_own_vote),
+    "one neighbour alone counts": ("pagerank", measures, "sum_neighbours", first_only),
     "loops count twice": (
         "communities",
         measures,
-        "both_ways",
+        "symmetrize_edges",
         lambda source, target: (np.concatenate([source, target]), np.concatenate([target, source])),
     ),
     "degrees are swapped": ("degrees", LocalGraph, "degrees", lambda graph: _swapped(graph)),

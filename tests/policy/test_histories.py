@@ -82,8 +82,8 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "rename unchecked": (branches, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
     "commit unasked": (GraphSession, "may", commit_without_question, "unprotected", FORK),
-    "hidden conflicts told": (Application, "_told", TOLD, "types", MERGE),
-    "adopted forks told": (authorization, "_UNTOLD", frozenset(), "types", (*FORK, *["root merges"] * 5)),
+    "hidden conflicts told": (Application, "_visible_conflicts", TOLD, "types", MERGE),
+    "adopted forks told": (authorization, "_REVEALING", frozenset(), "types", (*FORK, *["root merges"] * 5)),
 }
 
 

@@ -96,7 +96,7 @@ def test_bad_setting_is_told_only_by_queries_that_embed(graph: og.Graph, monkeyp
     [
         ((500, b"on fire"), "on fire"),
         ((401, b"who are you"), "who are you"),
-        ((200, b"garbage"), "no embedding"),
+        ((200, b"garbage"), "without embeddings"),
         (openai_answer([1.0]), "2 numbers"),
         (openai_answer([float("nan"), 1.0]), "not finite"),
         (openai_answer([0.0, 0.0]), "all zero"),

@@ -214,7 +214,7 @@ def label_propagation(graph: BlockGraph, *, iterations: int = 20) -> Numbers:
 def renumber_by_size(labels: Numbers) -> Numbers:
     """Return labels as numbers from 0 on, by how many have them, then by the label.
 
-    >>> renumbered(np.array([7, 3, 7, 9])).tolist()
+    >>> renumber_by_size(np.array([7, 3, 7, 9])).tolist()
     [0, 1, 0, 2]
     """
     distinct, label_of_node, counts = np.unique(labels, return_inverse=True, return_counts=True)

@@ -30,6 +30,7 @@ Hashes = NDArray[np.uint64]
 _DIGEST_BYTES: Final = 16
 _SLICE_ROWS: Final = 1_024
 _U64: Final = np.uint64
+_PARSER: Final = Lock()
 
 
 def text_digests(texts: Sequence[str]) -> Hashes:
@@ -46,7 +47,7 @@ def text_digests(texts: Sequence[str]) -> Hashes:
 def vector_fingerprints(vectors: Matrix) -> Hashes:
     """Return a 64-bit fingerprint of each vector; equal numbers give equal fingerprints.
 
-    >>> one, other, again = vector_prints(np.array([[1, 0], [0, 1], [1, -0.0]], np.float32)).tolist()
+    >>> one, other, again = vector_fingerprints(np.array([[1, 0], [0, 1], [1, -0.0]], np.float32)).tolist()
     >>> one == again, one == other
     (True, False)
     """
@@ -69,7 +70,7 @@ def pair_fingerprints(prints: Hashes, digests: Hashes) -> Hashes:
 def is_among(values: Hashes, sorted_values: Hashes) -> NDArray[np.bool_]:
     """Return which values occur in a sorted array.
 
-    >>> among(np.array([1, 3], np.uint64), np.array([2, 3], np.uint64)).tolist()
+    >>> is_among(np.array([1, 3], np.uint64), np.array([2, 3], np.uint64)).tolist()
     [False, True]
     """
     if len(sorted_values) == 0:
@@ -297,7 +298,9 @@ def _encode_npy(array: NDArray[Any]) -> bytes:
 
 def _decode_npy(body: bytes) -> NDArray[Any] | None:
     try:
-        array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
+        # NumPy parses the header as Python, which fails in some releases of CPython when two threads do it at once.
+        with _PARSER:
+            array: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
     except (ValueError, EOFError, OSError):
         return None
     return array

@@ -56,7 +56,7 @@ def sum_counts(parts: Iterable[Mapping[str, EmbedCounts]]) -> dict[str, EmbedCou
 def add_retry_counts(earlier: Mapping[str, EmbedCounts], now: Mapping[str, EmbedCounts]) -> dict[str, EmbedCounts]:
     """Add the counts of a retried task; requests of the failed attempt still count.
 
-    >>> anew({"vec": Tally(filled=2, asked=2)}, {"vec": Tally(filled=1, cached=1)})["vec"]
+    >>> add_retry_counts({"vec": Tally(filled=2, asked=2)}, {"vec": Tally(filled=1, cached=1)})["vec"]
     Tally(filled=1, asked=2, cached=1, cleared=0)
     """
     return sum_counts([now, {name: EmbedCounts(asked=counts.asked) for name, counts in earlier.items()}])
@@ -122,7 +122,7 @@ class VectorFetcher:
 def _batch_requests(texts: Sequence[str], rows: Sequence[int]) -> list[list[int]]:
     """Share texts out among requests that are neither too many texts nor too many bytes.
 
-    >>> _requests(["a", "b"], [0, 1])
+    >>> _batch_requests(["a", "b"], [0, 1])
     [[0, 1]]
     """
     requests: list[list[int]] = []

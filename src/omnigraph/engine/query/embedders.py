@@ -72,7 +72,7 @@ def embed_query(embedder: Embedder, text: str, dimension: int) -> NDArray[np.flo
 def normalize_vectors(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
     """Return vectors scaled to length 1; rejects a wrong dimension, non-finite values and zero vectors.
 
-    >>> normalised([[3, 4]], 2, "m").tolist()
+    >>> normalize_vectors([[3, 4]], 2, "m").tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
     wide = _parse_matrix(vectors, dimension)

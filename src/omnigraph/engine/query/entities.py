@@ -386,7 +386,7 @@ def _estimate_value_bytes(type_: Any) -> int:
 def quote_literal(text: str) -> str:
     """Return a text as a literal of a storage filter.
 
-    >>> quoted("it's")
+    >>> quote_literal("it's")
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"

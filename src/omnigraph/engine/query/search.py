@@ -159,7 +159,7 @@ def describe_nearest(view: View, node_type: str, property: str, limit: int | Non
 def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  # noqa: A002 - the language's word
     """Return a query vector as it is compared, or refuse one that does not fit the property (E4).
 
-    >>> checked_vector([1, 2], 2, "vec")
+    >>> check_vector([1, 2], 2, "vec")
     array([1., 2.], dtype=float32)
     """
     wide = np.asarray(vector, np.float64)

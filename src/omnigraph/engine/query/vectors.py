@@ -69,7 +69,7 @@ Vector: TypeAlias = Numbers | Strings | Lists | Constant
 def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
     """Wrap an Arrow array.
 
-    >>> vector_of(pa.array([1, None], pa.int32()))
+    >>> vector_from_arrow(pa.array([1, None], pa.int32()))
     Numbers(data=array([1, 0], dtype=int32), valid=array([ True, False]))
     """
     type_ = array.type

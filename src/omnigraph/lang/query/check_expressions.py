@@ -309,7 +309,7 @@ def restrict_parameters(query: ir.QueryIR) -> tuple[ir.Parameter, ...]:
 def explain_unknown_word(value: object, words: tuple[str, ...]) -> str | None:
     """Return why a parameter value is not one of the enum values, or None if it is.
 
-    >>> refuse_word("tanker", ("bulk", "tanker")), refuse_word("ferry", ("bulk", "tanker"))
+    >>> explain_unknown_word("tanker", ("bulk", "tanker")), refuse_word("ferry", ("bulk", "tanker"))
     (None, 'it is compared with an enum, whose values are bulk and tanker')
     """
     values = value if isinstance(value, tuple) else (value,)

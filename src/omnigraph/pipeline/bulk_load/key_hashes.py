@@ -135,7 +135,7 @@ def merge_candidates(parts: Sequence[Candidates], limit: int) -> Candidates:
 def duplicate_hashes(ordered: Numbers) -> Numbers:
     """Return the hashes that occur more than once in a sorted array.
 
-    >>> repeated(np.array([1, 2, 3, 3, 3], np.uint64)).tolist()
+    >>> duplicate_hashes(np.array([1, 2, 3, 3, 3], np.uint64)).tolist()
     [3]
     """
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])

@@ -106,7 +106,7 @@ def _find_s3_files(text: str) -> list[File]:
 def _pattern_root(pattern: str) -> str:
     """Return the directory below which a glob pattern can match.
 
-    >>> _fixed_folder("logs/day=*/part-*.csv")
+    >>> _pattern_root("logs/day=*/part-*.csv")
     'logs'
     """
     return os.path.dirname(pattern[: min(pattern.index(sign) for sign in _GLOB_CHARACTERS if sign in pattern)])
@@ -127,7 +127,7 @@ def _is_data_file(path: str) -> bool:
 
     As in Spark, a partition column may begin with `_`, and unfinished Hadoop copies are skipped.
 
-    >>> _is_visible("_year=2024/part-0"), _is_visible("_temporary/0/part-0"), _is_visible("part-0._COPYING_")
+    >>> _is_data_file("_year=2024/part-0"), _is_visible("_temporary/0/part-0"), _is_visible("part-0._COPYING_")
     (True, False, False)
     """
     parts = path.strip("/").split("/")

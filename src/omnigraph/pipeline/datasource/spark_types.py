@@ -91,7 +91,7 @@ def _spark_type(type_: PropertyType) -> object:
 def to_spark_column(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
     """Convert a stored column to `target`, the Arrow type that Spark uses for it.
 
-    >>> to_frame(pa.array([2**64 - 1], pa.uint64()), PropertyType(Scalar.U64), pa.decimal128(20, 0)).to_pylist()
+    >>> to_spark_column(pa.array([2**64 - 1], pa.uint64()), PropertyType(Scalar.U64), pa.decimal128(20, 0)).to_pylist()
     [Decimal('18446744073709551615')]
     """
     if type_.scalar is not Scalar.DATETIME:

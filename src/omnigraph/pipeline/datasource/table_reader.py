@@ -249,7 +249,7 @@ def _validate_filter(view: View, type_: Type, options: SourceOptions) -> str | N
 def is_single_condition(text: str) -> bool:
     """Return True if SQL text cannot escape from brackets around it.
 
-    >>> is_one_condition("name = ')' OR (age > 3)"), is_one_condition("age > 3) OR (true"), is_one_condition("a -- b")
+    >>> is_single_condition("name = ')' OR (age > 3)"), is_single_condition("age > 3) OR (true"), is_single_condition("a -- b")
     (True, False, False)
     """
     bare = _QUOTED.sub("", text)

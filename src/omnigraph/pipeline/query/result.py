@@ -47,7 +47,7 @@ def raise_if_overflow(reason: str, read: ReadIR) -> None:
 def from_spark_column(column: Any, type_: PropertyType) -> Any:
     """Convert a Spark column to the layout of a property.
 
-    >>> from_frame(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
+    >>> from_spark_column(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
     DataType(date64[ms])
     """
     if type_.scalar is not Scalar.DATETIME:
