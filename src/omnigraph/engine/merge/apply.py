@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
@@ -210,10 +211,19 @@ class Application:
             may.check(touched)
             may.check_replay(touched)
         self._check_resolutions(three, may)
-        unreadable = may.hidden | may.unreadable | self._hidden
-        if self.kind == "merge" and any(type_.name in unreadable for type_ in three.compared_types()):
-            raise hidden_data_error(self.session.actor)
+        if self.kind == "merge":
+            self._check_compared(three)
         return three
+
+    def _check_compared(self, three: ThreeWayState) -> None:
+        """Raise `PolicyDenied` if both sides changed a type that the actor may not read on the target.
+
+        Whether they conflict would tell what the target holds. Types that the actor may neither read nor change on any
+        branch go along: it knows and controls neither side.
+        """
+        guessed = self.session.hidden(three.ours.snapshot) - types_out_of_reach(self.session, three.ours.catalog)
+        if guessed and any(type_.name in guessed for type_ in three.compared_types()):
+            raise hidden_data_error(self.session.actor)
 
     def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:
         """Raise for resolutions of hidden or unknown types, which look the same, and of types without permission.
