@@ -70,8 +70,19 @@ def test_process_whose_output_fails_ends_with_its_own_status(root: str, words: l
 
 
 @pytest.mark.slow
+def test_process_whose_output_is_closed_says_so(root: str) -> None:
+    for words in (["commit", "list"], ["commit", "list", "--json"], ["export"]):
+        finished = shell([*words, "--store", root], ">&-")
+        assert finished.returncode == 1
+        assert "output.failed" in finished.stderr
+        assert "Traceback" not in finished.stderr
+        assert "Exception ignored" not in finished.stderr
+    written = shell(["branch", "create", "x", "--store", root], ">&-")
+    assert (written.returncode, "effect: applied" in written.stderr) == (1, True)
+
+
+@pytest.mark.slow
 def test_process_without_standard_streams_works(root: str) -> None:
-    assert shell(["commit", "list", "--store", root], ">&-").returncode == 0
     assert shell(["commit", "list", "--store", root], "2> /dev/full").returncode == 0
     failed = shell(["commit", "list", "--store", root, "--branch", "nope"], "2> /dev/full")
     assert (failed.returncode, failed.stdout) == (1, "")

@@ -131,6 +131,10 @@ def test_export_of_a_type_and_a_past_state(tmp_path: Path) -> None:
     assert (report.entities, report.files) == ({"node:Thing": 2}, 1)
     with pytest.raises(UsageError, match="is not empty"):
         export(graph, tmp_path / "out", engine="local")
+    # One look is enough, however many files there are below.
+    (tmp_path / "deep" / "folder").mkdir(parents=True)
+    with pytest.raises(UsageError, match="is not empty"):
+        export(graph, tmp_path / "deep", engine="local")
     with pytest.raises(UsageError, match="unknown format `xml`"):
         export(graph, tmp_path / "new", "xml")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean `Thing`"):

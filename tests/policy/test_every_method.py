@@ -252,8 +252,14 @@ FLOWS: Final[dict[str, tuple[Callable[[Graph, str], object], list[str]]]] = {
         lambda graph, _: pipeline.load(graph, nodes={"Person": "missing.parquet"}, branch="x", from_branch="review"),
         ["change x", "branch_create review -> x", "read review"],
     ),
-    "revert": (lambda graph, commit: graph.revert(commit, "review", dry_run=True), ["change review", "read review"]),
-    "cherry_pick": (lambda graph, commit: graph.cherry_pick(commit, dry_run=True), ["change main", "read review"]),
+    "revert": (
+        lambda graph, commit: graph.revert(commit, "review", dry_run=True),
+        ["change review", "read review", "read review"],
+    ),
+    "cherry_pick": (
+        lambda graph, commit: graph.cherry_pick(commit, dry_run=True),
+        ["change main", "read main", "read review"],
+    ),
     "tags.create": (
         lambda graph, commit: graph.tags.create("v9", commit),
         ["tag_create -> main", "read review", "tag_create -> review"],

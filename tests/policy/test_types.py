@@ -61,7 +61,7 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
     [
         *LEAKS,
         (authorization, "redact_commit", lambda commit: commit),
-        (write_authorization, "mentions_any", lambda hidden, text: False),
+        (write_authorization, "is_about_any", lambda hidden, error: False),
     ],
 )
 def test_hidden_types_leak_is_caught(

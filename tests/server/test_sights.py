@@ -66,7 +66,7 @@ def test_hidden_types_show_to_whoever_may_see_them(
     [
         *LEAKS,
         (StoredQueries, "list", lambda self, catalog: self.queries),
-        (stored_queries, "_reject_hidden", lambda stored, seen: None),
+        (stored_queries, "_visible_query", stored_queries.find_query),
     ],
 )
 def test_hidden_types_leak_is_caught(

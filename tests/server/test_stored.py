@@ -18,6 +18,11 @@ G = "/graphs/g"
 AGES = "query ages() { match { $p: Person } return { $p.age as age } }\n"
 NAMES = "query names() { match { $p: Person } return { $p.name as name } }\n"
 GROW = "query grow($name: String) { update Person set { age: 1 } where name = $name }\n"
+# Their type is hidden from some.
+LINKS = """
+query links() { match { $p: Person $p knows $q } return { $q.name as name } }
+query link($a: String) { insert Knows { from: $a, to: $a } }
+"""
 WITHOUT_AGE = SCHEMA.replace("    age: I32?\n", "")
 WIDER = SCHEMA.replace("    age: I32?\n", "    age: I32?\n    mail: String?\n")
 assert SCHEMA not in (WITHOUT_AGE, WIDER)
@@ -113,6 +118,46 @@ def test_broken_query_is_not_there_for_an_actor_who_does_not_see_all_types(
         assert live.post(f"{G}/queries/ages", actor="bob").json()["omnigraph_code"] == "query.not_found"
         assert len(live.get(f"{G}/queries", actor="ada").json()["broken"]) == 2
         assert live.get(f"{G}/queries", actor="bob").json()["broken"] == []
+
+
+@pytest.mark.parametrize("path", ["", "/if-graph-commit"])
+@pytest.mark.parametrize("is_conditional", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"expect_mutation": True},
+        {"branch": "nope"},
+        {"snapshot": "nope"},
+        {"snapshot": "nope", "as_of": "2026-01-01T00:00:00Z"},
+        {"as_of": "yesterday"},
+    ],
+)
+def test_query_of_hidden_types_is_one_that_is_not_there(
+    partly_served: Live, path: str, is_conditional: bool, body: dict[str, object]
+) -> None:
+    headers = {"Omnigraph-If-Graph-Commit": "01ARZ3NDEKTSV4RRFFQ69G5FAV"} if is_conditional else {}
+    told = []
+    for name in ("links", "link", "nothing"):
+        answer = partly_served.post(f"{G}/queries/{name}{path}", body, actor="bob", headers=headers)
+        told.append((answer.status, answer.json()["omnigraph_code"], answer.json()["error"]))
+    assert set(told) == {told[-1]}
+    assert told[0][:2] == (404, "query.not_found")
+
+
+@pytest.fixture
+def partly_served(graph_uri: str, folder: Path, tmp_path: Path) -> Iterator[Live]:
+    (folder / "links.gq").write_text(LINKS, encoding="utf-8")
+    rules = """
+  - id: readers-read
+    allow: {actors: {group: readers}, actions: [read, change], branch_scope: any, types: [Person]}
+  - id: readers-invoke
+    allow: {actors: {group: readers}, actions: [invoke_query]}
+"""
+    policy = tmp_path / "partial.yaml"
+    policy.write_text(POLICY.replace("{group: all}", "{group: writers}") + rules, encoding="utf-8")
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, queries=folder) as live:
+        yield live
 
 
 def test_schema_apply_in_python_checks_the_queries_it_is_told(graph_uri: str, folder: Path) -> None:

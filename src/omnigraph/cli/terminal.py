@@ -73,11 +73,14 @@ def discard_output() -> None:
 
 
 def open_missing_streams() -> None:
-    """Put something in the place of standard streams that were closed, before a file of ours gets their number."""
-    for name in ("stdin", "stdout", "stderr"):
+    """Put something in the place of standard streams that were closed, before a file of ours gets their number.
+
+    What is printed to a closed output is an error, as for a full one: its stand-in can only be read. There is nowhere
+    left to report that errors cannot be printed.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            stream = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115 - stays open
-            setattr(sys, name, stream)
+            setattr(sys, name, open(os.open(os.devnull, flags), mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
 def echo_styled(head: str, colour: str, rest: str = "") -> None:

@@ -12,7 +12,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch,
 from omnigraph.engine.information_flow import check_flow, check_rename
 from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.ids import CommitId
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Branch, Tag
 
@@ -142,9 +142,17 @@ class Branches:
 
     def delete(self, name: str) -> None:
         """Delete a branch; raises if other branches or tags depend on it."""
-        branch_id, names = self._session.find_branch(name)
-        self._session.require("branch_delete", on_target(names))
-        branches.delete_branch(self._session.kernel, name, self._session.actor, branch_id)
+        session = self._session
+        branch_id, names = session.find_branch(name)
+        session.require("branch_delete", on_target(names))
+
+        def is_listed(dependent: BranchId) -> bool:
+            # Without a policy nothing is hidden: skip reading the names.
+            if session.policy is ALLOW_ALL or session.may("read", GRAPH):
+                return True
+            return session.may("read", on_branch(session.kernel.all_names_of([dependent])[dependent]))
+
+        branches.delete_branch(session.kernel, name, session.actor, branch_id, is_listed)
 
     def merge(
         self,

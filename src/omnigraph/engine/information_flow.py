@@ -14,7 +14,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import PolicyDenied
 from omnigraph.ids import BranchId
 from omnigraph.lang.catalog import Catalog
-from omnigraph.manifest.model import BranchNames, Snapshot
+from omnigraph.manifest.model import UNKNOWN_NAMES, BranchNames, Snapshot
 
 # Either of them shows what a type holds.
 _SHOWING = ("read", "export")
@@ -54,6 +54,13 @@ def types_hidden_at_base(
     catalog, branches = session.catalog(base), {base.state.branch_id, *began}
     names = session.kernel.all_names_of(branches)
     return frozenset.intersection(*(_shown(session, catalog, names[branch], target) for branch in branches))
+
+
+def types_out_of_reach(session: GraphSession, catalog: Catalog) -> frozenset[str]:
+    """Return the types that the actor may neither read nor change, on protected and on other branches."""
+    # Rules see only whether a branch is protected; one without known names is.
+    kinds_of_branches = (UNKNOWN_NAMES, BranchNames(()))
+    return frozenset.intersection(*(session.hidden_in(catalog, names, "read", "change") for names in kinds_of_branches))
 
 
 def hidden_base_error(session: GraphSession, target: PolicyBranch) -> PolicyDenied:

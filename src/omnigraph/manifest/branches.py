@@ -5,7 +5,7 @@ Creating a branch forks `__manifest` alone, so it costs the same for any number 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -50,11 +50,18 @@ def list_branches(kernel: Kernel) -> list[Branch]:
     return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda branch: branch.name)
 
 
-def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected: BranchId | None = None) -> None:
+def delete_branch(
+    kernel: Kernel,
+    name: str,
+    actor: str | None = None,
+    expected: BranchId | None = None,
+    is_listed: Callable[[BranchId], bool] = lambda branch_id: True,
+) -> None:
     """Delete a branch; files that no other branch reads become orphans.
 
     Raises while branches that started from it need its history, or a tag protects one of its commits. Datasets that
     other branches have adopted stay. `expected` is the incarnation that the caller was allowed to delete.
+    `is_listed` says of a branch whether the error may name it, or tags on its commits.
     """
     name = name.strip()
     if name == MAIN:
@@ -64,13 +71,16 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
         entry = _find_branch(main, name, expected)
         dependents = _dependents(main, entry)
         if dependents:
-            listed = ", ".join(f"{kind} `{dependent}`" for kind, dependent in dependents)
+            named = [(kind, dependent) for kind, dependent, branch_id in dependents if is_listed(branch_id)]
+            words = [f"{kind} `{dependent}`" for kind, dependent in named]
+            if len(named) < len(dependents):
+                words.append("a branch or tag that you may not list")
             raise GraphError(
-                f"branch `{name}` cannot be deleted: {listed} still"
-                f" stand{'s' if len(dependents) == 1 else ''} on it; delete that first",
+                f"branch `{name}` cannot be deleted: {', '.join(words)} still"
+                f" stand{'s' if len(words) == 1 else ''} on it; delete that first",
                 code="branch.in_use",
                 branch=name,
-                dependents=[dependent for _, dependent in dependents],
+                dependents=[dependent for _, dependent in named],
             )
         # Merges elsewhere may have made its commits a part of their history, so they outlive the branch. Access to
         # them goes on to be judged by its names, which are recorded with them before the name is gone.
@@ -240,10 +250,17 @@ def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
             )
 
 
-def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str]]:
-    """Return who still needs the history of a branch: branches that started from it, and tags on its commits."""
-    children = [("branch", branch.name) for branch in main.state.branches.values() if branch.parent == entry.branch_id]
-    tags = [("tag", tag.name) for tag in main.state.tags.values() if tag.branch == entry.branch_id]
+def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str, BranchId]]:
+    """Return what still needs the history of a branch: branches that started from it, and tags on its commits.
+
+    Each with its kind, its name and the branch that decides who may see it.
+    """
+    children = [
+        ("branch", branch.name, branch.branch_id)
+        for branch in main.state.branches.values()
+        if branch.parent == entry.branch_id
+    ]
+    tags = [("tag", tag.name, entry.branch_id) for tag in main.state.tags.values() if tag.branch == entry.branch_id]
     return sorted([*children, *tags])
 
 

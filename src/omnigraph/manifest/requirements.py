@@ -30,18 +30,26 @@ class HeadIs:
 
 @dataclass(frozen=True, slots=True)
 class IfCommit:
-    """The caller's own condition; to lose it is final."""
+    """The caller's own condition; to lose it is final. A caller who may not read the branch is not told its head."""
 
     commit_id: CommitId
+    is_head_told: bool = True
 
     def check(self, snapshot: Snapshot) -> None:
-        if snapshot.head != self.commit_id:
+        if snapshot.head == self.commit_id:
+            return
+        if not self.is_head_told:
             raise PreconditionFailed(
-                f"branch `{snapshot.branch}` is at commit {snapshot.head}, not at {self.commit_id}; read it again",
+                f"branch `{snapshot.branch}` is not at commit {self.commit_id}; nothing was written",
                 branch=snapshot.branch,
                 expected=self.commit_id,
-                actual=snapshot.head,
             )
+        raise PreconditionFailed(
+            f"branch `{snapshot.branch}` is at commit {snapshot.head}, not at {self.commit_id}; read it again",
+            branch=snapshot.branch,
+            expected=self.commit_id,
+            actual=snapshot.head,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, get_args
@@ -138,12 +138,21 @@ def export(
 def _empty_folder(out: str) -> str:
     """Return the output folder; it must be empty, because other files would look like part of the export."""
     folder = out.rstrip("/") if out.startswith("s3://") else os.path.abspath(os.path.expanduser(out))
-    selector = fs.FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
     with _write_errors(folder):
-        inside = filesystem(folder).get_file_info(selector)
-    if any(entry.type is fs.FileType.File for entry in inside):
+        is_empty = _is_empty(folder)
+    if not is_empty:
         raise UsageError(f"`{out}` is not empty; choose a new directory", path=out)
     return folder
+
+
+def _is_empty(folder: str) -> bool:
+    """Return True if a folder has no entry, or is not there; looks no further than the first level."""
+    if folder.startswith("s3://"):
+        selector = fs.FileSelector(folder.removeprefix("s3://"), allow_not_found=True)
+        return not filesystem(folder).get_file_info(selector)
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return next(entries, None) is None
+    return True
 
 
 def write_part(format_: str, part: _Part) -> int:

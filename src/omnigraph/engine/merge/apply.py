@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
@@ -19,7 +20,6 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     hidden_data_error,
-    mentions_any,
     write_permissions,
 )
 from omnigraph.ids import BranchId, CommitId
@@ -199,14 +199,31 @@ class Application:
         return plan, receipt
 
     def _three_way_state(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
-        """Return the three states after checking that the actor may change what differs; a merge covers all types."""
+        """Return the three states after checking that the actor may change what differs; a merge covers all types.
+
+        Where values of our side decide about conflicts, the answer reveals them, so that needs `read`.
+        """
         three = ThreeWayState(base, ours, theirs)
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
-            may.check(type_.name for type_ in three.types())
+            touched = [type_.name for type_ in three.touched_types()]
+            may.check(touched)
+            may.check_replay(touched)
         self._check_resolutions(three, may)
+        if self.kind == "merge":
+            self._check_compared(three)
         return three
+
+    def _check_compared(self, three: ThreeWayState) -> None:
+        """Raise `PolicyDenied` if both sides changed a type that the actor may not read on the target.
+
+        Whether they conflict would tell what the target holds. Types that the actor may neither read nor change on any
+        branch go along: it knows and controls neither side.
+        """
+        guessed = self.session.hidden(three.ours.snapshot) - types_out_of_reach(self.session, three.ours.catalog)
+        if guessed and any(type_.name in guessed for type_ in three.compared_types()):
+            raise hidden_data_error(self.session.actor)
 
     def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:
         """Raise for resolutions of hidden or unknown types, which look the same, and of types without permission.
@@ -226,12 +243,8 @@ class Application:
         may.check(seen[resolution.type_key].name for resolution in writing)
 
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
-        """Return the conflicts that do not speak of types which the actor may not read."""
-        return [
-            conflict
-            for conflict in conflicts
-            if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
-        ]
+        """Return the conflicts that are not about types which the actor may not read."""
+        return [conflict for conflict in conflicts if conflict.type_key.partition(":")[2] not in self._hidden]
 
     def _raise_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:

@@ -66,10 +66,12 @@ def cherry_pick(
 
 
 def _admit(session: GraphSession, branch: str, actor: str | None) -> tuple[GraphSession, BranchId | None, BranchNames]:
-    """Return the session of the actor, and the id and names of the branch, after checking `change`."""
+    """Return the session of the actor, and the id and names of the branch, after checking `change` and `read`."""
     session = session.acting_as(actor)
     branch_id, names = session.find_branch(branch)
     session.require("change", on_branch(names))
+    # Whether a change applies depends on what the branch holds.
+    session.require("read", on_branch(names))
     return session, branch_id, names
 
 

@@ -74,9 +74,16 @@ class ThreeWayState:
             if self._pin(self.theirs, type_).ref not in known:
                 yield type_
 
+    def touched_types(self) -> list[Type]:
+        """Return the types that differ between base and their side, whatever our side holds."""
+        return [type_ for type_ in self.by_key.values() if not self._is_unchanged(self.theirs, type_)]
+
+    def compared_types(self) -> list[Type]:
+        """Return the types that both sides changed, so that the values of our side decide what becomes of them."""
+        return [type_ for type_ in self.types() if not self.is_ours_unchanged(type_)]
+
     def is_ours_unchanged(self, type_: Type) -> bool:
-        base = self.base_pin(type_)
-        return base is not None and self._pin(self.ours, type_).ref == base.ref
+        return self._is_unchanged(self.ours, type_)
 
     def pin(self, type_: Type) -> Pin:
         """Return where their side of a type lies."""
@@ -111,6 +118,10 @@ class ThreeWayState:
         sides = [_row(view.sound_dataset(type_.table_key), entity_id, self.blobs) for view in (self.ours, self.theirs)]
         base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))
         return base, ours, theirs
+
+    def _is_unchanged(self, side: View, type_: Type) -> bool:
+        base = self.base_pin(type_)
+        return base is not None and self._pin(side, type_).ref == base.ref
 
     def _base(self, type_: Type) -> MergeBase[View]:
         return self.base.reduced(lambda view: self._pin(view, type_).ref)

@@ -18,7 +18,9 @@ from omnigraph.engine.write.ndjson.decoder import Decoder, add_part
 from omnigraph.engine.write.ndjson.reader import Data, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
 from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.violation_redaction import redact_findings
 from omnigraph.engine.write.write_authorization import (
+    WritePermissions,
     authorize,
     check_base,
     mask_hidden_type_errors,
@@ -190,14 +192,20 @@ def ingest(
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
     with mask_hidden_type_errors(may.hidden, session.actor):
-        return _write(session, view, changes, mode, branch, base)
+        return _write(session, view, changes, mode, branch, base, may)
 
 
 def _write(
-    session: GraphSession, view: View, changes: Changes, mode: Mode, branch: str, base: str | None
+    session: GraphSession,
+    view: View,
+    changes: Changes,
+    mode: Mode,
+    branch: str,
+    base: str | None,
+    permitted: WritePermissions,
 ) -> IngestReceipt:
     # What cannot be written must not leave an empty branch behind.
-    created = base is not None and _create(session, view, branch, changes)
+    created = base is not None and _create(session, view, branch, changes, permitted)
     if not changes.deltas:
         # An input without entities changes nothing, and what changes nothing is no commit.
         return IngestReceipt(branch, base, created, mode, {}, {}, None, session.actor)
@@ -207,10 +215,11 @@ def _write(
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
         # The name may belong to another branch by now.
-        write_permissions(session, snapshot).check(type_delta.type.name for type_delta in changes.deltas.values())
+        may = write_permissions(session, snapshot)
+        may.check(type_delta.type.name for type_delta in changes.deltas.values())
         now = View(session.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
-        validate(changes, committed).raise_if_any()
+        redact_findings(validate(changes, committed), may.unreadable).raise_if_any()
         effects = stager.stage(now, dict(changes.deltas), committed)
         reads = frozenset(committed.types_read | changes.deltas.keys())
         return Plan("ingest", effects, (), (schema,), session.actor, properties={"mode": mode}, reads=reads)
@@ -235,8 +244,8 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
     return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
 
 
-def _create(session: GraphSession, view: View, branch: str, changes: Changes) -> bool:
-    validate(changes, CommittedRows(view)).raise_if_any()
+def _create(session: GraphSession, view: View, branch: str, changes: Changes, may: WritePermissions) -> bool:
+    redact_findings(validate(changes, CommittedRows(view)), may.unreadable).raise_if_any()
     try:
         with mask_hidden_tag(session, branch):
             create_branch(session.kernel, branch, view.snapshot, session.actor)

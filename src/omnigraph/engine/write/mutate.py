@@ -19,6 +19,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.staging import Stager
+from omnigraph.engine.write.violation_redaction import redact_findings
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     authorize,
@@ -87,7 +88,10 @@ def mutate(
     branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     may, compiled = _compile_early(session, branch, source, name)
-    mutation = _Mutation(session, source, name, params or {}, if_commit)
+    condition = None
+    if if_commit is not None:
+        condition = IfCommit(CommitId(if_commit), is_head_told=session.may("read", on_branch(branch)))
+    mutation = _Mutation(session, source, name, params or {}, condition)
     mutation.hidden |= may.hidden
     work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
     with mask_hidden_type_errors(mutation.hidden, session.actor):
@@ -141,13 +145,13 @@ class _Mutation:
         source: str,
         name: str | None,
         params: Mapping[str, object],
-        if_commit: str | None,
+        if_commit: IfCommit | None,
     ) -> None:
         self.session = session
         self.source = source
         self.name = name
         self.params = params
-        self.if_commit = IfCommit(CommitId(if_commit)) if if_commit is not None else None
+        self.if_commit = if_commit
         self.stager = Stager()
         self.run: Run | None = None
         self.hidden: set[str] = set()
@@ -174,7 +178,7 @@ class _Mutation:
         changes = self.run.changes()
         if not changes.deltas:
             return None
-        validate(changes, self.run.committed).raise_if_any()
+        redact_findings(validate(changes, self.run.committed), may.unreadable).raise_if_any()
         effects = self.stager.stage(view, dict(changes.deltas), self.run.committed)
         requirements: list[Any] = [SchemaIs(view.catalog.ir_hash)]
         if self.if_commit is not None:

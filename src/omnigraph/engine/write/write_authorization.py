@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -74,6 +73,18 @@ class WritePermissions:
                 type_name=name,
             )
 
+    def check_replay(self, names: Iterable[str]) -> None:
+        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values."""
+        for name in sorted(self.unreadable.intersection(names)):
+            raise PolicyDenied(
+                f"a revert or cherry-pick needs `read` of `{name}` on the branch, because it reveals whether its values"
+                f" changed since, and `{self.actor}` may only change it; nothing was written. Ask for a rule that"
+                " allows `read`",
+                action="read",
+                actor=self.actor,
+                type_name=name,
+            )
+
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:
     """Return which types of a snapshot the actor may read and change; it sees neither of the rest.
@@ -99,24 +110,38 @@ def check_base(session: GraphSession, base: str, branch: str) -> None:
 
 @contextmanager
 def mask_hidden_type_errors(hidden: Set[str], actor: str | None) -> Iterator[None]:
-    """Replace errors that mention a hidden type with `PolicyDenied`; keeps `effect`."""
+    """Replace errors about a hidden type with `PolicyDenied`; keeps `effect`."""
     try:
         yield
     except OmniGraphError as error:
-        # Rules N1, N2, … are about the input text, which the writer knows anyway.
-        is_of_input = str(error.context.get("rule", "")).startswith("N")
-        if is_of_input or not mentions_any(hidden, f"{error.message} {error.context}"):
-            raise
-        raise hidden_data_error(actor, error) from None
+        if is_about_any(hidden, error):
+            raise hidden_data_error(actor, error) from None
+        raise
 
 
-def mentions_any(hidden: Set[str], text: str) -> bool:
-    """Return True if a text names one of the hidden types.
+def is_about_any(hidden: Set[str], error: OmniGraphError) -> bool:
+    """Return True if an error is about one of the hidden types.
 
-    >>> [mentions_any({"Salary"}, text) for text in ("`Salary` of ann", "Salaryman")]
-    [True, False]
+    The context decides, not the text: that holds words of the caller, and answering them differently if they happen to
+    be names of hidden types would confirm those.
+
+    >>> broken = OmniGraphError("`Paid` of ann", type_key="edge:Paid")
+    >>> is_about_any({"Paid"}, broken), is_about_any({"Paid"}, OmniGraphError("no `Paid`", value="Paid"))
+    (True, False)
     """
-    return bool(hidden) and re.search(rf"\b(?:{'|'.join(map(re.escape, hidden))})\b", text) is not None
+    return not hidden.isdisjoint(_type_names(error.context))
+
+
+def _type_names(context: Mapping[str, object]) -> Iterator[str]:
+    """Yield the types that the context of an error or violation names."""
+    for member in ("type_key", "type_name", "resource"):
+        value = context.get(member)
+        if isinstance(value, str):
+            # `node:Person`, `Person`, or `keyed entities for node:Person`.
+            yield value.rpartition(":")[2]
+    violations = context.get("violations")
+    for violation in violations if isinstance(violations, list) else ():
+        yield from _type_names(violation)
 
 
 def hidden_data_error(actor: str | None, cause: OmniGraphError | None = None) -> PolicyDenied:

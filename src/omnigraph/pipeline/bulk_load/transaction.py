@@ -20,6 +20,7 @@ from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.engine.write.violation_redaction import redact_findings, redact_violation
 from omnigraph.engine.write.write_authorization import mask_hidden_type_errors, write_permissions
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
@@ -118,6 +119,8 @@ class LoadTransaction:
         self.input: StagedInput
         self.keys: KeyMatcher
         self.set_check: SetCheck
+        # Types that the actor may change but not read, on the newest snapshot.
+        self._unreadable: frozenset[str] = frozenset()
         self.job: Job
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
@@ -296,7 +299,7 @@ class LoadTransaction:
     def _raise(self, findings: Findings) -> None:
         """Raise the findings, with file names if the input has several files."""
         try:
-            findings.raise_if_any()
+            redact_findings(findings, self._unreadable).raise_if_any()
         except OmniGraphError as error:
             files = {task.split.file for task in self.input.tasks}
             violations = error.context["violations"]
@@ -331,9 +334,10 @@ class LoadTransaction:
     def _reject(self, violations: Sequence[Violation]) -> None:
         by_split: dict[int, dict[int, Violation]] = {}
         for violation in violations:
+            told = redact_violation(violation, self._unreadable)
             for line in self._lines_of(violation):
                 split, split_line = self.input.lines.in_split(line)
-                by_split.setdefault(split, {}).setdefault(split_line, replace(violation, line=split_line))
+                by_split.setdefault(split, {}).setdefault(split_line, replace(told, line=split_line))
         tasks = self.input.tasks
         self.input.stage_again(
             {
@@ -386,6 +390,7 @@ class LoadTransaction:
         self.session.kernel.finish_links(snapshot)
         may = write_permissions(self.session, snapshot)
         may.check(key.partition(":")[2] for key in self.input.types)
+        self._unreadable = may.unreadable
         with mask_hidden_type_errors(may.hidden, self.session.actor):
             self._validate(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.errors import GraphError, PolicyDenied, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, target_fields
@@ -77,16 +77,18 @@ def _sees_all_types(session: GraphSession) -> bool:
 
 
 def invoke(call: Call[wire.Invoke]) -> Response:
+    stored = _visible_query(call)
     reject_condition(call)
-    return _run_stored(call, None)
+    return _run_stored(call, stored, None)
 
 
 def invoke_if(call: Call[wire.Invoke]) -> Response:
-    return _run_stored(call, required_commit(call))
+    stored = _visible_query(call)
+    return _run_stored(call, stored, required_commit(call))
 
 
-def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
-    stored, request = find_query(call), call.input
+def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | None) -> Response:
+    request = call.input
     word = "a mutation" if stored.mutation else "a read"
     if request.expect_mutation is not None and request.expect_mutation != stored.mutation:
         raise UsageError(f"`{stored.name}` is {word}, which is not what the caller expects")
@@ -94,7 +96,6 @@ def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
         branch, at = read_target(request)
-        _reject_hidden(stored, call.graph.session.view(branch, at, names=request.names))
         result = call.graph.query(
             stored.source,
             stored.name,
@@ -107,12 +108,31 @@ def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
         return rows_response(call, result, target_fields(request, branch))
     if request.snapshot is not None or request.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
-    _reject_hidden(stored, call.graph.session.view(request.branch or "main", action="change"))
     receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
     return receipt_response(receipt)
 
 
-def _reject_hidden(stored: StoredQuery, seen: View) -> None:
-    """Hide a query of types that the caller may not see; the compiler would quote its text."""
+def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
+    """Return the stored query that a request names, unless it uses types that the caller may not see.
+
+    This comes before anything else that may be wrong with the request: its kind is told only to those who see it, and
+    the compiler would quote its text.
+    """
+    stored = find_query(call)
+    session, action = call.graph.session, "change" if stored.mutation else "read"
+    try:
+        seen = _requested_view(call, stored)
+    except OmniGraphError:
+        # A request for a state that is not there is judged by main, like the catalog.
+        if stored.is_visible(session.visible_view(session.kernel.snapshot(), action).catalog):
+            raise
+        raise unknown_query() from None
     if not stored.is_visible(seen.catalog):
         raise unknown_query()
+    return stored
+
+
+def _requested_view(call: Call[wire.Invoke], stored: StoredQuery) -> View:
+    if stored.mutation:
+        return call.graph.session.view(call.input.branch or "main", action="change")
+    return call.graph.session.view(*read_target(call.input), names=call.input.names)
