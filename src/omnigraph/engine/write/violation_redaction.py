@@ -1,7 +1,7 @@
 """Redaction of rule violations for writers who may change a type but not read it.
 
 Pure. What repeats the caller's own input stays: the line, the property, the value sent. That a key is taken (E11) or
-an end is missing (E9) cannot be hidden from somebody who may write it.
+an end is missing (E9) cannot be hidden from an actor who may write it.
 """
 
 from __future__ import annotations
