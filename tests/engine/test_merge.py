@@ -14,7 +14,6 @@ from omnigraph import failpoints
 from omnigraph.engine.authorization import between, on_branch, on_target
 from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import apply, merge_tasks, three_way
-from omnigraph.engine.merge import merge_tasks as staging
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -380,6 +379,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     set_age(graph, "Carol", 21)
     other = og.open(graph.uri)
     staged: list[int] = []
+    stage = merge_tasks.stage
 
     def meanwhile(*args: Any) -> Any:
         if not staged and touches_source_type:
@@ -387,7 +387,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
         elif not staged:
             other.ingest([{"type": "City", "data": {"name": "Rome"}}], mode="append")
         staged.append(1)
-        return staging.stage(*args)
+        return stage(*args)
 
     monkeypatch.setattr(merge_tasks, "stage", meanwhile)
     receipt = graph.branches.merge("review")
