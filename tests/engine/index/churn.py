@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -354,28 +355,28 @@ def fuse(first: list[str], second: list[str]) -> list[tuple[str, float]]:
 
 
 def is_close(got: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> bool:
-    """Return True if rows are equal, numbers up to rounding; rounding may order what is equal otherwise."""
-    if len(got) != len(expected):
+    """Return True if rows are equal, numbers up to rounding, which may also order rows that would be tied otherwise."""
+    if len(got) != len(expected) or not all(map(are_close, got, expected)):
         return False
-    return all(
-        np.allclose(row[1:], other[1:], rtol=1e-9, atol=0) for row, other in zip(got, expected, strict=True)
-    ) and [sorted(row[0] for row in run) for run in runs_of_ties(got, expected)] == [
-        sorted(row[0] for row in run) for run in runs_of_ties(expected, expected)
-    ]
+    # Rows that are tied to the last bit are in the expected order.
+    order = {row[0]: index for index, row in enumerate(expected)}
+    in_order = all(
+        order.get(row[0], -1) < order.get(other[0], -1) for row, other in pairwise(got) if row[1:] == other[1:]
+    )
+    return in_order and names_of_ties(got, expected) == names_of_ties(expected, expected)
 
 
-def runs_of_ties(rows: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield neighbouring rows whose expected numbers differ, but by rounding alone.
+def are_close(row: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return np.allclose(row[1:], other[1:], rtol=1e-9, atol=0)
 
-    Equal numbers are ordered by name, so each of those rows is a run of its own.
-    """
-    start = 0
-    for place in range(1, len(rows) + 1):
-        is_last = place == len(rows)
-        before, here = expected[place - 1][1:], expected[min(place, len(rows) - 1)][1:]
-        if is_last or before == here or not before or not np.allclose(before, here, rtol=1e-9, atol=0):
-            yield rows[start:place]
-            start = place
+
+def names_of_ties(rows: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> list[set[str]]:
+    """Return the names of rows side by side whose expected numbers are equal up to rounding."""
+    names: list[set[str]] = []
+    for index, row in enumerate(rows):
+        is_tied = index > 0 and len(row) > 1 and are_close(expected[index - 1], expected[index])
+        names = [*names[:-1], names[-1] | {row[0]}] if is_tied else [*names, {row[0]}]
+    return names
 
 
 def check_btrees(dataset: Dataset, number: int) -> None:
