@@ -1,6 +1,6 @@
 """The data source `omnigraph`, under a name by which Spark finds it without being told.
 
-Spark imports this module to look up any format, so it loads nothing of ours until it is used.
+Spark imports this module to look up any format, so it loads nothing of the package until it is used.
 """
 
 from __future__ import annotations

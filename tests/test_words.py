@@ -17,6 +17,7 @@ BANNED = {
     r"anew": "again",
     r"tells? whether": "return True if",
     r"whole number": "integer",
+    r"of ours": "of this package, or the thing's name",
 }
 
 

@@ -1,6 +1,6 @@
 """Every named bound of the product, in one place; `docs/limits.md` lists them all and a test says so.
 
-Ground layer: imports nothing of ours. Names end in their unit; sizes are bytes unless the name says otherwise.
+Ground layer, without imports. Names end in their unit; sizes are bytes unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ RESULT_BATCH_ROWS: Final = 65_536
 ANSWER_PIECE_BYTES: Final = 4 * 1024 * 1024
 ANSWER_PIECE_CELLS: Final = 131_072
 
-# Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
+# Writes: what one mutation or ingest may hold per type, and how many of its violations are reported.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024

@@ -73,7 +73,7 @@ def discard_output() -> None:
 
 
 def open_missing_streams() -> None:
-    """Put something in the place of standard streams that were closed, before a file of ours gets their number.
+    """Put something in the place of standard streams that were closed, before a new file gets their descriptor.
 
     What is printed to a closed output is an error, as for a full one: its stand-in can only be read. There is nowhere
     left to report that errors cannot be printed.

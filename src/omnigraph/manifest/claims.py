@@ -53,7 +53,7 @@ def claim_name(hold_seconds: float) -> str:
     '2500'
     """
     bounded = min(max(hold_seconds, CLAIM_HOLD_SECONDS_MIN), CLAIM_SECONDS_MAX)
-    # Storage may date objects to the second only. Chance decides ties: a time of ours would prefer slow clocks.
+    # Storage may date objects to the second only. Chance decides ties: the writer's own clock would favour slow clocks.
     return f"{new_ulid()[::-1]}-{round(bounded * 1_000)}"
 
 
@@ -176,7 +176,7 @@ class ClaimLine:
         self.contention.note_contention(clock.elapsed())
 
     def wait(self, store: Store, catch_up: Callable[[], object]) -> bool:
-        """Wait until no claim is ahead of ours, but never longer than a claim counts; return True if there was one.
+        """Wait until no claim is ahead of this one, but never longer than a claim counts; return True if there was one.
 
         `catch_up` is called while there is one more ahead, to read meanwhile what was published.
         """

@@ -67,7 +67,7 @@ def read_all(log: Dataset) -> list[Commit]:
 
 def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
     """Return those of some commits that the log has."""
-    # Only ids of ours may stand in a filter.
+    # Only generated ids are safe inside a filter string.
     quoted_ids = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
     return _decode(log.read(filter=f"object_id in ({quoted_ids})")) if quoted_ids else []
 
@@ -77,7 +77,7 @@ def read_operation(store: Store, operation_id: str) -> list[Commit]:
     log = open_log(store)
     if log is None:
         return []
-    # Only ids of ours may stand in a filter.
+    # Only generated ids are safe inside a filter string.
     return _decode(log.read(filter=f"contains(metadata, '{operation_id}')" if is_ulid(operation_id) else None))
 
 
@@ -92,7 +92,7 @@ def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: i
 
 def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
     """Return the names of deleted branches, as far as they were recorded at their deletion."""
-    # Only ids of ours may stand in a filter.
+    # Only generated ids are safe inside a filter string.
     listed = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
     names: dict[BranchId, BranchNames] = {}
     for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():

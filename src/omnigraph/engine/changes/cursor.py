@@ -156,7 +156,7 @@ def _from_json(body: dict[str, object]) -> Token:
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
     place = body["place"]
     if place is not None and not _is_place(place):
-        raise ValueError("a place is made of texts")
+        raise ValueError("a place must consist of strings")
     return Token(
         kind,  # type: ignore[arg-type]  # compared with the wanted kind right after
         scope,

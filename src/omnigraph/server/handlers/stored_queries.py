@@ -115,8 +115,7 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
 def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
     """Return the stored query that a request names, unless it uses types that the caller may not see.
 
-    This comes before anything else that may be wrong with the request: its kind is told only to those who see it, and
-    the compiler would quote its text.
+    Checked before anything else about the request: other errors would reveal the query's kind or quote its text.
     """
     stored = find_query(call)
     session, action = call.graph.session, "change" if stored.mutation else "read"

@@ -23,7 +23,7 @@ from omnigraph.store.read.lookup import ID, ROW_ADDRESS
 from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes
 
 # How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
-# address outside of the dataset, which no write of ours does and no read of ours follows.
+# address outside of the dataset, which this package never writes and never follows.
 _MANAGED: Final = (0, 1, 2)
 _INLINE: Final = 0
 

@@ -97,7 +97,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """An index of ours as a version lists it."""
+    """An index that this package built, as a version lists it."""
 
     name: str
     column: str
@@ -394,7 +394,7 @@ def _live(dataset: Dataset) -> dict[int, int]:
 
 
 def _indexes(dataset: Dataset) -> list[_Listed]:
-    """Return every index of ours; other kinds are none of our business."""
+    """Return every index that this package built; other kinds are left alone."""
     columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
     kinds = {kind.value.lower(): kind for kind in IndexKind}
     indexes = []

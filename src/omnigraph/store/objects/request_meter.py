@@ -1,6 +1,6 @@
 """Counts storage requests by kind.
 
-Imports nothing of ours; a meter is handed down when a graph is opened, so a test installs its own before that.
+A meter is handed down when a graph is opened, so a test installs its own before that.
 """
 
 from __future__ import annotations
