@@ -1,6 +1,6 @@
 """Every named bound of the product, in one place; `docs/limits.md` lists them all and a test says so.
 
-Ground layer, without imports. Names end in their unit; sizes are bytes unless the name says otherwise.
+Ground layer: standard library only. Names end in their unit; sizes are bytes unless the name says otherwise.
 """
 
 from __future__ import annotations
