@@ -20,7 +20,7 @@ import omnigraph as og
 from benchmarks.histories import PEOPLE, without_syncs, write_people
 from benchmarks.topic import Table, Topic
 from omnigraph import pipeline
-from tests.s3server import S3Server
+from tests.support.s3_server import S3Server
 
 _numbers = count()
 

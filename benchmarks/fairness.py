@@ -18,10 +18,10 @@ from unittest.mock import patch
 import omnigraph as og
 from benchmarks.topic import Table, Topic
 from omnigraph.manifest.kernel import Kernel
-from tests.kernel.graphs import CITY, PERSON, SCHEMA, create, ids_of
-from tests.kernel.steady import steady_writers
 from tests.kernel.test_fairness import WORK
-from tests.s3server import S3Server
+from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, create, ids_of
+from tests.support.s3_server import S3Server
+from tests.support.steady_writers import steady_writers
 
 LATENCY_SECONDS = 0.03
 AIMS = {2: "33.3 %", 8: "5 %"}

@@ -35,7 +35,7 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, manifest_name
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.transaction import append
-from tests.kernel.graphs import CITY, KNOWS, PERSON, create, open_graph, rows_of, wide_schema
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, create, open_graph, rows_of, wide_schema
 
 DEPTHS = (10, 100, 1_000, 5_000)
 # Bare Lance takes longer with every fragment, so building it any deeper would take longer than all the rest.
@@ -259,7 +259,7 @@ def _in_threads(kernel: Kernel, names: list[str], number: int) -> float:
 _PROGRAM = """
 import sys
 from omnigraph.errors import ConflictError
-from tests.kernel.graphs import PERSON, insert, open_graph
+from tests.support.kernel_fixtures import PERSON, insert, open_graph
 root, branch, name, number = sys.argv[1:]
 kernel = open_graph(root)
 def commit(turn):

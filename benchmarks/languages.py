@@ -10,8 +10,8 @@ from benchmarks.topic import Measure, Topic, median_ms
 from omnigraph.lang.query import compile_query
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from tests.lang.query.typical import TYPICAL_QUERY, TYPICAL_SCHEMA
-from tests.lang.schema.big import big_schema
+from tests.support.big_schemas import big_schema
+from tests.support.typical_queries import TYPICAL_QUERY, TYPICAL_SCHEMA
 
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 _LOAD = "import time; start = time.perf_counter(); {}; print((time.perf_counter() - start) * 1000)"

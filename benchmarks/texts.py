@@ -17,7 +17,7 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from omnigraph.store.write.transaction import append
-from tests.store.staging import commit
+from tests.support.staged_fixtures import commit
 
 ROWS, VOCABULARY, LIMIT, ROUNDS = 100_000, 50_000, 10, 20
 _LETTERS = "etaoinshrdlucmfwypvbgkjq"

@@ -22,7 +22,7 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from omnigraph.store.write.transaction import append
-from tests.store.staging import commit
+from tests.support.staged_fixtures import commit
 
 ROWS, DIMENSION, LIMIT, QUERIES = 1_000_000, 128, 10, 20
 _PART = 250_000

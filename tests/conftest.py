@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.casefile import CASES, CaseSyntaxError, read_cases
+from tests.support.case_file import CASES, CaseSyntaxError, read_cases
 
 # Python workers of Spark start in the folder of whatever test started the JVM; they find the tests all the same.
 _PATHS = (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH"))

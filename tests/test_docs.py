@@ -19,7 +19,7 @@ from omnigraph.lang.codes import LANGUAGE_CODES
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import CompiledSchema, compile_schema
 from omnigraph.lang.source import Source
-from tests.caserunner import DOMAIN, fixture
+from tests.support.case_runner import DOMAIN, fixture
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])

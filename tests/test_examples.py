@@ -15,7 +15,7 @@ from omnigraph.lang.migrate import plan_migration
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.source_files import read_source
-from tests.caserunner import DOMAIN
+from tests.support.case_runner import DOMAIN
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SUPPLY = EXAMPLES / "supply"

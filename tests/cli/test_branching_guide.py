@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.guide import run_guide
+from tests.support.guide_runner import run_guide
 
 
 @pytest.mark.slow

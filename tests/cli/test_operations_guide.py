@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.guide import run_guide
-from tests.s3server import S3Server, s3_server
+from tests.support.guide_runner import run_guide
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from tests.cli.guide import BLOCK
+from tests.support.guide_runner import BLOCK
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from tests.cli.guide import run_guide
+from tests.support.guide_runner import run_guide
 
 BUNDLE = """
 version: 1

@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from tests.server.live import ADD, DATA, SCHEMA, serving_graph
+from tests.support.live_server import ADD, DATA, SCHEMA, serving_graph
 
 WIDER = SCHEMA.replace("age: I32?", "age: I32?\n    mail: String?")
 AGES = "query ages() { match { $p: Person } return { $p.age as age } }\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from tests.s3server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

@@ -12,7 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from tests.server.conftest import POLICY, QUERIES
-from tests.server.live import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
+from tests.support.live_server import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 LISTING = """
 version: 1

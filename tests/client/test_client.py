@@ -21,7 +21,7 @@ from omnigraph.engine.branches import Branches as StoredBranches
 from omnigraph.engine.branches import Tags as StoredTags
 from omnigraph.engine.schema import Schema as StoredSchema
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
-from tests.server.live import ADD, PEOPLE, Live, serving_graph
+from tests.support.live_server import ADD, PEOPLE, Live, serving_graph
 
 SCHEMA = """
 node Thing {

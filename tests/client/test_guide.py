@@ -11,7 +11,7 @@ import omnigraph as og
 from omnigraph.server.auth import Tokens
 from omnigraph.server.registry import GraphConfig, open_registry
 from tests.server.conftest import POLICY
-from tests.server.live import TOKENS, Live, serving
+from tests.support.live_server import TOKENS, Live, serving
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "client.md"

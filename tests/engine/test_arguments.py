@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph.engine import arguments
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
-from tests.engine.write.graphs import fixture
+from tests.support.write_fixtures import fixture
 
 READ = "query q() { match { $p: Port } return { $p.code } }"
 # Arguments with which a call is right, but for the one that is tried; nothing here reaches a write.

@@ -16,7 +16,8 @@ from omnigraph.errors import (
     PolicyDenied,
     SchemaBoundary,
 )
-from tests.engine.changesworld import (
+from tests.engine.test_feed_tokens import rejected
+from tests.support.change_fixtures import (
     SCHEMA,
     edge,
     exported,
@@ -29,8 +30,7 @@ from tests.engine.changesworld import (
     world,
     write,
 )
-from tests.engine.test_feed_tokens import rejected
-from tests.policy.recorder import Recorder
+from tests.support.policy_recorder import Recorder
 
 
 @pytest.fixture(autouse=True)

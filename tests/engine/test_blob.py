@@ -14,8 +14,8 @@ from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied,
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
 from omnigraph.store.read.ordered_scan import blob_sizes
-from tests.engine.changesworld import SCHEMA, image, new_graph, node, write
-from tests.policy.recorder import Recorder
+from tests.support.change_fixtures import SCHEMA, image, new_graph, node, write
+from tests.support.policy_recorder import Recorder
 
 LARGE = bytes(range(256)) * 400
 

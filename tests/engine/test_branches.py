@@ -17,9 +17,9 @@ from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from tests.engine.mergegraphs import PERSON, age, change, content, people
-from tests.engine.write.graphs import rows
-from tests.kernel.graphs import wide_schema
+from tests.support.kernel_fixtures import wide_schema
+from tests.support.merge_fixtures import PERSON, age, change, content, people
+from tests.support.write_fixtures import rows
 
 pytestmark = pytest.mark.slow
 

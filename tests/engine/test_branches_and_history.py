@@ -11,8 +11,8 @@ from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch,
 from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.errors import GraphError
 from omnigraph.store.objects.request_meter import Meter
-from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
-from tests.policy.recorder import Recorder
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
+from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

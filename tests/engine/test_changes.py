@@ -13,7 +13,10 @@ import omnigraph as og
 from omnigraph.engine.changes import state_diff
 from omnigraph.engine.past_names import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
-from tests.engine.changesworld import (
+from tests.engine.test_baseline import reclaim
+from tests.engine.test_feed import HISTORY, STEPS, run
+from tests.engine.test_feed_tokens import forge
+from tests.support.change_fixtures import (
     SCHEMA,
     World,
     apply,
@@ -27,9 +30,6 @@ from tests.engine.changesworld import (
     order,
     write,
 )
-from tests.engine.test_baseline import reclaim
-from tests.engine.test_feed import HISTORY, STEPS, run
-from tests.engine.test_feed_tokens import forge
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import Change, append, overwrite
 from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.store.staging import commit, create, people, rewrite
+from tests.support.staged_fixtures import commit, create, people, rewrite
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from omnigraph.failpoints import Point
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
-from tests.s3server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

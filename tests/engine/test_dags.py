@@ -14,8 +14,8 @@ import pytest
 
 from omnigraph.engine.merge import ancestry, apply_resolutions, row_merge, three_way
 from omnigraph.manifest import branches
-from tests.engine.dagworld import World, template
 from tests.engine.test_merge_ancestry import nearest
+from tests.support.history_world import World, template
 
 STEPS = 8
 # The package has a function of the same name, which hides the module.

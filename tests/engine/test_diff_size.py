@@ -12,7 +12,7 @@ import pytest
 from omnigraph.engine.changes import state_diff
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, ChangeSet
 from omnigraph.errors import LimitExceeded
-from tests.engine.changesworld import new_graph, node, write
+from tests.support.change_fixtures import new_graph, node, write
 
 
 def large(count: int) -> ChangeSet:

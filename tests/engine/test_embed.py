@@ -24,8 +24,8 @@ from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
 from omnigraph.manifest.recovery import sweep
 from omnigraph.policy import load_bundle
-from tests.engine.search.provider import Answer, Provider, openai_answer, running
-from tests.s3server import S3Server, s3_server
+from tests.support.embedding_provider import Answer, Provider, openai_answer, running
+from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read import ordered_scan
 from omnigraph.store.write.transaction import append
-from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
-from tests.policy.recorder import Recorder
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, insert
+from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from omnigraph.errors import (
 )
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.store.objects.request_meter import Meter
-from tests.engine.changesworld import (
+from tests.support.change_fixtures import (
     delete,
     edge,
     exported,
@@ -33,7 +33,7 @@ from tests.engine.changesworld import (
     replay,
     write,
 )
-from tests.s3server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from omnigraph.errors import (
     LimitExceeded,
     UsageError,
 )
-from tests.engine.changesworld import (
+from tests.support.change_fixtures import (
     head,
     new_graph,
     node,

@@ -19,7 +19,7 @@ from omnigraph.manifest.history import CommitSource, Line
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.store.objects.request_meter import Meter
-from tests.kernel.graphs import PERSON, SCHEMA, create, insert, open_graph
+from tests.support.kernel_fixtures import PERSON, SCHEMA, create, insert, open_graph
 
 pytestmark = pytest.mark.slow
 DEPTH = 2 * COMMIT_WINDOW_ROWS + 10

@@ -19,8 +19,8 @@ from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
-from tests.engine.cleanupworld import files_of, named_files
-from tests.s3server import S3Server, s3_server
+from tests.support.cleanup_world import files_of, named_files
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

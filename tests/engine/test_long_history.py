@@ -19,7 +19,7 @@ from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import history
 from omnigraph.manifest.history import CommitSource
 from omnigraph.store.objects.request_meter import Meter, own_requests
-from tests.engine.longhistory import EARLY, build_history
+from tests.support.long_history import EARLY, build_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]
 MEGABYTES_MAX = 500

@@ -27,8 +27,8 @@ from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import scan_whole_rows
-from tests.engine.upkeep import hours_later
-from tests.s3server import S3Server, s3_server
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
 

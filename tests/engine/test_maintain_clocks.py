@@ -18,8 +18,8 @@ from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 from omnigraph.manifest.intents import Intent, declared, pending
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.write.transaction import append
-from tests.engine.upkeep import hours_later
-from tests.s3server import S3Server, s3_server
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 SCHEMA = "node Person { name: String @key }"

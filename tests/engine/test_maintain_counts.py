@@ -14,8 +14,8 @@ from omnigraph.manifest import encoding
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.request_meter import own_requests
 from omnigraph.store.objects.s3_objects import BATCH_OBJECTS
-from tests.engine.upkeep import hours_later
-from tests.s3server import S3Server, s3_server
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 pytestmark = pytest.mark.slow

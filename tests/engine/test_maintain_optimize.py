@@ -14,7 +14,7 @@ from omnigraph.graph import Graph
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import pending
 from omnigraph.store.index.index_build import coverage
-from tests.engine.upkeep import elsewhere
+from tests.support.maintenance_fixtures import elsewhere
 
 pytestmark = pytest.mark.slow
 

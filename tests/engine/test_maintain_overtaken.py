@@ -19,7 +19,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
-from tests.engine.upkeep import elsewhere
+from tests.support.maintenance_fixtures import elsewhere
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
-from tests.engine.upkeep import hours_later
-from tests.s3server import Fault, FaultKind, Request, S3Server, s3_server
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.s3_server import Fault, FaultKind, Request, S3Server, s3_server
 
 __all__ = ["s3_server"]
 

@@ -16,7 +16,7 @@ from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile, UnknownManifest, decode_manifest
 from omnigraph.store.files.reachability import NeededFiles, StoredManifest, TrackedFiles
-from tests.engine.upkeep import hours_later
+from tests.support.maintenance_fixtures import hours_later
 
 SCHEMA = "node Doc { name: String @key  body: Blob?  text: String? @index  place: Vector(4)? @index }"
 # Lance keeps a blob inside of the data file, in a file that several share, or in one of its own.

@@ -19,7 +19,7 @@ from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import declared, pending
 from omnigraph.manifest.recovery import Claims, preview, sweep
 from omnigraph.store.write.transaction import append
-from tests.engine.upkeep import hours_later
+from tests.support.maintenance_fixtures import hours_later
 
 pytestmark = pytest.mark.slow
 

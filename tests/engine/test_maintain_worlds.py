@@ -15,7 +15,7 @@ from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile
 from omnigraph.store.files.reachability import Place, TrackedFiles, list_tracked
 from omnigraph.store.store import Store
-from tests.engine.cleanupworld import Broken, World
+from tests.support.cleanup_world import Broken, World
 
 pytestmark = pytest.mark.slow
 

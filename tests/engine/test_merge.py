@@ -22,10 +22,10 @@ from omnigraph.manifest import updates
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import read as read_audit
 from omnigraph.manifest.recovery import sweep
-from tests.engine.mergegraphs import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
-from tests.engine.write.graphs import rows
-from tests.kernel.graphs import check_invariants
-from tests.policy.recorder import Recorder
+from tests.support.kernel_fixtures import check_invariants
+from tests.support.merge_fixtures import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
+from tests.support.policy_recorder import Recorder
+from tests.support.write_fixtures import rows
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
-from tests.engine.mergegraphs import files
-from tests.engine.upkeep import hours_later
-from tests.engine.write.graphs import rows
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.merge_fixtures import files
+from tests.support.write_fixtures import rows
 
 SCHEMA = """
 node N {

@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.graph import Graph
-from tests.engine.mergegraphs import KNOWS, PERSON, age, change, content, files, knows, people, put
-from tests.engine.write.graphs import rows
+from tests.support.merge_fixtures import KNOWS, PERSON, age, change, content, files, knows, people, put
+from tests.support.write_fixtures import rows
 
 pytestmark = pytest.mark.slow
 

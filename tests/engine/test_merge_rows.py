@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from omnigraph.engine.merge import row_merge
 from omnigraph.engine.merge.row_merge import RowMerge, merge_rows
 from omnigraph.lang.catalog import Catalog, EdgeType, MergeRule, NodeType
-from tests.engine.mergemodel import Conflicts, Row, State, applied, changes, merge_states
-from tests.lang.schema.compiling import compiled
+from tests.support.merge_model import Conflicts, Row, State, applied, changes, merge_states
+from tests.support.schema_compiling import compiled
 
 PROPERTIES = """
   plain: I32?

@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import MergeConflict
 from omnigraph.graph import Graph
-from tests.engine.mergegraphs import change, content, knows, people, put
+from tests.support.merge_fixtures import change, content, knows, people, put
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from omnigraph.engine.merge.ancestry import Joined, MergeBase
 from omnigraph.engine.merge.virtual_base import Image, build_image, images, merge_from_virtual
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from tests.engine.basemodel import Unknown, join_states
-from tests.engine.mergemodel import Row, Type, applied, changes, merge_states
 from tests.engine.test_merge_rows import CATALOGS, RULES, conflicts_of
+from tests.support.merge_base_model import Unknown, join_states
+from tests.support.merge_model import Row, Type, applied, changes, merge_states
 
 Rows = dict[str, Row]
 VALUES: dict[str, list[Any]] = {

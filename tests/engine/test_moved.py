@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
-from tests.s3server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

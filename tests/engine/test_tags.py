@@ -12,8 +12,8 @@ from omnigraph import clock
 from omnigraph.engine.authorization import GRAPH, on_branch, on_target
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
-from tests.engine.mergegraphs import age, change, people
-from tests.policy.recorder import Recorder
+from tests.support.merge_fixtures import age, change, people
+from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ import omnigraph as og
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.manifest import encoding, history, publish
 from omnigraph.store.read.dataset import manifest_name
-from tests.s3server import BUCKET, S3Server, s3_server
+from tests.support.s3_server import BUCKET, S3Server, s3_server
 
 __all__ = ["s3_server"]
 

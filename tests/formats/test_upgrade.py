@@ -17,7 +17,7 @@ from omnigraph.manifest import catalog_format, recovery
 from omnigraph.manifest.catalog_format import Step
 from omnigraph.manifest.recovery import AuditRow
 from omnigraph.store.store import Store
-from tests.formats.freeze import make, thaw
+from tests.support.frozen_formats import make, thaw
 
 pytestmark = pytest.mark.slow
 

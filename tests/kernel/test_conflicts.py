@@ -30,7 +30,7 @@ from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
-from tests.kernel.fleettools import (
+from tests.support.fleet_operations import (
     MovableClock,
     ParkFirst,
     appending,
@@ -39,8 +39,8 @@ from tests.kernel.fleettools import (
     manifest_file,
     stranger,
 )
-from tests.kernel.graphs import CITY, PERSON, check_invariants, create, ids_of, insert, open_graph, rows_of
-from tests.store.staging import rewrite
+from tests.support.kernel_fixtures import CITY, PERSON, check_invariants, create, ids_of, insert, open_graph, rows_of
+from tests.support.staged_fixtures import rewrite
 
 pytestmark = pytest.mark.slow
 

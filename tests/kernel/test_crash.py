@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.crash import Campaign, LocalPlace, Zygote
-from tests.kernel.scenarios import SCENARIOS
+from tests.support.crash_campaign import Campaign, LocalPlace, Zygote
+from tests.support.crash_scenarios import SCENARIOS
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from omnigraph.store import append_log
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import LostRace, Store
-from tests.kernel.graphs import PERSON, SCHEMA, create, ids_of, insert, open_graph
+from tests.support.kernel_fixtures import PERSON, SCHEMA, create, ids_of, insert, open_graph
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernel.crash import Zygote
-from tests.kernel.crashs3 import Side, campaign
-from tests.kernel.scenarios import SCENARIOS
-from tests.s3server import S3Server
+from tests.support.crash_campaign import Zygote
+from tests.support.crash_s3 import Side, campaign
+from tests.support.crash_scenarios import SCENARIOS
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 ONE_SIDED = ("branch_create", "branch_delete", "tag_create")

@@ -18,10 +18,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.manifest.claims import FOLDER
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
-from tests.kernel.fleettools import in_thread, stranger
-from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
-from tests.kernel.steady import steady_writers
-from tests.s3server import S3Server, s3_server
+from tests.support.fleet_operations import in_thread, stranger
+from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.steady_writers import steady_writers
 
 __all__ = ["s3_server"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.limits import CLAIM_SECONDS_MAX
 from omnigraph.manifest.claims import Claim, ClaimQueue, Contention
-from tests.kernel.fairmodel import Process, Rounds, World
+from tests.support.fairness_model import Process, Rounds, World
 
 SECONDS = 200
 YEAR = 365 * 86_400.0

@@ -29,8 +29,8 @@ from omnigraph.store.files.protobuf import write_message
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from tests.kernel.fleettools import in_thread, manifest_file
-from tests.kernel.graphs import (
+from tests.support.fleet_operations import in_thread, manifest_file
+from tests.support.kernel_fixtures import (
     CITY,
     PERSON,
     SCHEMA,

@@ -15,10 +15,10 @@ import pytest
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
-from tests.kernel.fleet import Ledger, violations
-from tests.kernel.fleettools import in_thread
-from tests.kernel.graphs import PERSON, check_invariants, create, ids_of, insert, open_graph
-from tests.s3server import DROP_AFTER, DROP_BEFORE, ERROR_500, Fault, Request, S3Server, delay, s3_server
+from tests.support.fleet import Ledger, violations
+from tests.support.fleet_operations import in_thread
+from tests.support.kernel_fixtures import PERSON, check_invariants, create, ids_of, insert, open_graph
+from tests.support.s3_server import DROP_AFTER, DROP_BEFORE, ERROR_500, Fault, Request, S3Server, delay, s3_server
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ class Fleet:
         """Start a member and return at once; it says `ready` when it has opened the graph."""
         self._started += 1
         name = f"{role}{self._started:03d}"
-        command = [sys.executable, "-m", "tests.kernel.fleetworker", role, self.root, str(self.folder), name]
+        command = [sys.executable, "-m", "tests.support.fleet_worker", role, self.root, str(self.folder), name]
         return subprocess.Popen(
             [*command, str(self._started), str(count)],
             stdin=subprocess.PIPE,

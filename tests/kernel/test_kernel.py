@@ -10,7 +10,7 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
 from omnigraph.manifest.recovery import sweep
-from tests.kernel.graphs import CITY, KNOWS, PERSON, check_invariants, create, ids_of, insert, open_graph
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, check_invariants, create, ids_of, insert, open_graph
 
 
 @pytest.fixture

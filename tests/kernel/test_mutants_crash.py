@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel import crashmutants
-from tests.kernel.crash import Campaign, LocalPlace, Zygote, cut_power
-from tests.kernel.crashmutants import MUTANTS
+from tests.support import crash_mutants
+from tests.support.crash_campaign import Campaign, LocalPlace, Zygote, cut_power
+from tests.support.crash_mutants import MUTANTS
 
 # The broken work, and the moment of its death that shows the fault; none: no crash is needed.
 AT_WORK = {
@@ -47,7 +47,7 @@ def is_caught(campaign: Campaign, moment: str | None) -> bool:
 
 def test_mutants_are_all_tried() -> None:
     # Other suites add mutants of their own to the table, and try them.
-    own = {name for name, mutant in MUTANTS.items() if mutant.__module__ == crashmutants.__name__}
+    own = {name for name, mutant in MUTANTS.items() if mutant.__module__ == crash_mutants.__name__}
     assert {*AT_WORK, *AT_SWEEP, *AT_POWER_CUT} == own
 
 

@@ -22,9 +22,9 @@ from omnigraph.manifest.recovery import sweep
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store, Strict
 from tests.kernel import test_conflicts, test_kernel
-from tests.kernel.fleet import Ledger, Write, carry_out, choose_write, violations
-from tests.kernel.fleettools import ParkFirst, in_thread, stranger
-from tests.kernel.graphs import PERSON, create, open_graph
+from tests.support.fleet import Ledger, Write, carry_out, choose_write, violations
+from tests.support.fleet_operations import ParkFirst, in_thread, stranger
+from tests.support.kernel_fixtures import PERSON, create, open_graph
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.create import init
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
-from tests.s3server import (
+from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
+from tests.support.s3_server import (
     CONFLICT_409,
     DENY_403,
     DROP_AFTER,

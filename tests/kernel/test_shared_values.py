@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import share_values
-from tests.kernel.graphs import PERSON, create, insert, open_graph
+from tests.support.kernel_fixtures import PERSON, create, insert, open_graph
 
 
 def test_snapshots_of_branches_share_what_they_have_in_common(tmp_path: Path) -> None:

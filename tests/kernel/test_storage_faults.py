@@ -14,9 +14,19 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.store.objects import durability, uri
 from omnigraph.store.store import Store
-from tests.kernel import faultworld
-from tests.kernel.faultworld import OPERATIONS, TWO_STEPS, UPKEEP, Choose, DiskWorld, Place, Run, S3World, World
-from tests.s3server import S3Server, s3_server
+from tests.support import storage_fault_world
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.storage_fault_world import (
+    OPERATIONS,
+    TWO_STEPS,
+    UPKEEP,
+    Choose,
+    DiskWorld,
+    Place,
+    Run,
+    S3World,
+    World,
+)
 
 __all__ = ["s3_server"]
 
@@ -53,7 +63,7 @@ def campaign(world: World, operations: dict[str, Run], choose: Choose) -> int:
     tried = 0
     wrong: list[str] = []
     for name, run in operations.items():
-        count, found = faultworld.search(world, name, run, choose)
+        count, found = storage_fault_world.search(world, name, run, choose)
         tried, wrong = tried + count, wrong + found
     assert wrong == [], "\n".join(wrong)
     return tried
@@ -89,14 +99,14 @@ def test_answers_hold_at_every_request_to_s3(bucket: S3World) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", TWO_STEPS)
 def test_operation_of_two_steps_tells_what_was_asked_for(disk: DiskWorld, name: str) -> None:
-    tried, wrong = faultworld.search(disk, name, TWO_STEPS[name], every)
+    tried, wrong = storage_fault_world.search(disk, name, TWO_STEPS[name], every)
     assert (tried > 20, wrong) == (True, [])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", UPKEEP)
 def test_upkeep_that_fails_changes_nothing_that_is_read(disk: DiskWorld, name: str) -> None:
-    tried, wrong = faultworld.search(disk, name, UPKEEP[name], every)
+    tried, wrong = storage_fault_world.search(disk, name, UPKEEP[name], every)
     assert (tried > 20, wrong) == (True, [])
 
 
@@ -127,5 +137,5 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 def test_mutant_is_caught(disk: DiskWorld, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     operation, mutate = MUTANTS[name]
     mutate(monkeypatch)
-    _, wrong = faultworld.search(disk, operation, OPERATIONS[operation], lambda places: places[-10:])
+    _, wrong = storage_fault_world.search(disk, operation, OPERATIONS[operation], lambda places: places[-10:])
     assert any("told as `none`, but done" in one for one in wrong)

@@ -20,8 +20,8 @@ from moto.s3.models import s3_backends
 
 from omnigraph.errors import Effect, StorageError
 from omnigraph.store.write.file_proof import fault_of
-from tests.kernel.graphs import PERSON, create, ids_of, insert, open_graph
-from tests.s3server import BUCKET, Request, S3Server, s3_server
+from tests.support.kernel_fixtures import PERSON, create, ids_of, insert, open_graph
+from tests.support.s3_server import BUCKET, Request, S3Server, s3_server
 
 __all__ = ["s3_server"]
 
@@ -44,7 +44,7 @@ def attempts(folder: Path, kinds: Sequence[str], faults: Sequence[object], **env
     command = [
         sys.executable,
         "-m",
-        "tests.kernel.shortwrites",
+        "tests.support.short_writes",
         str(folder),
         ",".join(kinds),
         ",".join(map(str, faults)),

@@ -17,11 +17,11 @@ from omnigraph.client.responses import parse_error
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.write.write_receipts import IngestReceipt
 from omnigraph.errors import OmniGraphError, UsageError
-from tests.parity.plain import Plain, commit_in
-from tests.parity.steps import REFUSED, SCHEMA, STEPS, WIDER, Step
-from tests.parity.surfaces import Commands, Http, Library, Surface
 from tests.server.conftest import POLICY
-from tests.server.live import TOKENS, Live, serving_graph
+from tests.support.live_server import TOKENS, Live, serving_graph
+from tests.support.parity_steps import REFUSED, SCHEMA, STEPS, WIDER, Step
+from tests.support.parity_surfaces import Commands, Http, Library, Surface
+from tests.support.plain_values import Plain, commit_in
 
 RESULT, INGESTED = responses.parse_result, responses.parse_ingest
 SURFACES = ("client", "http", "commands", "served commands")

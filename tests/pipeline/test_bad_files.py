@@ -23,8 +23,8 @@ from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import csv_rows, read_split
 from omnigraph.pipeline.bulk_load.splits import Columns
-from tests.kernel.crash import REPOSITORY
-from tests.pipeline.graphs import contents, lines_of, world
+from tests.support.crash_campaign import REPOSITORY
+from tests.support.pipeline_fixtures import contents, lines_of, world
 
 LINES = lines_of([{"type": "Person", "data": {"name": f"p{place}"}} for place in range(3_000)])
 ROWS = b"name\n" + b"".join(b"p%d\n" % place for place in range(3_000))

@@ -13,7 +13,7 @@ from omnigraph.cli import main
 from omnigraph.errors import PipelineError, UsageError
 from omnigraph.pipeline.spark import session
 from omnigraph.pipeline.spark.java import require_master
-from tests.pipeline.graphs import lines_of, world
+from tests.support.pipeline_fixtures import lines_of, world
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from omnigraph.cli import main
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
-from tests.pipeline.badinputs import BOUNDED, ELSEWHERE, ENTITIES, EVERY, LINES, WHOLE, Bad
-from tests.pipeline.graphs import lines_of, splits_of, world
+from tests.support.bad_inputs import BOUNDED, ELSEWHERE, ENTITIES, EVERY, LINES, WHOLE, Bad
+from tests.support.pipeline_fixtures import lines_of, splits_of, world
 
 pytestmark = pytest.mark.slow
 

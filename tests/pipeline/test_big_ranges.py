@@ -15,7 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
 from omnigraph.pipeline.bulk_load.key_hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
-from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
+from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow
 

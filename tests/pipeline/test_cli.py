@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from tests.pipeline.graphs import lines_of, world
+from tests.support.pipeline_fixtures import lines_of, world
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import omnigraph as og
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline.spark.java import find_java
-from tests.kernel.crash import REPOSITORY
-from tests.pipeline.graphs import contents, lines_of, world
+from tests.support.crash_campaign import REPOSITORY
+from tests.support.pipeline_fixtures import contents, lines_of, world
 
 PEOPLE = 8_000
 LOOPBACK = "127.0.0.1"
@@ -122,7 +122,7 @@ def test_cluster_that_loses_a_worker_amid_a_load_loads_the_same_as_an_ingest(tmp
     with cluster(tmp_path) as running:
         given = {"graph": there.uri, "file": str(file), "master": running.master, "kill": running.workers[:1]}
         run = subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.driver", json.dumps(given)],
+            [sys.executable, "-m", "tests.support.spark_driver", json.dumps(given)],
             cwd=REPOSITORY,
             env=environment(tmp_path),
             capture_output=True,

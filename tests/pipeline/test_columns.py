@@ -23,9 +23,9 @@ from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
 from omnigraph.pipeline.bulk_load.splits import Split, filesystem
 from omnigraph.rules.violations import Findings
-from tests.engine.write.graphs import rows
-from tests.pipeline.graphs import lines_of, load_bytes, splits_of
-from tests.s3server import S3Server, s3_server
+from tests.support.pipeline_fixtures import lines_of, load_bytes, splits_of
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.write_fixtures import rows
 
 __all__ = ["s3_server"]
 

@@ -17,9 +17,9 @@ from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import Outcome, sweep
 from omnigraph.pipeline import load
-from tests.kernel.crash import REPOSITORY, Campaign, LocalPlace, Zygote
-from tests.pipeline.driver import SPLIT_BYTES
-from tests.pipeline.graphs import contents, lines_of, splits_of, world
+from tests.support.crash_campaign import REPOSITORY, Campaign, LocalPlace, Zygote
+from tests.support.pipeline_fixtures import contents, lines_of, splits_of, world
+from tests.support.spark_driver import SPLIT_BYTES
 
 LOADS = ("load_append", "load_merge", "load_overwrite", "load_on_branch")
 # What one step leaves is what the next one finds, so one side of each is enough.
@@ -32,7 +32,7 @@ class LoadZygote(Zygote):
 
     def __enter__(self) -> Zygote:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.crashchild"],
+            [sys.executable, "-m", "tests.support.load_crash_child"],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +108,7 @@ def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again
     given = {"graph": graph.uri, "file": str(file), "master": "local[2]", "kill": [0]}
     # The pipes are closed only when the JVM is gone as well.
     run = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.driver", json.dumps(given)],
+        [sys.executable, "-m", "tests.support.spark_driver", json.dumps(given)],
         cwd=REPOSITORY,
         env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
         capture_output=True,

@@ -21,8 +21,8 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.pipeline.bulk_load import embed_site, stage_split
 from omnigraph.pipeline.spark.executors import Executors
-from tests.engine.search.provider import Provider
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
+from tests.support.embedding_provider import Provider
 
 pytestmark = pytest.mark.slow
 

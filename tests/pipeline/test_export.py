@@ -18,7 +18,7 @@ from omnigraph.engine import export as exporting
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.limits import INGEST_LINE_BYTES_MAX
 from omnigraph.pipeline import export, load
-from tests.pipeline.things import empty_things, entities, things
+from tests.support.datasource_fixtures import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
 

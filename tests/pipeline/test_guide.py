@@ -16,7 +16,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.pipeline.bulk_load.splits import filesystem
-from tests.s3server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

@@ -13,8 +13,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.manifest.intents import pending
-from tests.kernel.crash import REPOSITORY
-from tests.pipeline.graphs import contents, lines_of, world
+from tests.support.crash_campaign import REPOSITORY
+from tests.support.pipeline_fixtures import contents, lines_of, world
 
 FILES = 300
 

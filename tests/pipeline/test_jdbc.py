@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from omnigraph.pipeline import Columns, load
-from tests.engine.write.graphs import rows
-from tests.pipeline.graphs import world
+from tests.support.pipeline_fixtures import world
+from tests.support.write_fixtures import rows
 
 URL = "jdbc:derby:memory:{0};create=true"
 

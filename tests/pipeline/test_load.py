@@ -25,8 +25,8 @@ from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load.report import LoadReport
 from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
-from tests.engine.write.graphs import rows
-from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
+from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
+from tests.support.write_fixtures import rows
 
 
 @pytest.fixture

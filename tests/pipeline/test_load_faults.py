@@ -10,9 +10,9 @@ import pytest
 import omnigraph as og
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import sweep
-from tests.kernel.crash import Campaign, LocalPlace, Zygote
-from tests.kernel.crashcheck import essence_of
 from tests.pipeline.test_crash_load import LOADS, LoadZygote, crash
+from tests.support.crash_campaign import Campaign, LocalPlace, Zygote
+from tests.support.crash_checks import essence_of
 
 # Of the operations on storage only every so many-th; each point of a commit counts by itself.
 STRIDE = 12

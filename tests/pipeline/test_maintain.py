@@ -31,7 +31,7 @@ from omnigraph.pipeline.spark_maintenance.optimize import SparkWorkers
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
-from tests.engine.upkeep import elsewhere
+from tests.support.maintenance_fixtures import elsewhere
 
 pytestmark = pytest.mark.slow
 

@@ -27,9 +27,9 @@ from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.range_merge import keys, merge, tasks
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from omnigraph.pipeline.spark.executors import Executors
-from tests.engine.dagworld import template
-from tests.engine.mergegraphs import files
 from tests.engine.test_dags import run
+from tests.support.history_world import template
+from tests.support.merge_fixtures import files
 
 
 @pytest.fixture(autouse=True)

@@ -26,10 +26,10 @@ from omnigraph.pipeline.bulk_load import (
     staged_input,
 )
 from omnigraph.rules.validate import RULES
-from tests.caseengine import Engine, Ran, _records
-from tests.casefile import CASES, Case, Step, read_cases
-from tests.caserunner import run_case
-from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
+from tests.support.case_engine import Engine, Ran, _records
+from tests.support.case_file import CASES, Case, Step, read_cases
+from tests.support.case_runner import run_case
+from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
 
 _EMAILS, _TEAMS = st.sampled_from(["ann@x", "bob@x", "c@x", None]), st.sampled_from(["red", "blue", "RED", None])
 _NAMES, _NOTES = (

@@ -20,15 +20,15 @@ from omnigraph.pipeline.query import collect, lower
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
 from omnigraph.pipeline.query.projection import Projection
 from omnigraph.pipeline.query.search import Search
-from tests.caseengine import Engine, Ran
-from tests.caseexpect import CaseFailure
-from tests.casefile import CASES, Case, Step, read_cases
-from tests.caserunner import needs_graph, run_case
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate
 from tests.oracle.queries import Maker
 from tests.oracle.worlds import World, create
-from tests.pipeline.graphs import world
+from tests.support.case_engine import Engine, Ran
+from tests.support.case_expectations import CaseFailure
+from tests.support.case_file import CASES, Case, Step, read_cases
+from tests.support.case_runner import needs_graph, run_case
+from tests.support.pipeline_fixtures import world
 
 _QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 

@@ -18,8 +18,8 @@ import pytest
 from omnigraph.errors import PipelineUnavailable
 from omnigraph.pipeline.spark import java, progress, session
 from omnigraph.pipeline.spark.executors import Executors
-from tests.kernel.crash import REPOSITORY
-from tests.pipeline.graphs import contents, lines_of, world
+from tests.support.crash_campaign import REPOSITORY
+from tests.support.pipeline_fixtures import contents, lines_of, world
 
 # -- Java --------------------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ def test_cluster_whose_workers_lack_the_package_gets_it(tmp_path: Path) -> None:
     file.write_bytes(lines_of(people))
     given = {"graph": graph.uri, "file": str(file), "master": "local-cluster[1,1,1024]", "kill": []}
     run = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.driver", json.dumps(given)],
+        [sys.executable, "-m", "tests.support.spark_driver", json.dumps(given)],
         cwd=REPOSITORY,
         env=environment | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,

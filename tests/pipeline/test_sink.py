@@ -13,7 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.datasource import table_writer
 from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer, stage_partition
-from tests.pipeline.things import empty_things, entities, things
+from tests.support.datasource_fixtures import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
 

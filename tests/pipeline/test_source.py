@@ -20,7 +20,7 @@ from omnigraph.pipeline.datasource.spark_types import column_names, find_type
 from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.query import collect
-from tests.pipeline.things import FULL, things
+from tests.support.datasource_fixtures import FULL, things
 
 pytestmark = pytest.mark.slow
 

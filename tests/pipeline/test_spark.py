@@ -19,8 +19,8 @@ from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.spark import java
 from omnigraph.pipeline.spark.executors import Executors, _unpack_results, executor_function, run_task
 from omnigraph.pipeline.spark.session import session
-from tests.engine.write.graphs import rows
-from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
+from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
+from tests.support.write_fixtures import rows
 
 
 def double(number: int) -> int:

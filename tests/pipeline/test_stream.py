@@ -17,8 +17,20 @@ import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.pipeline.datasource import stream, stream_rows, table_reader
 from omnigraph.pipeline.datasource.stream import Feed, StreamReader
-from tests.engine.changesworld import SCHEMA, World, apply, delete, edge, exported, head, image, new_graph, node, write
-from tests.pipeline.things import things
+from tests.support.change_fixtures import (
+    SCHEMA,
+    World,
+    apply,
+    delete,
+    edge,
+    exported,
+    head,
+    image,
+    new_graph,
+    node,
+    write,
+)
+from tests.support.datasource_fixtures import things
 
 pytestmark = pytest.mark.slow
 

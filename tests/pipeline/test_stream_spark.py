@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from tests.engine.changesworld import SCHEMA, World, apply, delete, edge, exported, new_graph, node, write
-from tests.kernel.crash import REPOSITORY
-from tests.pipeline.streamdriver import LOG
+from tests.support.change_fixtures import SCHEMA, World, apply, delete, edge, exported, new_graph, node, write
+from tests.support.crash_campaign import REPOSITORY
+from tests.support.stream_driver import LOG
 
 
 def collected(spark: Any, folder: Path, **options: str) -> list[list[tuple[str, str, str]]]:
@@ -96,7 +96,7 @@ def killed(given: dict[str, str], is_time: Callable[[], bool]) -> None:
 
 def start(given: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off", "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "tests.pipeline.streamdriver", json.dumps(given)]
+    command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)
 

@@ -13,7 +13,7 @@ from omnigraph.engine.authorization import Scope, between, on_branch, on_target
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy, cedar, load_bundle
 from omnigraph.policy.bundle import Bundle, Rule
-from tests.policy.plain import Request, make_bundle, make_request, rule_for, text_of
+from tests.support.policy_fixtures import Request, make_bundle, make_request, rule_for, text_of
 
 BUNDLE = """
 version: 1

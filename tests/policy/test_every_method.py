@@ -20,8 +20,8 @@ from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph, GraphAt
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.policy import load_bundle
-from tests.engine.mergegraphs import SCHEMA, people
-from tests.policy.recorder import Recorder
+from tests.support.merge_fixtures import SCHEMA, people
+from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.policy import load_bundle
-from tests.engine.mergegraphs import people
+from tests.support.merge_fixtures import people
 
 OLD = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 WRITE = "query w($name: String) { insert Person { name: $name } }"

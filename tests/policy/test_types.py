@@ -15,7 +15,7 @@ from omnigraph.engine.write import write_authorization
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
-from tests.policy.sights import HIDDEN, LEAKS, build, edge, loaded, node, outcome, reader, restricted
+from tests.support.visibility_oracle import HIDDEN, LEAKS, build, edge, loaded, node, outcome, reader, restricted
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from omnigraph.rules.delta import Intent
 from omnigraph.rules.row_rules import ERRORS, ROW_RULES, Type, errors_of
 from omnigraph.rules.validate import RULES, validate
 from omnigraph.rules.violations import Findings
-from tests.rules.scenarios import (
+from tests.support.rule_scenarios import (
     LOOSE,
     SCENARIOS,
     TYPES,
@@ -25,7 +25,7 @@ from tests.rules.scenarios import (
     held,
     vessel,
 )
-from tests.rules.tables import Row, change, table
+from tests.support.rule_tables import Row, change, table
 
 NAMES = [rule.__name__ for rule in RULES]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import graph as graphs
-from tests.server.live import DATA, SCHEMA, TOKENS, Live, serving_graph
+from tests.support.live_server import DATA, SCHEMA, TOKENS, Live, serving_graph
 
 POLICY = """
 version: 1

@@ -17,7 +17,7 @@ from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
 from omnigraph.server.handlers import blobs
 from omnigraph.server.responses import Call
-from tests.server.live import Live, serving_graph
+from tests.support.live_server import Live, serving_graph
 
 pytestmark = pytest.mark.slow
 

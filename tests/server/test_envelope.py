@@ -30,7 +30,7 @@ from omnigraph.server.auth import Tokens
 from omnigraph.server.error_masking import redact_error
 from omnigraph.server.errors import CODES, error_body
 from omnigraph.server.registry import GraphConfig, GraphRegistry, ServedGraph, open_registry
-from tests.server.live import ADD, PEOPLE, Live
+from tests.support.live_server import ADD, PEOPLE, Live
 
 CONFLICT = {"type_key": "node:Person", "entity_id": "a", "kind": "DivergentUpdate", "message": "m", "base": None}
 

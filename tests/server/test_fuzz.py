@@ -17,7 +17,7 @@ from omnigraph.errors import UsageError
 from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.wire import Changes, Query
 from tests.server.conftest import POLICY
-from tests.server.live import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
+from tests.support.live_server import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 pytestmark = pytest.mark.slow
 

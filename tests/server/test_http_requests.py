@@ -16,7 +16,7 @@ import pytest
 from omnigraph.errors import QueryCancelled
 from omnigraph.graph import Graph
 from omnigraph.server.http.connection import HttpConnection
-from tests.server.live import PEOPLE, Live
+from tests.support.live_server import PEOPLE, Live
 
 pytestmark = pytest.mark.slow
 

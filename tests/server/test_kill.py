@@ -8,8 +8,8 @@ from threading import Semaphore
 import pytest
 
 from omnigraph import graph as graphs
-from tests.server.mixed import FIRST, KINDS, REVIEWED, Eager, Ledger, Seen, ask, judge, see
-from tests.server.process import running
+from tests.support.mixed_calls import FIRST, KINDS, REVIEWED, Eager, Ledger, Seen, ask, judge, see
+from tests.support.server_process import running
 
 CLIENTS = 16
 # All clients are one actor here, who would otherwise be held to fewer writes at a time.

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.errors import StorageError
 from omnigraph.graph import Graph
 from omnigraph.server.observability import JsonLines
-from tests.server.live import ADD, PEOPLE, TOKENS, Live
+from tests.support.live_server import ADD, PEOPLE, TOKENS, Live
 
 G = "/graphs/g"
 

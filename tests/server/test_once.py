@@ -16,7 +16,7 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import idempotency, kernel
-from tests.server.live import ADD, PEOPLE, SCHEMA, Live, Reply
+from tests.support.live_server import ADD, PEOPLE, SCHEMA, Live, Reply
 
 pytestmark = pytest.mark.slow
 

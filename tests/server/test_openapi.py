@@ -27,8 +27,8 @@ from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ROUTES
 from omnigraph.stored_queries import check_queries
-from tests.server.described import OURS
-from tests.server.live import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
+from tests.support.described_routes import OURS
+from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))

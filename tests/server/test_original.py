@@ -14,9 +14,9 @@ import pytest
 from omnigraph import graph as graphs
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.routes import ROUTES
-from tests.server import original
 from tests.server.conftest import POLICY, QUERIES
-from tests.server.live import ADD, DATA, PEOPLE, SCHEMA, TOKENS, Live, Reply, serving_graph
+from tests.support import original_schemas
+from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, TOKENS, Live, Reply, serving_graph
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ class Client:
 
     def post(self, route: str, request: str, answer: str, body: dict[str, Any], **more: Any) -> Any:
         path = more.pop("path", route)
-        assert original.problems("request", request, body) == [], "the original would not have sent this"
+        assert original_schemas.problems("request", request, body) == [], "the original would not have sent this"
         return self._read(f"POST {route}", answer, self.live.post(f"{G}{path}", body, **more))
 
     def delete_branch(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class Client:
         return self._read("DELETE /branches/{branch}", "branch_deleted", reply)
 
     def lines(self, route: str, request: str, body: dict[str, Any]) -> list[Any]:
-        assert original.problems("request", request, body) == []
+        assert original_schemas.problems("request", request, body) == []
         reply = self.live.post(f"{G}{route}", body)
         self.made.add(f"POST {route}")
         assert (reply.status, reply.headers["content-type"]) == (200, "application/x-ndjson")
@@ -74,14 +74,14 @@ class Client:
     def _read(self, call: str, answer: str, reply: Reply) -> Any:
         self.made.add(call)
         assert reply.status == 200, reply.body
-        assert original.problems("answer", answer, reply.json()) == []
+        assert original_schemas.problems("answer", answer, reply.json()) == []
         return reply.json()
 
 
 def server_calls(client: Client) -> None:
     for path, name, actor in (("/healthz", "health", None), ("/graphs", "graphs", "ada")):
         reply = client.live.get(path, actor=actor)
-        assert original.problems("answer", name, reply.json()) == []
+        assert original_schemas.problems("answer", name, reply.json()) == []
         client.made.add(f"GET {path}")
 
 
@@ -138,7 +138,7 @@ def streams(client: Client) -> None:
     assert len(everything) == 13
     baseline = client.lines("/changes/baseline", "baseline", {"branch": None, "kind": [], "type": [], "op": []})
     assert baseline[:-1] == everything
-    assert original.problems("answer", "baseline", baseline[-1]) == []
+    assert original_schemas.problems("answer", "baseline", baseline[-1]) == []
     polled = client.get("/changes", "changes", cursor=baseline[-1]["baseline"]["resume_cursor"])
     assert (polled["blocks"], polled["caught_up"]) == ([], True)
     assert client.get("/changes", "changes", branch="main", start="beginning", limit=3, kind=["node"])[
@@ -229,11 +229,11 @@ def test_refusals_have_the_codes_and_members_of_the_original(server: Live) -> No
         told = reply.json()
         assert (reply.status, told.get("code"), member in told) == (status, code, True), (path, told)
         table = "change" if path.startswith("/changes") else "error"
-        assert original.problems("error", table, told) == [], path
+        assert original_schemas.problems("error", table, told) == [], path
 
 
 def test_commit_that_is_a_text_is_not_in_the_shape_of_the_original() -> None:
     receipt = {"branch": "main", "query_name": "q", "affected_nodes": 1, "affected_edges": 0, "commit": "01ABC"}
-    assert original.problems("answer", "mutate", receipt)
-    assert original.problems("answer", "mutate", {**receipt, "commit": None}) == []
-    assert original.problems("request", "branch", {"name": None})
+    assert original_schemas.problems("answer", "mutate", receipt)
+    assert original_schemas.problems("answer", "mutate", {**receipt, "commit": None}) == []
+    assert original_schemas.problems("request", "branch", {"name": None})

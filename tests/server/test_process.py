@@ -14,9 +14,9 @@ import pytest
 from omnigraph.cli import main
 from omnigraph.errors import UsageError
 from omnigraph.server.run import bind
-from tests.server.live import PEOPLE
-from tests.server.mixed import ask
-from tests.server.process import running
+from tests.support.live_server import PEOPLE
+from tests.support.mixed_calls import ask
+from tests.support.server_process import running
 
 OPEN = {"OMNIGRAPH_UNAUTHENTICATED": "1"}
 

@@ -15,9 +15,9 @@ import pytest
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.server.auth import AllowedHosts, Tokens, read_allowed_hosts, read_tokens, token_files
 from omnigraph.server.registry import GraphConfig, GraphRegistry, open_registry
-from tests.server.live import PEOPLE, Live, serving
-from tests.server.mixed import ask
-from tests.server.process import running
+from tests.support.live_server import PEOPLE, Live, serving
+from tests.support.mixed_calls import ask
+from tests.support.server_process import running
 
 G = "/graphs/g"
 

@@ -11,8 +11,8 @@ import pytest
 from omnigraph.graph import Graph
 from omnigraph.server.handlers import stored_queries
 from omnigraph.stored_queries import StoredQueries
-from tests.policy.sights import LEAKS, build
-from tests.server.sights import HIDDEN, Request, differences, reads, refused_writes, serving, told
+from tests.support.served_visibility import HIDDEN, Request, differences, reads, refused_writes, serving, told
+from tests.support.visibility_oracle import LEAKS, build
 
 pytestmark = pytest.mark.slow
 

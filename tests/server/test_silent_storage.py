@@ -18,10 +18,10 @@ from omnigraph.failpoints import Point
 from omnigraph.limits import SERVER_SHUTDOWN_SECONDS_MAX
 from omnigraph.manifest import publication
 from omnigraph.server import run, service
-from tests.s3server import Fault, Request, S3Server, delay, s3_server
-from tests.server.live import ADD, SCHEMA, Live, Reply, serving_graph
-from tests.server.mixed import ask
-from tests.server.process import running
+from tests.support.live_server import ADD, SCHEMA, Live, Reply, serving_graph
+from tests.support.mixed_calls import ask
+from tests.support.s3_server import Fault, Request, S3Server, delay, s3_server
+from tests.support.server_process import running
 
 __all__ = ["s3_server"]
 

@@ -13,8 +13,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
-from tests.server.live import ADD, PEOPLE, TOKENS, serving_graph
 from tests.server.test_openapi import SPECIFICATION
+from tests.support.live_server import ADD, PEOPLE, TOKENS, serving_graph
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 LISTING = """

@@ -10,7 +10,7 @@ import pytest
 from omnigraph import graph as graphs
 from omnigraph.errors import GraphError
 from tests.server.conftest import POLICY
-from tests.server.live import SCHEMA, TOKENS, Live, serving_graph
+from tests.support.live_server import SCHEMA, TOKENS, Live, serving_graph
 
 pytestmark = pytest.mark.slow
 

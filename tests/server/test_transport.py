@@ -20,7 +20,7 @@ from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
 from omnigraph.server.inputs import from_json
 from omnigraph.server.responses import MinimumRate, Response
 from omnigraph.server.wire import JSON, NDJSON
-from tests.server.live import ADD, PEOPLE, Live
+from tests.support.live_server import ADD, PEOPLE, Live
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from omnigraph.errors import UsageError
 from omnigraph.server import wire
 from omnigraph.server.inputs import from_json
 from omnigraph.server.routes import ROUTES
-from tests.server.live import ADD, PEOPLE, Live
+from tests.support.live_server import ADD, PEOPLE, Live
 
 G = "/graphs/g"
 INPUTS = sorted({route.takes for route in ROUTES if route.body == "json"}, key=lambda one: one.__name__)

@@ -20,11 +20,11 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
-from tests.engine.upkeep import hours_later
-from tests.soak.diary import Diary, Ledger, Place
-from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
-from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
-from tests.soak.worker import STOP, work
+from tests.support.maintenance_fixtures import hours_later
+from tests.support.soak_diary import Diary, Ledger, Place
+from tests.support.soak_judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
+from tests.support.soak_members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
+from tests.support.soak_worker import STOP, work
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ class Soak:
 
     def run(self, roles: list[str], seconds: float, kills_per_second: float) -> None:
         """Keep one member of each role at work; kill and replace some of them on the way."""
-        FORKS.set_forkserver_preload(["tests.soak.preload"])
+        FORKS.set_forkserver_preload(["tests.support.soak_preload"])
         members = [self.start(role) for role in roles]
         try:
             self._watch(members, seconds, kills_per_second)

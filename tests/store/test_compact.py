@@ -13,7 +13,7 @@ from omnigraph.store.write import compaction
 from omnigraph.store.write.compaction import fold_tail, fragment_counts, plan
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import delete_ids, delete_where, upsert
-from tests.store.staging import blobs, commit, create, image, people, pictures, rewrite, rows
+from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rewrite, rows
 
 pytestmark = pytest.mark.slow
 

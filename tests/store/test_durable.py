@@ -15,7 +15,7 @@ from omnigraph.store.objects import durability
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.uri import Location
-from tests.store.powerloss import PowerLoss
+from tests.support.power_loss import PowerLoss
 
 
 @pytest.fixture

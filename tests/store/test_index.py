@@ -14,7 +14,7 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, cover
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import delete_where, upsert
-from tests.store.staging import SCHEMA, commit, create, fold, people, rewrite, rows
+from tests.support.staged_fixtures import SCHEMA, commit, create, fold, people, rewrite, rows
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 
-from tests.store.lancedouble import (
+from tests.support.lance_double import (
     ROUNDS,
     SCHEMA,
     Registrar,

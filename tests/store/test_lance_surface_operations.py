@@ -15,7 +15,7 @@ from lance.optimize import Compaction
 from lance.schema import LanceSchema
 
 from omnigraph.store.lance_schema import field_ids
-from tests.store.lancedouble import SCHEMA, Registrar, commit, create, managed, stage, table
+from tests.support.lance_double import SCHEMA, Registrar, commit, create, managed, stage, table
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # re-exported, 
 
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
-from tests.s3server import S3Server, s3_server
-from tests.store.lancedouble import (
+from tests.support.lance_double import (
     ROUNDS,
     SCHEMA,
     Registrar,
@@ -27,6 +26,7 @@ from tests.store.lancedouble import (
     table,
     winners,
 )
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 pytestmark = pytest.mark.s3

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from obstore import exceptions
 
-import tests.s3server
+import tests.support.s3_server
 from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
@@ -24,7 +24,7 @@ from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.objects.s3_objects import from_client_error
 from omnigraph.store.objects.uri import Location
-from tests.s3server import (
+from tests.support.s3_server import (
     CONFLICT_409,
     DENY_403,
     DROP_AFTER,
@@ -37,7 +37,7 @@ from tests.s3server import (
     S3Server,
 )
 
-s3_server = tests.s3server.s3_server
+s3_server = tests.support.s3_server.s3_server
 BACKENDS = ["local", pytest.param("s3", marks=pytest.mark.s3)]
 
 

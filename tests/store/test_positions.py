@@ -16,7 +16,7 @@ from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.lookup import Positions, find, find_rows, hash_values, is_hashable
 from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.store.staging import commit, create, people
+from tests.support.staged_fixtures import commit, create, people
 
 TEXTS = st.lists(st.text(max_size=300), min_size=1, max_size=20)
 

@@ -12,7 +12,7 @@ from omnigraph.store.lance_schema import edit, field_ids
 from omnigraph.store.write.schema_change import add_columns, drop_columns, rename_columns, reshape
 from omnigraph.store.write.transaction import append, overwrite
 from omnigraph.store.write.upsert import upsert
-from tests.store.staging import SCHEMA, commit, create, people, rows
+from tests.support.staged_fixtures import SCHEMA, commit, create, people, rows
 
 BY_N = IndexSpec("n", IndexKind.BTREE, "n")
 BY_TEXT = IndexSpec("text", IndexKind.FULLTEXT, "text")

@@ -11,7 +11,7 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError, StorageError, UsageError
 from omnigraph.store import dataset_cache
 from omnigraph.store.objects import uri
-from tests.s3server import Fault, S3Server, refuse, s3_server
+from tests.support.s3_server import Fault, S3Server, refuse, s3_server
 
 __all__ = ["s3_server"]
 

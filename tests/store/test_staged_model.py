@@ -15,8 +15,8 @@ from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.transaction import Change
 from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.s3server import S3Server, s3_server
-from tests.store.staging import commit, create, fold, people, rewrite, rows
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.staged_fixtures import commit, create, fold, people, rewrite, rows
 
 __all__ = ["s3_server"]
 

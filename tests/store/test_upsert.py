@@ -12,7 +12,7 @@ from omnigraph.errors import KeyConflict, OmniGraphError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.lookup import FILTER_VALUES_MAX, find
 from omnigraph.store.write.upsert import strict_insert, update_only, upsert
-from tests.store.staging import blobs, commit, create, image, people, pictures, rows
+from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "id")
 BY_N = IndexSpec("n", IndexKind.BTREE, "n")

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tests.s3server
+import tests.support.s3_server
 from omnigraph.errors import UsageError
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.settings import SETTINGS
 from omnigraph.store.objects import uri
 from omnigraph.store.objects.uri import Location
-from tests.s3server import THROTTLE_503, Fault, Request, S3Server
+from tests.support.s3_server import THROTTLE_503, Fault, Request, S3Server
 
-s3_server = tests.s3server.s3_server
+s3_server = tests.support.s3_server.s3_server
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, coverage, segments_of
 from omnigraph.store.index.text_analysis import ANALYSER
-from tests.store.staging import earlier_analyser
+from tests.support.staged_fixtures import earlier_analyser
 
 pytestmark = pytest.mark.slow
 

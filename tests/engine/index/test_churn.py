@@ -14,9 +14,9 @@ import omnigraph as og
 from omnigraph.store.index import clustering, index_build, text_search, vector_search
 from omnigraph.store.read import live_rows
 from omnigraph.store.write import compaction
-from tests.engine.index.churn import World, schema
 from tests.engine.index.test_coverage import lie
-from tests.s3server import S3Server, s3_server
+from tests.support.index_churn_world import World, schema
+from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
 

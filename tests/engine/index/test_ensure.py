@@ -20,9 +20,9 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write.transaction import append
-from tests.kernel.fleettools import stranger
-from tests.kernel.graphs import check_invariants
-from tests.policy.recorder import Recorder
+from tests.support.fleet_operations import stranger
+from tests.support.kernel_fixtures import check_invariants
+from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from omnigraph.engine.query.adjacency import Adjacency, build_adjacency, extend_
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
-from tests.engine.read.graphs import create, knows, person, write
-from tests.store.staging import rewrite
+from tests.support.read_fixtures import create, knows, person, write
+from tests.support.staged_fixtures import rewrite
 
 QUERIES = [
     "match { $p: Person $p knows $q } return { $p, $q }",

@@ -16,7 +16,7 @@ from omnigraph.cli import main
 from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import LanguageError
-from tests.engine.read.graphs import create
+from tests.support.read_fixtures import create
 
 SCHEMA = """
 node Note { name: String @key  text: String? @index  n: I32?  day: Date?  vec: Vector(2)? }

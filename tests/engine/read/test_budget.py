@@ -16,7 +16,7 @@ from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
-from tests.engine.read.graphs import create
+from tests.support.read_fixtures import create
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from omnigraph.engine.query.vectors import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX
 from omnigraph.store.read.dataset import DatasetRef
-from tests.engine.read.graphs import create, knows, person, write
+from tests.support.read_fixtures import create, knows, person, write
 
 Ids = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]

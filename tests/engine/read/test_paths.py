@@ -12,7 +12,7 @@ import omnigraph as og
 from omnigraph.engine.query import entities, expand, planning
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.physical_plan import ReadPlan
-from tests.engine.read.graphs import city, create, knows, lives_in, person
+from tests.support.read_fixtures import city, create, knows, lives_in, person
 
 COUNTS = [
     ("$p: Person $p knows $q $q knows $r", "count(*) as n"),

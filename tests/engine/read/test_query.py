@@ -18,7 +18,7 @@ from omnigraph.engine.query.result import Result
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.store.objects.request_meter import Meter
-from tests.engine.read.graphs import city, create, firsts, knows, lives_in, person, write
+from tests.support.read_fixtures import city, create, firsts, knows, lives_in, person, write
 
 ALL = "query q() { match { $p: Person } return { $p } }"
 FRIENDS = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q, $q.age } }"

@@ -11,7 +11,7 @@ import omnigraph as og
 from omnigraph.engine.query import ranking
 from omnigraph.engine.query.embedders import Purpose
 from omnigraph.errors import DataError
-from tests.engine.read.graphs import create
+from tests.support.read_fixtures import create
 
 SCHEMA = """
 node Note {

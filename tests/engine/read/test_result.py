@@ -15,7 +15,7 @@ import omnigraph as og
 from omnigraph.engine.query.result import Result
 from omnigraph.errors import UsageError
 from omnigraph.limits import RESULT_BATCH_ROWS
-from tests.engine.read.graphs import create
+from tests.support.read_fixtures import create
 
 INSTANT = dt.datetime(2024, 1, 31, 10, 0, 0, 1_000, tzinfo=dt.UTC)
 SCHEMA = "node Visit { name: String @key  at: DateTime?  times: [DateTime]?  day: Date?  n: I32?  ok: Bool? }"

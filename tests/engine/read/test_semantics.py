@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import DataError
-from tests.engine.read.graphs import city, create, firsts, knows, lives_in, person, rows, sorted_rows
+from tests.support.read_fixtures import city, create, firsts, knows, lives_in, person, rows, sorted_rows
 
 DATA = [
     person("a", age=10, city="x", tags=["t", "u"], nums=[1, 2], born="2000-01-02", seen="2024-01-31T10:00:00.5Z"),

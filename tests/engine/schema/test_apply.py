@@ -18,9 +18,9 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
-from tests.kernel.fleettools import stranger
-from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
-from tests.policy.recorder import Recorder
+from tests.support.fleet_operations import stranger
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
+from tests.support.policy_recorder import Recorder
 
 AGE_TO_YEARS = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")')
 WITH_EMAIL = SCHEMA.replace("age: I32?", "age: I32?  email: String?  photo: Blob?  mood: Vector(2)?")

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.failpoints import Point
-from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
+from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
 
 REPOSITORY = Path(__file__).parents[3]
 NEXT = """
@@ -55,7 +55,7 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
         shutil.copytree(origin, root)
         jobs += [str(root), point.value, str(number)]
     run = subprocess.run(
-        [sys.executable, "-m", "tests.engine.schema.dying", NEXT, *jobs],
+        [sys.executable, "-m", "tests.support.schema_crash_child", NEXT, *jobs],
         cwd=REPOSITORY,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,

@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.lang.diagnostic import LanguageError
-from tests.lang.schema.earlier import unknown_annotations_accepted
+from tests.support.earlier_schemas import unknown_annotations_accepted
 
 OLD = "node A { k: String @key n: I32? @unqiue }"
 

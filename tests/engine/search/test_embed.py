@@ -20,7 +20,7 @@ from omnigraph.engine.query.embedders import (
     from_settings,
 )
 from omnigraph.errors import DataError, UsageError
-from tests.engine.search.provider import Answer, Provider, openai_answer, running
+from tests.support.embedding_provider import Answer, Provider, openai_answer, running
 
 HURRIED = RetryPolicy(deadline_seconds=5, timeout_seconds=5, attempts_max=3, backoff_seconds=0)
 KEYS = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")

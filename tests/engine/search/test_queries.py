@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph.engine.query.embedders import Matrix, MockEmbedder, Purpose
 from omnigraph.errors import DataError, UsageError
 from omnigraph.store.objects.request_meter import Meter
-from tests.engine.search.provider import Provider, openai_answer, running
+from tests.support.embedding_provider import Provider, openai_answer, running
 
 SCHEMA = 'node Note { name: String @key  text: String?  vec: Vector(2)? @embed(text, model="m1")  free: Vector(2)? }'
 QUERY = """

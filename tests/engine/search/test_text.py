@@ -11,8 +11,8 @@ import pytest
 from omnigraph.engine.query.search import bm25, match_text
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
-from tests.engine.search.notes import Notes
-from tests.store.staging import earlier_analyser
+from tests.support.search_fixtures import Notes
+from tests.support.staged_fixtures import earlier_analyser
 
 TEXTS = {
     "star": "north star",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from omnigraph.engine.query.search import describe_nearest, nearest
 from omnigraph.errors import DataError
 from omnigraph.store.index import clustering, exact_knn, index_build, vector_partitions, vector_search
-from tests.engine.search.notes import Notes
+from tests.support.search_fixtures import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
 WAYS: dict[str, list[tuple[object, str, int]]] = {

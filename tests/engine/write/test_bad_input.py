@@ -13,7 +13,7 @@ import pytest
 from omnigraph.cli import main
 from omnigraph.graph import Graph
 from omnigraph.limits import INGEST_LINE_BYTES_MAX, VIOLATIONS_MAX, WRITE_ENTITIES_MAX
-from tests.engine.write.graphs import create, refused, rows, unchanged
+from tests.support.write_fixtures import create, refused, rows, unchanged
 
 pytestmark = pytest.mark.slow
 

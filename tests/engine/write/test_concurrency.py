@@ -14,9 +14,9 @@ from omnigraph import failpoints
 from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PreconditionFailed, ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from tests.engine.upkeep import elsewhere
-from tests.engine.write.graphs import create, fixture, load, rows, run
-from tests.kernel.graphs import check_invariants
+from tests.support.kernel_fixtures import check_invariants
+from tests.support.maintenance_fixtures import elsewhere
+from tests.support.write_fixtures import create, fixture, load, rows, run
 
 pytestmark = pytest.mark.slow
 

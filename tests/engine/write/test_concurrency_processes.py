@@ -10,13 +10,13 @@ import pytest
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from tests.engine.upkeep import elsewhere
-from tests.engine.write.graphs import create, rows, run
-from tests.engine.write.racer import race
 from tests.engine.write.test_concurrency import THREADS, at_once, once
-from tests.kernel.fleetworker import rewrite
-from tests.kernel.graphs import check_invariants
-from tests.s3server import S3Server, s3_server
+from tests.support.fleet_worker import rewrite
+from tests.support.kernel_fixtures import check_invariants
+from tests.support.maintenance_fixtures import elsewhere
+from tests.support.racing_writer import race
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.write_fixtures import create, rows, run
 
 __all__ = ["s3_server"]
 

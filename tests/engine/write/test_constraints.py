@@ -17,7 +17,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.migrate import compare
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
-from tests.engine.write.graphs import create, load, refused, run
+from tests.support.write_fixtures import create, load, refused, run
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from omnigraph.engine.write.ndjson.fast_path import Scanner
 from omnigraph.lang.catalog import FLOATS, PropertyType
 from omnigraph.rules import coerce_column
 from omnigraph.rules.violations import Findings
-from tests.engine.write.linegen import TYPES, text
+from tests.support.ndjson_generator import TYPES, text
 
 pytestmark = pytest.mark.slow
 

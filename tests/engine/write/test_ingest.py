@@ -15,7 +15,7 @@ from omnigraph.engine.write.ndjson import reader
 from omnigraph.errors import GraphError, KeyConflict, LimitExceeded, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX, WRITE_ENTITIES_MAX
-from tests.engine.write.graphs import DATA, create, fixture, load, refused, rows, unchanged
+from tests.support.write_fixtures import DATA, create, fixture, load, refused, rows, unchanged
 
 V, P, C, T = "node:Vessel", "node:Port", "edge:CallsAt", "edge:TowedBy"
 GOOD = '{"type":"Port","data":{"code":"P7","country":"NL"}}'

@@ -15,7 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.dataset import Dataset
-from tests.engine.write.graphs import create, load, rows, run
+from tests.support.write_fixtures import create, load, rows, run
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from tests.engine.write.graphs import create, rows, state
+from tests.support.write_fixtures import create, rows, state
 
 SCHEMA = """
 node P { k: String @key  v: I32?  u: String?  @unique(u)  @range(v, 0..3) }

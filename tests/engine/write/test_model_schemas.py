@@ -22,9 +22,9 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from omnigraph.store.objects import durability
-from tests.engine.write.dying import Killer
-from tests.engine.write.graphs import rows, state
-from tests.engine.write.modelactions import (
+from tests.support.write_crash_child import Killer
+from tests.support.write_fixtures import rows, state
+from tests.support.write_model_actions import (
     FRESH,
     Step,
     draw_apply,
@@ -33,8 +33,8 @@ from tests.engine.write.modelactions import (
     draw_write,
     perform,
 )
-from tests.engine.write.modelgraph import Image, Model
-from tests.engine.write.modelschema import Schema, schemas
+from tests.support.write_model_graph import Image, Model
+from tests.support.write_model_schema import Schema, schemas
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from omnigraph.engine.write import staging
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
-from tests.engine.write.graphs import create, fixture, refused, rows, run, unchanged
-from tests.policy.recorder import Recorder
+from tests.support.policy_recorder import Recorder
+from tests.support.write_fixtures import create, fixture, refused, rows, run, unchanged
 
 V, P, C, T = "node:Vessel", "node:Port", "edge:CallsAt", "edge:TowedBy"
 

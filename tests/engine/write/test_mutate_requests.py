@@ -10,9 +10,9 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.manifest.commit_loop import prepare_first
-from tests.engine.upkeep import elsewhere
-from tests.kernel.fleetlog import requests_of, shape
-from tests.s3server import S3Server, s3_server
+from tests.support.fleet_log import requests_of, shape
+from tests.support.maintenance_fixtures import elsewhere
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

@@ -15,7 +15,7 @@ import pytest
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.graph import Graph
 from omnigraph.lang.query.ir import CompareOp
-from tests.engine.write.graphs import create
+from tests.support.write_fixtures import create
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Changes, Committed
 from omnigraph.rules.validate import RULES
 from omnigraph.rules.violations import Findings
-from tests.engine.write.graphs import create, load, run
+from tests.support.write_fixtures import create, load, run
 
 SCHEMA = """
 node N { k: String @key  e: enum(a, b)?  n: I32?  c: String?  u: String? @unique  @range(n, 0..9)  @check(c, "^x") }

@@ -10,8 +10,8 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.source import Source
-from tests.lang.schema.big import big_schema
-from tests.lang.schema.compiling import FIXTURE, compiled
+from tests.support.big_schemas import big_schema
+from tests.support.schema_compiling import FIXTURE, compiled
 
 
 def plan(new: str, old: str = FIXTURE, allow_data_loss: bool = False) -> MigrationPlan:

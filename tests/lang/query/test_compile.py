@@ -14,8 +14,8 @@ from omnigraph.lang.codes import LANGUAGE_CODES, QUERY_CODES
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, ir, lint_queries, require_kind
 from omnigraph.lang.source import Source
-from tests.lang.query.fixture import catalog_f, catalog_from, compiled, read_text
-from tests.lang.query.typical import TYPICAL_QUERY, TYPICAL_SCHEMA
+from tests.support.query_fixtures import catalog_f, catalog_from, compiled, read_text
+from tests.support.typical_queries import TYPICAL_QUERY, TYPICAL_SCHEMA
 
 CASES = Path(__file__).parents[2] / "cases"
 

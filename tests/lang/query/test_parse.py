@@ -15,8 +15,8 @@ from omnigraph.lang.query import compile_query, ir, lint_queries
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
-from tests.lang.query.fixture import catalog_f, catalog_from, codes_of, compiled, read_text
-from tests.lang.query.typical import TYPICAL_QUERY
+from tests.support.query_fixtures import catalog_f, catalog_from, codes_of, compiled, read_text
+from tests.support.typical_queries import TYPICAL_QUERY
 
 KEYWORDS = [
     "query", "match", "return", "distinct", "order", "skip", "limit", "as", "asc", "desc", "and", "or", "is", "in",

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from tests.lang.schema.compiling import FIXTURE, compiled
+from tests.support.schema_compiling import FIXTURE, compiled
 
 CATALOG = compiled(FIXTURE).catalog
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omnigraph.lang.codes import SCHEMA_CODES
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
-from tests.lang.schema.compiling import FIXTURE, compiled, refused
+from tests.support.schema_compiling import FIXTURE, compiled, refused
 
 TOKENS = [
     *("node", "edge", "interface", "implements", "enum", "Vector", "String", "Blob", "I32", "F64", "A", "B", "a", "id"),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.schema import SchemaIR, catalog_of
-from tests.lang.schema.big import big_schema
-from tests.lang.schema.compiling import FIXTURE, compiled, refused
-from tests.lang.schema.earlier import unknown_annotations_accepted
+from tests.support.big_schemas import big_schema
+from tests.support.earlier_schemas import unknown_annotations_accepted
+from tests.support.schema_compiling import FIXTURE, compiled, refused
 
 STORED: dict[str, Any] = json.loads(json.dumps(compiled(FIXTURE).ir.to_json()))
 

@@ -8,8 +8,8 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.source import Source
-from tests.lang.schema.compiling import compiled, refused
-from tests.lang.schema.earlier import unknown_annotations_accepted
+from tests.support.earlier_schemas import unknown_annotations_accepted
+from tests.support.schema_compiling import compiled, refused
 
 OLD = "interface I { i: I32? @odd } node A @audited implements I { n: I32? @unqiue @shiny(7) } edge E: A -> A @sort"
 

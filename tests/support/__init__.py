@@ -1,0 +1,1 @@
+"""Fixtures, models, oracles and child processes that tests share."""

@@ -1,0 +1,211 @@
+"""The process that dies: a server that has loaded everything and used nothing, and forks a child for each request.
+
+A process that has used Lance cannot be forked safely, and starting a new one takes a second; hence this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Action, Point
+from omnigraph.store.objects import durability
+from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
+from tests.support.crash_checks import Check, image_of
+from tests.support.crash_mutants import MUTANTS
+from tests.support.crash_scenarios import SCENARIOS
+from tests.support.kernel_fixtures import open_graph
+from tests.support.power_loss import PowerLoss
+
+# A child that hangs is a finding like any other, but it must not hang the suite.
+CHILD_SECONDS_MAX = 60
+LOOKS_MAX = 20
+ACKNOWLEDGED = "acknowledged"
+
+T = TypeVar("T")
+Emit = Callable[[dict[str, object]], None]
+Request = dict[str, Any]
+
+
+def prepare(request: Request, emit: Emit) -> None:
+    SCENARIOS[request["scenario"]].prepare(request["root"])
+    emit({"image": image_of(open_graph(request["root"]))})
+
+
+def run(request: Request, emit: Emit) -> None:
+    """Do the work; count what could be a moment to die at, and die at the moment asked for."""
+    moments = _Moments(request.get("kill"))
+    with moments.armed():
+        kernel = open_graph(request["root"])
+        SCENARIOS[request["scenario"]].run(kernel)
+        emit({"acknowledged": True})
+        kernel.close()
+    emit({"moments": moments.seen})
+
+
+def cut_power(request: Request, emit: Emit) -> None:
+    """Do the work, and write down what a power cut would leave at each durable operation or, if asked, each sync."""
+    root = Path(request["root"])
+    with PowerLoss(root.parent) as loss, ExitStack() as stack:
+        cut = _PowerCut(loss, root.name, Path(request["states"]))
+
+        def sync(path: str) -> None:
+            if request["at_syncs"]:
+                cut("sync")
+            _steadily(partial(loss.sync, path))
+
+        stack.enter_context(durability.replaced(sync))
+        points = (Point.DURABLE_BEFORE, Point.DURABLE_AFTER, Point.COMMIT_SYNCED)
+        with failpoints.armed(dict.fromkeys(points, cut)):
+            kernel = open_graph(request["root"])
+            SCENARIOS[request["scenario"]].run(kernel)
+            cut(ACKNOWLEDGED)
+        kernel.close()
+        cut(ACKNOWLEDGED)
+
+
+def image(request: Request, emit: Emit) -> None:
+    emit({"image": image_of(open_graph(request["root"]))})
+
+
+def check(request: Request, emit: Emit) -> None:
+    members = ("root", "scenario", "before", "after", "acknowledged")
+    emit({"violations": Check(*(request[name] for name in members)).run()})
+
+
+def sweep(request: Request, emit: Emit) -> None:
+    SCENARIOS["sweep"].run(open_graph(request["root"]))
+
+
+JOBS: dict[str, Callable[[Request, Emit], None]] = {
+    one.__name__: one for one in (prepare, run, cut_power, image, check, sweep)
+}
+
+
+class _Moments:
+    """Every failpoint and every fsync that the work passes, numbered; kills at the one asked for."""
+
+    def __init__(self, kill: list[Any] | None) -> None:
+        self.seen: dict[str, int] = {}
+        self._kill = tuple(kill) if kill else None
+        self._lock = threading.Lock()
+
+    def armed(self) -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(failpoints.armed({point: self._at(point.value) for point in Point}))
+        stack.enter_context(durability.replaced(self._sync))
+        return stack
+
+    def _at(self, moment: str) -> Action:
+        def action(_: str) -> None:
+            with self._lock:
+                self.seen[moment] = self.seen.get(moment, 0) + 1
+                if (moment, self.seen[moment]) == self._kill:
+                    failpoints.kill("")
+
+        return action
+
+    def _sync(self, path: str) -> None:
+        # A dead process loses nothing that it has written, so nothing need really be synced here. Temporary files are
+        # moments of their own: right after their sync they get their final name.
+        self._at("sync.temporary" if TEMPORARY_PREFIX in path else "sync")(path)
+
+
+class _PowerCut:
+    """Writes down what a power cut would leave, at every moment it is called: one directory for each new state.
+
+    A disk may also store names before bytes, whoever asks; what that leaves is a state of its own.
+    """
+
+    def __init__(self, loss: PowerLoss, name: str, states: Path) -> None:
+        self._loss = loss
+        self._prefix = f"{name}/"
+        self._states = states
+        self._lock = threading.Lock()
+        self._seen: set[int] = set()
+
+    def __call__(self, detail: str) -> None:
+        self._write("asked", self._loss.surviving, detail)
+        self._write("names", self._loss.surviving_names_first, detail)
+
+    def _write(self, kind: str, surviving: Callable[[], dict[str, bytes]], detail: str) -> None:
+        with self._lock:
+            files = {
+                path.removeprefix(self._prefix): data
+                for path, data in _steadily(surviving).items()
+                if path.startswith(self._prefix)
+            }
+            is_acknowledged = detail == ACKNOWLEDGED
+            key = hash((is_acknowledged, frozenset(files.items())))
+            if key in self._seen:
+                return
+            self._seen.add(key)
+            label = ACKNOWLEDGED if is_acknowledged else "".join(one if one.isalnum() else "-" for one in detail)
+            state = self._states / f"{len(self._seen):04d} {kind} {label[:80]}"
+            for path, data in files.items():
+                target = state / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+            state.mkdir(parents=True, exist_ok=True)
+
+
+def _steadily(look: Callable[[], T]) -> T:
+    """Look at a directory until nobody takes a file away meanwhile; other threads of the work may."""
+    for _ in range(LOOKS_MAX):
+        with suppress(FileNotFoundError):
+            return look()
+    return look()
+
+
+def _work(request: Request, pipe: int) -> None:
+    def emit(members: dict[str, object]) -> None:
+        os.write(pipe, orjson.dumps(members) + b"\n")
+
+    signal.alarm(CHILD_SECONDS_MAX)
+    os.environ.update(request.get("environment", {}))
+    try:
+        if request.get("mutant"):
+            MUTANTS[request["mutant"]]()
+        JOBS[request["job"]](request, emit)
+    except BaseException:  # noqa: BLE001 - the parent must hear of it
+        emit({"error": traceback.format_exc()})
+
+
+def serve() -> None:
+    """Answer each request line with the child's id, and then with what became of the child."""
+    warnings.simplefilter("ignore")
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        request = orjson.loads(line)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _work(request, writing)
+            os._exit(0)
+        os.close(writing)
+        out.write(b"%d\n" % pid)
+        out.flush()
+        answer: dict[str, object] = {}
+        with open(reading, "rb") as pipe:
+            for said in pipe:
+                answer |= orjson.loads(said)
+        answer["status"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.write(orjson.dumps(answer) + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,622 @@
+"""Histories of two actors, done to a graph and to one from which the hidden types were really removed.
+
+`root` may do everything, `ann` not. What `ann` is told, over the whole sequence, must be the same in both graphs. The
+model here knows the definition alone: a branch is protected if any name that it ever had is, and nothing goes from
+where a type is hidden to where it could be read. Where it says that `ann` is refused, the other graph is left alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import omnigraph as og
+from omnigraph.engine.history import describe_commits, describe_snapshot
+from omnigraph.errors import OmniGraphError
+from omnigraph.graph import Graph
+from omnigraph.policy import Policy, load_bundle
+from tests.support.visibility_oracle import edge, node, outcome, plain, text
+
+VISIBLE: Final = """node Person { name: String @key
+  age: I32? }
+edge Knows: Person -> Person
+"""
+HIDDEN: Final = """node Salary { slip: String @key
+  amount: I32
+  note: String? }
+edge Paid: Salary -> Person
+"""
+# No answer to `ann` may hold this: every hidden value begins so.
+CANARY: Final = "canary"
+PROTECTED: Final = ("main", "secret", "vault")
+OPEN: Final = ("open", "idea", "draft")
+NOWHERE: Final = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+_RIGHTS: Final = "branch_create, branch_delete, branch_merge, tag_create, tag_delete"
+_HEAD: Final = f"""
+version: 1
+groups: {{chiefs: [root], team: [ann]}}
+protected_branches: [{", ".join(PROTECTED)}]
+rules:
+  - {{id: r1, allow: {{actors: {{group: chiefs}}, actions: [read, export, change]}}}}
+  - {{id: r2, allow: {{actors: {{group: chiefs}}, actions: [{_RIGHTS}]}}}}
+  - {{id: a0, allow: {{actors: {{group: team}}, actions: [{_RIGHTS}]}}}}
+"""
+
+
+def _rule(rule_id: str, limits: str) -> str:
+    allow = f"{{actors: {{group: team}}, actions: [read, export, change], {limits}}}"
+    return f"  - {{id: {rule_id}, allow: {allow}}}\n"
+
+
+_UNPROTECTED: Final = _rule("a2", "branch_scope: unprotected")
+# The rules, and what they hide from `ann` on protected branches and on others: some types, all of them, or nothing.
+POLICIES: Final = {
+    "types": (_rule("a1", "types: [Person, Knows, Paid]"), "some", "some"),
+    "protected types": (
+        _rule("a1", "types: [Person, Knows], branch_scope: protected") + _UNPROTECTED,
+        "some",
+        "none",
+    ),
+    "unprotected": (_UNPROTECTED, "all", "none"),
+}
+_RANK: Final = {"none": 0, "some": 1, "all": 2}
+PEOPLE: Final = "query q() { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"
+KNOWN: Final = "query q() { match { $p: Person $p knows $q } return { $p.name, $q.name } order { $p.name, $q.name } }"
+PAY: Final = "query q() { match { $s: Salary } return { $s.slip, $s.amount } order { $s.slip } }"
+
+
+class Leak(AssertionError):
+    """The actor was told what it must not know, or otherwise than it should be."""
+
+
+@dataclass
+class Life:
+    """One incarnation of a branch, as the definition sees it."""
+
+    name: str
+    names: set[str]
+    # Whether it may hold hidden rows: then `root` does not take it anywhere that is not protected.
+    has_secrets: bool
+
+    @property
+    def is_protected(self) -> bool:
+        return not self.names.isdisjoint(PROTECTED)
+
+
+@dataclass
+class World:
+    """The two graphs, and what the definition knows of their history."""
+
+    whole: Graph
+    small: Graph
+    policy: Policy
+    hides: tuple[str, str]
+    random: Random
+    lives: dict[str, Life] = field(default_factory=dict)
+    # Every commit in both graphs, and the life that it was made on.
+    commits: list[tuple[str, str, Life]] = field(default_factory=list)
+    serial: int = 0
+    # Two branches that `root` let clash in hidden types.
+    clashing: tuple[Life, Life] | None = None
+
+    def hidden(self, is_protected: bool) -> str:
+        return self.hides[0] if is_protected else self.hides[1]
+
+    def reveals(self, source: Life, is_protected: bool) -> bool:
+        """Whether `ann` would carry something hidden to where it is shown, or reads nothing at the source."""
+        there, here = self.hidden(source.is_protected), self.hidden(is_protected)
+        return there == "all" or _RANK[there] > _RANK[here]
+
+    def fresh(self, prefix: str) -> str:
+        self.serial += 1
+        return f"{prefix}{self.serial}"
+
+    def life(self) -> Life:
+        return self.random.choice(sorted(self.lives.values(), key=lambda one: one.name))
+
+    def side(self) -> Life | None:
+        """Return a branch that is not main; None if there is none."""
+        sides = sorted((one for one in self.lives.values() if one.name != "main"), key=lambda one: one.name)
+        return self.random.choice(sides) if sides else None
+
+    def commit(self) -> tuple[str, str, Life]:
+        """Return any commit, of a branch that is gone as often as of the others."""
+        gone = [one for one in self.commits if one[2] not in self.lives.values()]
+        return self.random.choice(gone if gone and self.random.random() < 0.5 else self.commits)
+
+    def free_name(self) -> str:
+        taken = {one.name for one in self.lives.values()}
+        return self.random.choice([one for one in (*PROTECTED, *OPEN) if one not in taken] or [self.fresh("more")])
+
+
+def build(root: Path, policy: str, seed: int) -> World:
+    """Begin a history: an empty graph, a branch of it that anybody reads, and people with salaries on main."""
+    rules, protected, others = POLICIES[policy]
+    bundle = load_bundle(_HEAD + rules)
+    graphs: list[Graph] = []
+    for name, schema in (("whole", VISIBLE + HIDDEN), ("small", VISIBLE)):
+        path = root / f"{name}.omni"
+        template = root.parent / f"template-{name}.omni"
+        if not template.exists():
+            og.init(template, schema, actor="root").close()
+        shutil.copytree(template, path)
+        graphs.append(og.open(path, actor="root", policy=bundle))
+    whole, small = graphs
+    world = World(whole, small, bundle, (protected, others), Random(seed))
+    world.lives = {"main": Life("main", {"main"}, True), "open": Life("open", {"open"}, False)}
+    for graph in graphs:
+        graph.branches.create("open")
+    write(world, world.lives["main"])
+    write(world, world.lives["main"])
+    return world
+
+
+# -- what root does, which the model allows always ---------------------------------------------------------------------
+
+
+def note(world: World, life: Life, whole: Any, small: Any) -> None:
+    """Remember a commit of both graphs."""
+    if (whole is None) != (small is None):
+        raise Leak(f"only one of the graphs has a commit: {whole}, {small}")
+    if whole is not None:
+        world.commits.append((whole.commit_id, small.commit_id, life))
+
+
+def write(world: World, life: Life, *, is_clash: bool = False) -> None:
+    """Add and change people, and on branches for secrets salaries: always something that everybody sees."""
+    random = world.random
+    names = [f"p{random.randrange(4)}" for _ in range(2)]
+    people = [node("Person", name=name, age=random.randrange(90)) for name in sorted(set(names))]
+    known = [edge("Knows", world.fresh("k"), names[0], names[1])]
+    records, hidden = [*people, *known], []
+    if life.has_secrets:
+        slip = f"{CANARY}{'-same' if is_clash else world.fresh('-')}"
+        hidden = [
+            node("Salary", slip=slip, amount=random.randrange(10**6)),
+            edge("Paid", world.fresh(CANARY), slip, names[0]),
+        ]
+    whole = world.whole.ingest([*records, *hidden], branch=life.name)
+    small = world.small.ingest(records, branch=life.name)
+    note(world, life, whole.commit, small.commit)
+
+
+def root_writes(world: World) -> None:
+    write(world, world.life(), is_clash=world.random.random() < 0.5)
+
+
+def root_clashes(world: World) -> None:
+    """Give one salary two values, on main and on a branch of it."""
+    sides = sorted(
+        (one for one in world.lives.values() if one.has_secrets and one.name != "main"), key=lambda one: one.name
+    )
+    if sides:
+        side, main = world.random.choice(sides), world.lives["main"]
+        for life in (side, main):
+            write(world, life, is_clash=True)
+        world.clashing = (side, main)
+
+
+def root_branches(world: World) -> None:
+    source, name = world.life(), world.free_name()
+    if source.has_secrets and name not in PROTECTED:
+        return
+    for graph in (world.whole, world.small):
+        graph.branches.create(name, source.name)
+    world.lives[name] = Life(name, {name}, source.has_secrets)
+
+
+def root_renames(world: World) -> None:
+    life, name = world.side(), world.free_name()
+    if life is None:
+        return
+    for graph in (world.whole, world.small):
+        graph.branches.rename(life.name, name)
+    _renamed(world, life, name)
+
+
+def _renamed(world: World, life: Life, name: str) -> None:
+    del world.lives[life.name]
+    life.name = name
+    life.names.add(name)
+    world.lives[name] = life
+
+
+def root_deletes(world: World) -> None:
+    life = world.side()
+    if life is None:
+        return
+    told = both(world, "root", lambda graph, _: graph.branches.delete(life.name))
+    if told is None:
+        del world.lives[life.name]
+
+
+def root_merges(world: World) -> None:
+    source, target = world.life(), world.life()
+    if source is target or (source.has_secrets and not target.has_secrets):
+        return
+    receipts: list[Any] = []
+    for graph in (world.whole, world.small):
+        preview = graph.branches.merge(source.name, target.name, dry_run=True)
+        picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in preview.conflicts]
+        try:
+            receipts.append(graph.branches.merge(source.name, target.name, resolutions=picks))
+        except OmniGraphError:
+            receipts.append(None)
+    if (receipts[0] is None) != (receipts[1] is None):
+        # The sides clash in what only one of the graphs has: the history ends here.
+        raise StopIteration
+    if receipts[0] is not None:
+        note(world, target, receipts[0].commit, receipts[1].commit)
+
+
+# -- what ann does -----------------------------------------------------------------------------------------------------
+
+
+def both(world: World, actor: str, call: Callable[[Graph, int], Any]) -> Any:
+    """Do one thing to both graphs; what is told must be the same."""
+    told = [
+        outcome(partial(call, graph.acting_as(actor), number))
+        for number, graph in enumerate((world.whole, world.small))
+    ]
+    if actor == "ann":
+        check_canary(told[0])
+        told[1] = redacted(told[1])
+    if told[0] != told[1]:
+        raise Leak(f"{actor} is told {told[0]} instead of {told[1]}")
+    return told[0]
+
+
+def redacted(told: Any) -> Any:
+    """Return what is told where nothing is hidden, but what is never told where something is; see docs/policy.md."""
+    if isinstance(told, dict):
+        return {name: redacted(one) for name, one in told.items() if name != "adopted_forks"}
+    return [redacted(one) for one in told] if isinstance(told, list) else told
+
+
+def check_canary(told: object) -> None:
+    if CANARY in str(told):
+        raise Leak(f"ann is told {told}")
+
+
+def refused(world: World, call: Callable[[Graph], Any]) -> None:
+    """Do what the model says is refused; only the whole graph is asked, since the other hides nothing."""
+    try:
+        told = call(world.whole.acting_as("ann"))
+    except OmniGraphError as error:
+        check_canary(error.to_json())
+        if error.code in ("policy.denied", "commit.not_found", "branch.in_use", "branch.exists"):
+            return
+        raise Leak(f"refused with {error.code}: {error.message}") from error
+    raise Leak(f"not refused: {plain(told)}")
+
+
+def excused(world: World, is_hidden: Callable[[], bool], call: Callable[[Graph, int], Any]) -> Any:
+    """Do what may be refused without a word if hidden data stands in its way; `root` says whether it can."""
+    may_refuse = is_hidden()
+    told = outcome(lambda: call(world.whole.acting_as("ann"), 0))
+    check_canary(told)
+    if may_refuse and isinstance(told, dict) and told.get("refused") == "policy.denied":
+        return None
+    expected = redacted(outcome(lambda: call(world.small.acting_as("ann"), 1)))
+    if told != expected:
+        raise Leak(f"ann is told {told} instead of {expected}")
+    return told
+
+
+def ann_branches(world: World) -> None:
+    source, name = world.life(), world.free_name()
+    commit = world.commit() if world.random.random() < 0.4 else None
+    origin = source if commit is None else commit[2]
+    how = world.random.choice(["create", "load"]) if commit is None else "create"
+    record = node("Person", name=world.fresh("n"), age=1)
+    made: list[Any] = []
+
+    def call(graph: Graph, n: int) -> Any:
+        if how == "load":
+            receipt = graph.ingest([record], branch=name, from_branch=source.name)
+            made.append(receipt.commit)
+            return receipt.to_json()
+        return graph.branches.create(name, source.name, commit[n] if commit else None).name  # type: ignore[arg-type]
+
+    if world.reveals(origin, name in PROTECTED) or (how == "load" and world.hidden(name in PROTECTED) == "all"):
+        refused(world, lambda graph: call(graph, 0))
+        return
+    told = both(world, "ann", call)
+    if "refused" not in told:
+        world.lives[name] = Life(name, {name}, origin.has_secrets)
+        if made:
+            note(world, world.lives[name], *made)
+
+
+def ann_renames(world: World) -> None:
+    life, name = world.side(), world.free_name()
+    if life is None:
+        return
+    crosses = life.is_protected != (name in PROTECTED)
+    if crosses and world.hidden(life.is_protected) != "none":
+        refused(world, lambda graph: graph.branches.rename(life.name, name))
+        return
+    both(world, "ann", lambda graph, n: graph.branches.rename(life.name, name).name)
+    _renamed(world, life, name)
+
+
+def ann_deletes(world: World) -> None:
+    life = world.life()
+    if both(world, "ann", lambda graph, n: graph.branches.delete(life.name)) is None:
+        del world.lives[life.name]
+
+
+def ann_writes(world: World) -> None:
+    life, name = world.life(), f"p{world.random.randrange(5)}"
+    source = world.random.choice(
+        [
+            f'query q() {{ update Person set {{ age: {world.random.randrange(90)} }} where name = "{name}" }}',
+            f'query q() {{ delete Person where name = "{name}" }}',
+            f'query q() {{ insert Person {{ name: "{world.fresh("a")}" }} }}',
+        ]
+    )
+    made: list[Any] = []
+
+    def call(graph: Graph, n: int) -> Any:
+        receipt = graph.mutate(source, branch=life.name)
+        made.append(receipt.commit)
+        return receipt.to_json()
+
+    both(world, "ann", call)
+    if made:
+        note(world, life, *made)
+
+
+def ann_merges(world: World) -> None:
+    source, target = world.life(), world.life()
+    if world.clashing is not None and all(one in world.lives.values() for one in world.clashing):
+        (source, target), world.clashing = world.clashing, None
+    if source is target:
+        return
+    is_dry = world.random.random() < 0.3
+    made: list[Any] = []
+
+    def call(graph: Graph, n: int) -> Any:
+        found = graph.branches.merge(source.name, target.name, dry_run=True).conflicts
+        picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in found]
+        receipt = graph.branches.merge(source.name, target.name, dry_run=is_dry, resolutions=picks)
+        made.append(receipt.commit)
+        return receipt.to_json()
+
+    if world.reveals(source, target.is_protected):
+        refused(world, lambda graph: call(graph, 0))
+        return
+    if world.random.random() < 0.5:
+        _name_hidden(world, source, target, is_dry)
+    excused(world, lambda: _clashes(world, source, target) or _starts_hidden(world, source, target), call)
+    if len(made) == 2 and not is_dry:
+        note(world, target, *made)
+        target.has_secrets |= source.has_secrets
+
+
+def _starts_hidden(world: World, source: Life, target: Life) -> bool:
+    """Whether a merge may start from a commit of a branch where more is hidden than on the target."""
+    bases = world.whole.branches.merge(source.name, target.name, dry_run=True).bases
+    lives = {whole: life for whole, _, life in world.commits}
+    main = next(one for one in world.lives.values() if one.name == "main")
+    hidden = [world.hidden(lives.get(one, main).is_protected) for one in bases]
+    return len(bases) > 1 or any(_RANK[one] > _RANK[world.hidden(target.is_protected)] for one in hidden)
+
+
+def ann_meets(world: World) -> None:
+    """Merge two open branches whose common commit is a protected one, of which both kept nothing hidden.
+
+    Refused in every policy: the hidden type is in conflict. The branches are taken away again.
+    """
+    free = [one for one in PROTECTED if one not in world.lives]
+    sources = [one for one in world.lives.values() if not one.has_secrets and not one.is_protected]
+    if not free or not sources:
+        return
+    source = min(sources, key=lambda one: one.name).name
+    sides = [world.fresh("left"), world.fresh("right")]
+    secret, middle = free[0], world.fresh("middle") if world.random.random() < 0.5 else None
+    for name, from_ in [*((one, source) for one in (*sides, secret)), *([(middle, sides[0])] if middle else [])]:
+        world.whole.branches.create(name, from_)
+        value = CANARY if name == secret else name
+        people = [node("Person", name=f"p-{name}")]
+        world.whole.ingest([*people, node("Salary", slip="met", amount=1, note=value)], branch=name)
+    for side in sides:
+        for other in (one for one in (secret, middle) if one):
+            _merge_taking(world, other, side, "ours")
+    met = {"type_key": "node:Salary", "entity_id": "met"}
+    guess = {"base": {"id": "met", "slip": "met", "amount": 1, "note": CANARY}}
+    options: list[list[dict[str, Any]]] = [[], [{**met, "take": "base"}], [{**met, "take": "ours", **guess}]]
+    left, right = world.random.sample(sides, 2)
+    for is_dry in (True, False):
+        _refuse_met(world, left, right, is_dry, world.random.choice(options))
+    for name in (one for one in (middle, *sides, secret) if one):
+        world.whole.branches.delete(name)
+
+
+def _refuse_met(world: World, source: str, target: str, is_dry: bool, picks: list[dict[str, Any]]) -> None:
+    if picks and world.hidden(False) != "none":
+        # The type that the resolution names is hidden on both sides: as if it were not there.
+        told = outcome(lambda: world.whole.acting_as("ann").branches.merge(source, target, False, is_dry, picks))
+        if not isinstance(told, dict) or told.get("refused") != "merge.resolution":
+            raise Leak(f"a resolution of a hidden type is taken: {told}")
+        return
+    refused(world, lambda graph: graph.branches.merge(source, target, dry_run=is_dry, resolutions=picks))
+
+
+def _merge_taking(world: World, source: str, target: str, side: str) -> None:
+    preview = world.whole.branches.merge(source, target, dry_run=True)
+    picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": side} for one in preview.conflicts]
+    world.whole.branches.merge(source, target, resolutions=picks)
+
+
+def _clashes(world: World, source: Life, target: Life) -> bool:
+    """Whether the sides differ in hidden types in a way that stands in the way of a merge."""
+    preview = world.whole.branches.merge(source.name, target.name, dry_run=True)
+    return any(one.type_key in ("node:Salary", "edge:Paid") for one in preview.conflicts)
+
+
+def _name_hidden(world: World, source: Life, target: Life, is_dry: bool) -> None:
+    """Name a hidden type in a resolution: as if it were one that does not exist, and nothing is written."""
+    slip = f"{CANARY}-same"
+    picked: dict[str, Any] = world.random.choice(
+        [{"take": "theirs"}, {"row": {"slip": slip, "amount": 1}}, {"row": {"x": 1}}]
+    )
+    ann, told = world.whole.acting_as("ann"), []
+    before = world.whole.snapshot(target.name).head
+    preview = world.whole.branches.merge(source.name, target.name, dry_run=True).conflicts
+    seen = [one for one in preview if one.type_key in ("node:Person", "edge:Knows")]
+    others = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in seen]
+    for name in ("Salary", "Nothing"):
+        given = [{"type_key": f"node:{name}", "entity_id": slip, **picked}, *others]
+        merge = partial(ann.branches.merge, source.name, target.name, dry_run=is_dry, resolutions=given)
+        answer = outcome(lambda merge=merge: merge().to_json())  # type: ignore[misc]
+        told.append(str(answer).replace(name, "X"))
+    if told[0] != told[1] or world.whole.snapshot(target.name).head != before:
+        raise Leak(f"a resolution of a hidden type is taken, or told apart: {told}")
+
+
+def ann_replays(world: World) -> None:
+    whole, small, life = world.commit()
+    target = world.life()
+    method = world.random.choice(["revert", "cherry_pick"])
+    made: list[Any] = []
+
+    def call(graph: Graph, n: int) -> Any:
+        receipt = getattr(graph, method)((whole, small)[n], target.name)
+        made.append(receipt.commit)
+        return receipt.to_json()
+
+    if world.reveals(life, target.is_protected) or world.hidden(target.is_protected) == "all":
+        refused(world, lambda graph: call(graph, 0))
+        return
+
+    def touches_hidden() -> bool:
+        touched = CANARY in str(world.whole.commit_changes(whole).to_json())
+        return touched or _replay_clashes(world, method, whole, target)
+
+    excused(world, touches_hidden, call)
+    if len(made) == 2:
+        note(world, target, *made)
+        target.has_secrets |= life.has_secrets
+
+
+def _replay_clashes(world: World, method: str, commit: str, target: Life) -> bool:
+    try:
+        preview = getattr(world.whole, method)(commit, target.name, dry_run=True)
+    except OmniGraphError:
+        return False
+    return any(one.type_key in ("node:Salary", "edge:Paid") for one in preview.conflicts)
+
+
+def ann_tags(world: World) -> None:
+    name, (whole, small, _) = world.fresh("v"), world.commit()
+    branch = world.life().name
+    both(world, "ann", lambda graph, n: graph.tags.create(name, (whole, small)[n]).name)
+    both(world, "ann", lambda graph, n: graph.query(PEOPLE, at=name, branch=branch).rows())
+    both(world, "root", lambda graph, n: graph.tags.delete(name))
+
+
+# -- what ann sees -----------------------------------------------------------------------------------------------------
+
+
+def look(world: World, count: int) -> None:
+    """Compare some of the ways to read, on a branch and at a commit of any branch, deleted ones included."""
+    life, (whole, small, origin) = world.life(), world.commit()
+    ids = (whole, small)
+    ways: dict[str, Callable[[Graph, int], Any]] = {
+        "people": lambda graph, n: graph.query(PEOPLE, branch=life.name).rows(),
+        "known": lambda graph, n: graph.query(KNOWN, branch=life.name).rows(),
+        "past": lambda graph, n: graph.query(PEOPLE, branch=life.name, at=ids[n]).rows(),
+        "commits": lambda graph, n: describe_commits(graph.session, graph.commits(life.name)),
+        "commit": lambda graph, n: describe_commits(graph.session, [graph.commit(ids[n])]),
+        "branches": lambda graph, n: graph.branches.list(),
+        "tags": lambda graph, n: [one.name for one in graph.tags.list()],
+        "diff": lambda graph, n: graph.diff(ids[n], life.name, types=["Person"], branch=life.name).to_json(),
+        "export": lambda graph, n: text(graph.export(life.name, types=["Person", "Knows"])),
+        "baseline": lambda graph, n: text(graph.baseline(life.name, types=["Person"])),
+        "operation": lambda graph, n: graph.operation(ids[n]).outcome,
+    }
+    # Where nothing is hidden from ann, the whole graph shows it types that the other does not have.
+    if world.hidden(life.is_protected) != "none":
+        ways |= {
+            "snapshot": lambda graph, n: describe_snapshot(graph.snapshot(life.name)),
+            "whole export": lambda graph, n: text(graph.export(life.name)),
+            "pay": lambda graph, n: graph.query(PAY, branch=life.name).rows(),
+            "feed": lambda graph, n: graph.changes(life.name, start="beginning").to_json(),
+            "window": lambda graph, n: describe_commits(graph.session, graph.snapshot(life.name).state.commits),
+        }
+    else:
+        pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())
+        if pay != []:
+            raise Leak(f"ann reads {pay} on {life}")
+    told = outcome(lambda: world.whole.acting_as("ann").commit_changes(whole).to_json())
+    if isinstance(told, dict) and told.get("refused") == "changes.schema_boundary":
+        raise Leak(f"types seem to come or go with a commit of {origin}: {told}")
+    if world.hidden(origin.is_protected) != "none":
+        ways["changes"] = lambda graph, n: graph.commit_changes(ids[n]).to_json()
+        ways["pay past"] = lambda graph, n: graph.query(PAY, branch=life.name, at=ids[n], names="then").rows()
+    if world.hidden(origin.is_protected) == "all":
+        _compare_absent(world, life, whole)
+    if world.hidden(life.is_protected) == "all":
+        refused(world, lambda graph: graph.query(PEOPLE, branch=life.name).rows())
+    for name in world.random.sample(sorted(ways), min(count, len(ways))):
+        both(world, "ann", ways[name])
+
+
+def _compare_absent(world: World, life: Life, commit: str) -> None:
+    """Hold a commit that may not be read against one that is not there."""
+    ann = world.whole.acting_as("ann")
+    for call in (
+        lambda one: ann.query(PEOPLE, branch=life.name, at=one).rows(),
+        lambda one: ann.commit(one).commit_id,
+        lambda one: ann.commit_changes(one).to_json(),
+        lambda one: ann.branches.create("x", at=one).name,
+        lambda one: ann.cherry_pick(one, "open").to_json(),
+    ):
+        told = [str(outcome(lambda one=one: call(one))).replace(one, "ID") for one in (commit, NOWHERE)]  # type: ignore[misc] # noqa: B023
+        if told[0] != told[1]:
+            raise Leak(f"a commit that may not be read is told apart: {told}")
+
+
+STEPS: Final[dict[str, Callable[[World], None]]] = {
+    "root writes": root_writes,
+    "root clashes": root_clashes,
+    "root branches": root_branches,
+    "root renames": root_renames,
+    "root deletes": root_deletes,
+    "root merges": root_merges,
+    "ann branches": ann_branches,
+    "ann renames": ann_renames,
+    "ann deletes": ann_deletes,
+    "ann writes": ann_writes,
+    "ann merges": ann_merges,
+    "ann meets": ann_meets,
+    "ann replays": ann_replays,
+    "ann tags": ann_tags,
+}
+
+
+def run(
+    root: Path, policy: str, seed: int, length: int = 12, script: tuple[str, ...] = (), looks: int = 4
+) -> list[str]:
+    """Run a history that begins with a script, and return its steps; `Leak` if it shows what it should not."""
+    world = build(root, policy, seed)
+    done: list[str] = []
+    try:
+        for number in range(max(length, len(script))):
+            done.append(script[number] if number < len(script) else world.random.choice(sorted(STEPS)))
+            STEPS[done[-1]](world)
+            look(world, looks)
+    except StopIteration:
+        pass
+    except Leak as leak:
+        raise Leak(f"policy `{policy}`, seed {seed}, after {done}: {leak}") from leak
+    finally:
+        world.whole.close()
+        world.small.close()
+    return done
