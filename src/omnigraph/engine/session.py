@@ -141,9 +141,13 @@ class GraphSession:
             return False
         return True
 
+    def would_allow(self, action: str, scope: Scope) -> bool:
+        """Return `may` for something that was not asked for and only decides what an answer shows; it is not logged."""
+        return self.may(action, replace(scope, is_probe=True))
+
     def address_or(self, name: str) -> str:
         """Return the URI of the graph if the actor is an admin, otherwise `name`."""
-        return self.kernel.store.root.uri if self.may("admin", GRAPH) else name
+        return self.kernel.store.root.uri if self.would_allow("admin", GRAPH) else name
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
         """Return the newest snapshot of a branch; `PolicyDenied` if the actor may not perform the action on it."""

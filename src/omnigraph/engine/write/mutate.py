@@ -90,7 +90,7 @@ def mutate(
     may, compiled = _compile_early(session, branch, source, name)
     condition = None
     if if_commit is not None:
-        condition = IfCommit(CommitId(if_commit), is_head_told=session.may("read", on_branch(branch)))
+        condition = IfCommit(CommitId(if_commit), is_head_told=session.would_allow("read", on_branch(branch)))
     mutation = _Mutation(session, source, name, params or {}, condition)
     mutation.hidden |= may.hidden
     work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
