@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
 from omnigraph.policy import Policy, load_bundle
 
 SCHEMA = """
@@ -728,6 +729,45 @@ def test_condition_on_a_branch_that_may_not_be_read_does_not_tell_its_head(wendy
     assert error.code == "precondition.failed"
     assert str(og.open(wendy.uri).snapshot().head) not in str(error.to_json())
     assert "actual" not in error.context
+
+
+@pytest.mark.parametrize("door", ["ingest", "mutate", "load", "load again", "operation"])
+def test_receipt_does_not_tell_the_head_of_a_branch_that_may_not_be_read(
+    wendy: Graph, door: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "zed"}}\n')
+    heads = [str(commit.commit_id) for commit in og.open(wendy.uri).commits()]
+    operation_id = new_ulid()
+    write: Callable[[Graph], Any] = {
+        "ingest": lambda actor: actor.ingest([person("zed")]),
+        "mutate": lambda actor: actor.mutate('query q() { insert Person { name: "zed" } }'),
+        "load": lambda actor: pipeline.load(actor, tmp_path / "in.jsonl", job_id="j"),
+        "load again": lambda actor: [pipeline.load(actor, tmp_path / "in.jsonl", job_id="j") for _ in range(2)],
+        "operation": lambda actor: actor.acting_as("wendy", operation_id).ingest([person("zed")]),
+    }[door]
+    receipt = write(wendy)
+    if door == "load again":
+        receipt = receipt[1]
+    if door == "operation":
+        receipt = wendy.operation(operation_id)
+    assert receipt.commit is not None
+    assert receipt.commit.actor == "wendy"
+    assert not any(head in str(receipt.commit.to_json("main")) for head in heads)
+    # Who may read the branch is told, as from the list of commits.
+    told = wendy.acting_as("vic").ingest([person("yan")]).commit
+    assert told is not None
+    assert told.parent == receipt.commit.commit_id
+
+
+def test_merge_receipt_does_not_tell_the_head_of_a_target_that_may_not_be_read(dropbox: Graph) -> None:
+    dropbox.ingest([salary("s2", 77)])
+    head = dropbox.snapshot().head
+    uma = dropbox.acting_as("uma")
+    uma.ingest([person("bea")], branch="play")
+    receipt = uma.branches.merge("play", "main")
+    assert receipt.commit is not None
+    assert receipt.commit.parent is None
+    assert str(head) not in str(receipt.to_json())
 
 
 def test_name_of_a_hidden_type_in_the_input_is_like_any_other_word(wendy: Graph) -> None:

@@ -265,6 +265,12 @@ class GraphSession:
         is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
         return [redact_commit(commit) for commit in commits] if is_partial else list(commits)
 
+    def hide_unreadable_parent(self, commit: Commit) -> Commit:
+        """Return a commit as its receipt shows it: without the parent if the actor may not read the branch."""
+        if self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(commit))):
+            return commit
+        return replace(commit, parent=None)
+
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""
         schema = snapshot.state.schema
