@@ -660,11 +660,16 @@ groups: {w: [wendy], v: [vic]}
 rules:
   - {id: w, allow: {actors: {group: w}, actions: [change], types: [Person, Knows]}}
   - {id: v, allow: {actors: {group: v}, actions: [read, change], types: [Person, Knows]}}
+  - {id: m, allow: {actors: {group: v}, actions: [branch_create, branch_merge]}}
 """
 
 
 def knows(source: str, target: str, entity_id: str | None = None) -> dict[str, Any]:
     return {"edge": "Knows", "from": source, "to": target, "data": {"id": entity_id} if entity_id else {}}
+
+
+def salary_slip(slip: str) -> dict[str, Any]:
+    return {"type": "Salary", "data": {"slip": slip}}
 
 
 @pytest.fixture
@@ -729,6 +734,35 @@ def test_condition_on_a_branch_that_may_not_be_read_does_not_tell_its_head(wendy
     assert error.code == "precondition.failed"
     assert str(og.open(wendy.uri).snapshot().head) not in str(error.to_json())
     assert "actual" not in error.context
+
+
+@pytest.mark.parametrize("door", ["merge", "dry run", "overwrite"])
+def test_hidden_edges_of_removed_nodes_tell_one_bit_and_no_more(wendy: Graph, door: str) -> None:
+    """That an edge would lose its end refuses the write; which node, which edge and how many there are is not told."""
+    vic, root = wendy.acting_as("vic"), og.open(wendy.uri)
+    root.ingest([salary_slip("s1"), salary_slip("s2")])
+    told = []
+    for number, ends in enumerate([["bob"], ["cy"], ["bob", "cy", "cy"], []]):
+        root.branches.create(f"ours{number}")
+        vic.branches.create(f"theirs{number}", from_=f"ours{number}")
+        for name in ("bob", "cy"):
+            vic.mutate(f'query q() {{ delete Person where name = "{name}" }}', branch=f"theirs{number}")
+        paid = [{"edge": "Paid", "from": "s1", "to": name, "data": {}} for name in ends]
+        root.ingest(paid, branch=f"ours{number}")
+        remove: Callable[[], object] = {
+            "merge": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}"),
+            "dry run": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}", dry_run=True),
+            "overwrite": lambda n=number: vic.ingest(
+                [person("ann"), knows("ann", "ann")], "overwrite", branch=f"ours{n}"
+            ),
+        }[door]
+        if ends:
+            error = error_of(remove)
+            told.append(str(error.to_json()).replace(f"ours{number}", "ours").replace(f"theirs{number}", "theirs"))
+        else:
+            remove()
+    assert len(set(told)) == 1
+    assert not any(word in told[0] for word in ("Paid", "bob", "s1"))
 
 
 @pytest.mark.parametrize("door", ["ingest", "mutate", "load", "load again", "operation"])
