@@ -140,9 +140,9 @@ class Graph:
         """Return this graph for another actor; caches and background work are shared.
 
         With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
-        write that was already applied under it is rejected.
+        write of the same actor that was already applied under it is rejected.
         """
-        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
+        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id, actor)
         other = Graph.__new__(Graph)
         other._attach(replace(self.session, actor=actor, kernel=kernel), self._caches)
         return other
@@ -158,7 +158,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest snapshot of a branch."""
-        return self.session.view(branch).snapshot
+        return self.session.redact_snapshot(self.session.view(branch).snapshot)
 
     def query(
         self,
@@ -635,7 +635,7 @@ class GraphAt:
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot of this state."""
-        return self._snapshot
+        return self._graph.session.redact_snapshot(self._snapshot)
 
     def query(
         self,

@@ -14,13 +14,12 @@ from functools import partial
 from typing import Protocol
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
+from omnigraph.engine.write.write_authorization import authorize_maintenance
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
@@ -127,15 +126,12 @@ def optimize(
     `workers` execute the tasks, by default in this process. `only` restricts the types and the effort for each.
     """
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session = authorize_maintenance(session, branch, actor)
     session.kernel.refuse_read_only()
     with ExitStack() as stack:
         work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
-    # All types are optimized, but the report leaves out those hidden from the actor.
-    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
-    rows = tuple(row for row in work.rows if row.type_key in seen)
-    return OptimizeReport(branch, rows, receipt.commit if receipt else None)
+    return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
 
 
 class _Outpaced(Exception):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import Scope, between
+from omnigraph.engine.authorization import GRAPH, Scope, between, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
@@ -18,6 +18,19 @@ def authorize(session: GraphSession, action: str, scope: Scope, actor: str | Non
     """Return the session of `actor`, or raise `PolicyDenied` if the policy forbids the action."""
     session = session.acting_as(actor)
     session.require(action, scope)
+    return session
+
+
+def authorize_maintenance(session: GraphSession, branch: str, actor: str | None) -> GraphSession:
+    """Return the session of `actor`, which must be an admin or may change the branch and read all of its types.
+
+    What there is to do depends on every type, and the report says it.
+    """
+    session = session.acting_as(actor)
+    if not session.would_allow("admin", GRAPH):
+        session.require("change", on_branch(branch))
+        if not session.reads_all_types(session.names_now(branch)):
+            session.require("admin", GRAPH)
     return session
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 from omnigraph import clock, settings
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.branches import mask_hidden_tag
+from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
 from omnigraph.engine.write.ingest import Mode
@@ -143,13 +143,13 @@ def load(
             runner.engine,
             {},
             {},
-            session.hide_unreadable_parent(commit),
+            session.redact_receipt(commit),
             session.actor,
             already_applied=True,
         )
 
     commits = session.kernel.history(branch) if job_id is not None and base is None else ()
-    applied = find_applied(commits, options.job_id, digest)
+    applied = find_applied(session, commits, options.job_id, digest)
     if applied is not None:
         return report_applied(applied)
     try:
@@ -165,7 +165,7 @@ def load(
         runner.engine,
         _counts_of_kind(outcome, "node:"),
         _counts_of_kind(outcome, "edge:"),
-        session.hide_unreadable_parent(outcome.commit) if outcome.commit else None,
+        session.redact_receipt(outcome.commit) if outcome.commit else None,
         session.actor,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
@@ -188,7 +188,7 @@ def _run_on_branch(
     if base is None:
         return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
     try:
-        with mask_hidden_tag(session, options.branch):
+        with mask_hidden_names(session, options.branch):
             create_branch(session.kernel, options.branch, session.full_view(base).snapshot, options.actor)
     except GraphError as error:
         # Another load, such as the same job in another process, may have created it meanwhile.
