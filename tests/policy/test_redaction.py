@@ -108,7 +108,8 @@ def test_commit_of_a_load_shows_digest_and_job_to_its_author_and_full_readers(ro
 def test_load_with_the_job_of_another_actor_confirms_no_guess(root: Graph, tmp_path: Path, actor: str) -> None:
     load(root, payroll(tmp_path), "day-1")
     writer, head = root.acting_as(actor), root.snapshot().head
-    answers = {str(error_of(lambda g=guess: load(writer, payroll(tmp_path, g), "day-1")).to_json()) for guess in (52_000, 61_000)}  # type: ignore[misc]  # fmt: skip
+    inputs = (payroll(tmp_path, amount) for amount in (52_000, 61_000))
+    answers = {str(error_of(lambda path=path: load(writer, path, "day-1")).to_json()) for path in inputs}  # type: ignore[misc]
     [answer] = answers
     assert "pipeline.job_exists" in answer
     assert str(head) not in answer

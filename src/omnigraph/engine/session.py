@@ -271,7 +271,7 @@ class GraphSession:
         return self.policy.hidden_types(self.actor, action, names, branch or self.names_of(snapshot))
 
     def reads_all_types(self, *branches: PolicyBranch) -> bool:
-        """Return True if the actor may read every type on some branches, dropped ones too: by a rule without `types`."""
+        """Return True if the actor may read all types of branches, dropped ones too: by a rule without `types`."""
         if self.policy is ALLOW_ALL:
             return True
         return not any(self.policy.hidden_types(self.actor, "read", (_NO_TYPE,), branch) for branch in branches)
@@ -299,7 +299,7 @@ class GraphSession:
         return replace(commit, parent=None, manifest_version=UNKNOWN_VERSION)
 
     def redact_snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """Return a visible snapshot without what goes beyond its types: names that the actor may not list, and commits."""
+        """Return a visible snapshot as the actor may see it: commits redacted, without names that it may not list."""
         if self.policy is ALLOW_ALL:
             return snapshot
         state = replace(snapshot.state, commits=tuple(self.redact_commits(snapshot.state.commits)))

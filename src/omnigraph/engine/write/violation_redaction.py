@@ -13,7 +13,6 @@ from typing import Final
 
 from omnigraph.rules.violations import Findings, Violation
 
-
 # Rules that compare an input with stored rows of its own type.
 _STORED_RULES: Final = ("E11", "E5", "E10")
 
@@ -31,7 +30,7 @@ def redact_findings(findings: Findings, unreadable: Set[str]) -> Findings:
 
 
 def _rank(violation: Violation, unreadable: Set[str]) -> int:
-    """Return 0 for a violation that is always told; of the others, about stored rows, only those of the lowest rank are.
+    """Return 0 for a violation that is always told; of those about stored rows only the lowest rank is.
 
     Otherwise an input that is surely refused, for another reason, could ask about any number of stored rows.
     """

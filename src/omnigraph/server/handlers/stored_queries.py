@@ -46,17 +46,11 @@ def unknown_query() -> GraphError:
     )
 
 
-def is_mutation(call: Call[wire.Invoke]) -> bool:
-    """Return the kind of the stored query that a request names."""
-    is_stored_mutation = call.served.queries.is_mutation(call.path["name"])
-    if is_stored_mutation is None:
-        raise unknown_query()
-    return is_stored_mutation
-
-
 def find_query(call: Call[wire.Invoke]) -> StoredQuery:
     """Return the stored query that a request names, as the accepted schema has it now."""
     name, stored = call.path["name"], call.served.stored()
+    if not call.served.queries.has(name):
+        raise unknown_query()
     query = stored.get(name)
     if query is not None:
         return query
