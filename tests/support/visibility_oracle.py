@@ -203,7 +203,6 @@ class Reader:
             "blob": lambda: graph.blob("Person", "cat", "photo").read().decode(),
             "blob hidden": lambda: graph.blob("Salary", "s1", "scan").read().decode(),
             "blob past": lambda: graph.blob("Salary", "s1", "scan", at=commits[1]).read().decode(),
-            "verify": lambda: graph.verify().to_json()["findings"],
             "lint": lambda: sorted(graph.session.view().catalog.edges),
             "preview": lambda: graph.branches.merge("review", dry_run=True).to_json(),
             "merge": lambda: graph.branches.merge("review").to_json(),
