@@ -330,3 +330,20 @@ def test_maintenance_takes_admin_or_read_of_everything(root: Graph, name: str) -
     assert root.snapshot().head == head
     for actor in ("root", "ivy", "leo"):
         UPKEEP[name](root.acting_as(actor))
+
+
+# -- reverts and cherry-picks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["revert", "cherry_pick"])
+def test_replay_does_not_tell_which_unreadable_type_a_commit_touched(root: Graph, kind: str) -> None:
+    root.ingest([{"type": "Slip", "data": {"key": "x"}}])
+    ann, answers = root.acting_as("ann"), set()
+    for statement in ('Slip { key: "y" }', 'Paid { from: "ann" to: "x" }', 'Salary { slip: "s9" }'):
+        commit = root.mutate(insert(statement)).commit
+        assert commit is not None
+        commit_id = str(commit.commit_id)
+        error = error_of(lambda commit_id=commit_id: getattr(ann, kind)(commit_id, dry_run=True))  # type: ignore[misc]
+        answers.add(str(error.to_json()))
+    [answer] = answers
+    assert "policy.denied" in answer

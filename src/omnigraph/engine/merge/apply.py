@@ -210,8 +210,8 @@ class Application:
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
             touched = [type_.name for type_ in three.touched_types()]
-            may.check(touched)
             may.check_replay(touched)
+            may.check(touched)
         self._check_resolutions(three, may)
         if self.kind == "merge":
             self._check_compared(three)

@@ -87,16 +87,12 @@ class WritePermissions:
             )
 
     def check_replay(self, names: Iterable[str]) -> None:
-        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values."""
-        for name in sorted(self.unreadable.intersection(names)):
-            raise PolicyDenied(
-                f"a revert or cherry-pick needs `read` of `{name}` on the branch, because it reveals whether its values"
-                f" changed since, and `{self.actor}` may only change it; nothing was written. Ask for a rule that"
-                " allows `read`",
-                action="read",
-                actor=self.actor,
-                type_name=name,
-            )
+        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values.
+
+        The error is that of a hidden type: which unreadable types a commit touched is not told.
+        """
+        if not self.unreadable.isdisjoint(names):
+            raise hidden_data_error(self.actor)
 
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:
