@@ -13,6 +13,7 @@ from omnigraph import settings
 from omnigraph.cli import main
 from omnigraph.engine.audit import AuditEntry, AuditKind
 from omnigraph.errors import UsageError
+from omnigraph.graph import session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest.recovery import AuditRow, Outcome
 
@@ -32,7 +33,7 @@ ROWS = [
 def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = og.init(tmp_path_factory.mktemp("audit") / "g.omni", "node A { k: String @key }")
     for row in ROWS:
-        recovery.record(graph.session.kernel.store, row)
+        recovery.record(session_of(graph).kernel.store, row)
     return graph
 
 
@@ -142,5 +143,5 @@ def test_parallel_work_is_bounded(graph: og.Graph) -> None:
             running -= 1
         return 1
 
-    assert sum(graph.session.kernel.store.in_parallel([task] * 8, 2)) == 8
+    assert sum(session_of(graph).kernel.store.in_parallel([task] * 8, 2)) == 8
     assert most == 2

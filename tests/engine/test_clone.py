@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.engine.clone import capture_contents
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
@@ -135,7 +136,7 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
 def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     with og.open(source, read_only=True) as graph:
-        steps = capture_contents(graph.session.kernel).steps
+        steps = capture_contents(session_of(graph).kernel).steps
     total = sum(map(len, steps))
     for stop in (1, total // 3, total // 3):
         copies = 0

@@ -22,6 +22,7 @@ from omnigraph.engine.embed import cache as embedcache
 from omnigraph.engine.embed import fetch, plan
 from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.manifest.recovery import sweep
 from omnigraph.policy import load_bundle
 from tests.support.embedding_provider import Answer, Provider, openai_answer, running
@@ -463,7 +464,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     with og.open(graph.uri) as opened:
         opened.embed()
         assert asked(provider) == ["t4", "t5"]
-        sweep(opened.session.kernel, 0)
+        sweep(session_of(opened).kernel, 0)
         assert docs(opened)["d5"]["vec"] == pytest.approx(made("t5"))
     assert list(Path(graph.uri).glob("__recovery/*.json")) == []
 
@@ -472,7 +473,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
 
 
 def cache_of(graph: og.Graph, dimension: int = 4) -> embedcache.VectorCache:
-    return embedcache.VectorCache(graph.session.kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
+    return embedcache.VectorCache(session_of(graph).kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
 
 
 def test_cache_damaged_or_missing_files_are_asked_for_again(graph: og.Graph, provider: Provider) -> None:
@@ -534,7 +535,7 @@ def test_cleanup_and_sweep_leave_the_cache_alone(graph: og.Graph, provider: Prov
     before = sorted(folder.rglob("*"))
     assert len(before) == 3
     graph.cleanup(keep=1, older_than=timedelta(0))
-    sweep(graph.session.kernel, 0)
+    sweep(session_of(graph).kernel, 0)
     assert sorted(folder.rglob("*")) == before
 
 

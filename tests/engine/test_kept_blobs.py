@@ -16,7 +16,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.support.cleanup_world import files_of, named_files
@@ -178,7 +178,7 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(graph.session.view().dataset("node:File").fragments) <= 7
+    assert len(session_of(graph).view().dataset("node:File").fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)
@@ -366,7 +366,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     put(graph, "alone", BODY, n=1)
     put(graph, "packed", 100_000, n=1)
     graph.branches.create("b")
-    objects = graph.session.kernel.store.objects
+    objects = session_of(graph).kernel.store.objects
     for number, branch in ((2, "main"), (3, "b"), (4, "b")):
         before = {info.path for info in objects.list("")}
         update(graph, f"n: {number}", "n > 0", branch)

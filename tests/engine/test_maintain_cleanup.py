@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.maintain import kept_states, retention
 from omnigraph.errors import GraphError, StorageError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import history, recovery
 from omnigraph.manifest.history import LOG_PATH
@@ -89,7 +89,7 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
         return read_pins(store, catalogs)
 
     def delete_then_open(kernel: Kernel, branch: str = "main") -> Snapshot:
-        if branch == "away" and kernel is graph.session.kernel and "away" in other.branches.list():
+        if branch == "away" and kernel is session_of(graph).kernel and "away" in other.branches.list():
             other.branches.delete("away")
         return snapshot(kernel, branch)
 
@@ -110,18 +110,18 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
     with hours_later():
         report = graph.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
-    assert len(recovery.read(graph.session.kernel.store)) >= 1
+    assert len(recovery.read(session_of(graph).kernel.store)) >= 1
 
 
 def full_log(graph: Graph) -> DatasetRef:
     """Write to the log until the next append folds it, and return the version that somebody may be about to read."""
     for _ in range(TAIL_FRAGMENTS_MAX + 1):
         spill_first(graph)
-    return graph.session.kernel.store.open_latest(LOG_PATH, None).ref
+    return session_of(graph).kernel.store.open_latest(LOG_PATH, None).ref
 
 
 def spill_first(graph: Graph) -> None:
-    history.spill(graph.session.kernel.store, graph.session.kernel.snapshot().state.commits[:1])
+    history.spill(session_of(graph).kernel.store, session_of(graph).kernel.snapshot().state.commits[:1])
 
 
 def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
@@ -130,7 +130,7 @@ def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
         os.utime(file, (0, 0))
     spill_first(graph)
     report = graph.cleanup(keep=1)
-    assert og.open(graph.uri).session.kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
+    assert session_of(og.open(graph.uri)).kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
     # Those before it can go: whoever began to read them is long done.
     assert next(one for one in report.datasets if one.type_key == LOG_PATH).versions_removed == TAIL_FRAGMENTS_MAX
 
@@ -145,7 +145,7 @@ def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None
     assert row in before.datasets
     # One manifest and transaction for each version that went, and one file for each append before the fold.
     assert row.files_removed >= 2 * (TAIL_FRAGMENTS_MAX + 2) + TAIL_FRAGMENTS_MAX + 1
-    store = og.open(graph.uri).session.kernel.store
+    store = session_of(og.open(graph.uri)).kernel.store
     assert len(store.open_latest(LOG_PATH, None).fragments) == 2
     assert set(history.read(store)) == {graph.commits()[-1].commit_id}
     with pytest.raises(StorageError):
@@ -169,7 +169,7 @@ def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, m
 
 def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
     def held() -> dict[str, int]:
-        return {one.path: one.size_bytes for one in graph.session.kernel.store.objects.list("")}
+        return {one.path: one.size_bytes for one in session_of(graph).kernel.store.objects.list("")}
 
     before = held()
     with hours_later():
@@ -221,7 +221,9 @@ def _branch(graph: Graph) -> object:
 
 
 def _intent(graph: Graph) -> object:
-    held = declared(graph.session.kernel.store, "load", graph.session.kernel.at_commit(graph.commits()[-3].commit_id))
+    held = declared(
+        session_of(graph).kernel.store, "load", session_of(graph).kernel.at_commit(graph.commits()[-3].commit_id)
+    )
     held.__enter__()
     return held
 
@@ -276,7 +278,7 @@ def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Gr
     graph.schema.apply(SCHEMA.splitlines()[0], allow_data_loss=True)
     with hours_later():
         graph.cleanup(keep=1)
-    left = [one.path for one in graph.session.kernel.store.objects.list(path) if "hint" not in one.path]
+    left = [one.path for one in session_of(graph).kernel.store.objects.list(path) if "hint" not in one.path]
     assert left == []
     assert readable(graph) == [6]
 
@@ -304,20 +306,20 @@ def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
 
 def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     branch_over_old_files(graph)
-    before = {one.path for one in graph.session.kernel.store.objects.list("")}
-    people = graph.session.view("main").dataset("node:Person")
+    before = {one.path for one in session_of(graph).kernel.store.objects.list("")}
+    people = session_of(graph).view("main").dataset("node:Person")
     lost = f"{people.ref.directory}/data/{people.fragments[0].files[0].path}"
     assert lost in before
-    listed = type(graph.session.kernel.store.objects).list
+    listed = type(session_of(graph).kernel.store.objects).list
     monkeypatch.setattr(
-        type(graph.session.kernel.store.objects),
+        type(session_of(graph).kernel.store.objects),
         "list",
         lambda self, prefix: [one for one in listed(self, prefix) if one.path != lost],
     )
     with hours_later(), pytest.raises(GraphError, match="no version was removed"):
         graph.cleanup(keep=100)
     monkeypatch.undo()
-    after = {one.path for one in graph.session.kernel.store.objects.list("")}
+    after = {one.path for one in session_of(graph).kernel.store.objects.list("")}
     assert not [path for path in before - after if path.endswith((".lance", ".manifest"))]
 
 
@@ -350,7 +352,7 @@ def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None
 
 def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Graph) -> None:
     reader, old = og.open(graph.uri), graph.commits()[-3].commit_id
-    held = reader.session.view(at=old)
+    held = session_of(reader).view(at=old)
     # Nothing but the open is cached, so reading the rows needs the files that are gone.
     held.dataset("node:Person")
     graph.optimize()

@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 from omnigraph.manifest.intents import Intent, declared, pending
 from omnigraph.manifest.recovery import sweep
@@ -48,11 +48,11 @@ def fill(graph: Graph) -> Graph:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.session.kernel.store.objects.list("")}
+    return {one.path for one in session_of(graph).kernel.store.objects.list("")}
 
 
 def stage(graph: Graph) -> set[str]:
-    before, dataset = files(graph), graph.session.view().dataset("node:Person")
+    before, dataset = files(graph), session_of(graph).view().dataset("node:Person")
     append(dataset, dataset.read())
     return files(graph) - before
 
@@ -62,7 +62,7 @@ def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds:
     staged = stage(graph)
     with skewed(seconds):
         report = graph.cleanup(keep=1)
-        sweep(graph.session.kernel)
+        sweep(session_of(graph).kernel)
     assert staged <= files(graph)
     assert sum(one.versions_removed for one in report.datasets) == 0
 
@@ -108,7 +108,7 @@ def test_write_held_up_while_a_fast_clock_cleans_is_whole(graph: Graph) -> None:
 @pytest.mark.parametrize("seconds", [-YEARS, 0, YEARS])
 @pytest.mark.parametrize("beats", [1, 2])
 def test_cleanup_spares_live_work_whose_clock_is_wrong(graph: Graph, seconds: float, beats: int) -> None:
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with skewed(seconds), declared(kernel.store, "load", graph.snapshot()) as held:
         staged = stage(graph)
         for _ in range(beats - 1):
@@ -120,7 +120,7 @@ def test_cleanup_spares_live_work_whose_clock_is_wrong(graph: Graph, seconds: fl
 
 def elsewhere(graph: Graph, silent_seconds: float) -> Intent:
     """Write the intent of an owner on another machine, who was last heard of so long ago."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with declared(kernel.store, "load", graph.snapshot()) as held:
         intent = replace(held.intent, owner=replace(held.intent.owner, host="another"), paths=("nodes/x/",))
     kernel.store.objects.write(intent.object_path, intent.to_bytes())
@@ -135,8 +135,8 @@ def elsewhere(graph: Graph, silent_seconds: float) -> Intent:
 def test_owner_elsewhere_is_judged_by_storage(graph: Graph, seconds: float, is_silent: bool) -> None:
     intent = elsewhere(graph, HEARTBEAT_LOST_SECONDS * 2 if is_silent else 0)
     with skewed(seconds):
-        [found], _ = pending(graph.session.kernel.store)
-        report = sweep(graph.session.kernel)
+        [found], _ = pending(session_of(graph).kernel.store)
+        report = sweep(session_of(graph).kernel)
     assert (found.operation_id, found.is_dead) == (intent.operation_id, is_silent)
     assert report.rolled_back == is_silent
     assert ("nodes/x/data/staged.lance" in files(graph)) is not is_silent

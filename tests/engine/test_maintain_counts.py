@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import encoding
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.request_meter import own_requests
@@ -53,15 +53,15 @@ def test_delete_many_on_s3_asks_once_for_a_thousand(s3_server: S3Server, monkeyp
     graph = og.init(s3_server.uri("g"), SCHEMA)
     names = [f"x/{number:04d}" for number in range(5)]
     for name in names[:-1]:
-        graph.session.kernel.store.objects.write(name, b"1")
+        session_of(graph).kernel.store.objects.write(name, b"1")
     s3_server.forget()
     # One of them is not there, which is fine.
-    graph.session.kernel.store.objects.delete_many(names)
+    session_of(graph).kernel.store.objects.delete_many(names)
     assert [one.query for one in s3_server.requests] == ["delete"]
-    assert graph.session.kernel.store.objects.list("x") == []
+    assert session_of(graph).kernel.store.objects.list("x") == []
     monkeypatch.setattr("omnigraph.store.objects.s3_objects.BATCH_OBJECTS", 2)
     s3_server.forget()
-    graph.session.kernel.store.objects.delete_many(names)
+    session_of(graph).kernel.store.objects.delete_many(names)
     assert len(s3_server.requests) == 3
     assert BATCH_OBJECTS == 1_000
 

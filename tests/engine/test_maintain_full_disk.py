@@ -15,7 +15,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import ConflictError, Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
 from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
@@ -116,7 +116,7 @@ def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: P
 
 def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     graph = make(disk)
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     fill(disk)
     with exclusive_intent(kernel.store, CLEANUP, graph.snapshot()), hours_later():
         assert not Path(graph.uri, RESERVE_PATH).exists()
@@ -131,7 +131,7 @@ def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
 def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
     graph = make(disk)
     base = graph.commits()[0].commit_id
-    with declared(graph.session.kernel.store, "load", graph.snapshot()):
+    with declared(session_of(graph).kernel.store, "load", graph.snapshot()):
         graph.ingest([{"type": "Person", "data": {"name": "e"}}])
         fill(disk)
         with hours_later():
@@ -145,7 +145,7 @@ def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
 
 def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
     graph = make(disk)
-    store = graph.session.kernel.store
+    store = session_of(graph).kernel.store
     with exclusive_intent(store, CLEANUP, graph.snapshot()) as held:
         fill(disk)
         before = store.objects.info(held.intent.object_path)
@@ -205,7 +205,7 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     with hours_later():
         og.open(graph.uri).cleanup(keep=1)
     check_whole(graph.uri)
-    assert {row.kind for row in recovery.read(graph.session.kernel.store)} == {CLEANUP}
+    assert {row.kind for row in recovery.read(session_of(graph).kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
 
 
@@ -218,13 +218,15 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not Path(graph.uri, RESERVE_PATH).exists()
-    [left] = pending(graph.session.kernel.store)[0]
+    [left] = pending(session_of(graph).kernel.store)[0]
     assert (left.kind, left.is_dead) == (CLEANUP, True)
     fill(disk)
     with hours_later():
         assert og.open(graph.uri).cleanup(keep=1).bytes_removed > 0
     check_whole(graph.uri)
-    assert [(row.outcome, row.kind) for row in recovery.read(graph.session.kernel.store)] == [("RolledBack", CLEANUP)]
+    assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
+        ("RolledBack", CLEANUP)
+    ]
 
 
 # -- without a disk of our own ----------------------------------------------------------------------------------------

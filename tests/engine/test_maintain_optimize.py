@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import pending
 from omnigraph.store.index.index_build import coverage
@@ -55,13 +55,13 @@ def test_optimize_small_fragments_become_one_with_all_indexes(graph: Graph) -> N
     assert (by_key[PERSON].fragments_removed, by_key[PERSON].fragments_added) == (5, 1)
     assert by_key[PERSON].committed
     assert by_key[KNOWS].indexes_built == 3
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     assert dataset.fragment_rows == [5]
     assert all(not one.uncovered for one in coverage(dataset).values())
     assert len(coverage(dataset)) == 5
     assert rows(graph) == before
     assert graph.commits()[0].kind == "optimize"
-    assert graph.session.kernel.at_version("main", 2).state.pins[PERSON].version < versions
+    assert session_of(graph).kernel.at_version("main", 2).state.pins[PERSON].version < versions
     assert graph.query("query q() { match { $p: Person } return { count($p) as n } }", at=2).rows() == [{"n": 1}]
 
 
@@ -72,14 +72,14 @@ def test_optimize_again_is_no_commit(graph: Graph) -> None:
     assert report.commit is None
     assert not any(one.committed for one in report.types)
     assert graph.snapshot().version == head
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
 
 
 def test_optimize_appended_fragments_are_folded_into_indexes(graph: Graph) -> None:
     graph.optimize()
     people(graph, "f")
     graph.optimize()
-    found = coverage(graph.session.kernel.dataset(graph.snapshot(), PERSON))
+    found = coverage(session_of(graph).kernel.dataset(graph.snapshot(), PERSON))
     assert [len(one.uncovered) for one in found.values()] == [0] * 5
 
 

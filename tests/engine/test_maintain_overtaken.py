@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from tests.support.maintenance_fixtures import elsewhere
@@ -32,9 +32,10 @@ BY_CITY = "query q($k: String) { match { $p: Person {city: $k} } return { $p.nam
 # Writes whatever it is told, one mutation a line, and answers when it is acknowledged.
 WRITER = """
 import sys, omnigraph as og
+from omnigraph.graph import session_of
 with og.open(sys.argv[1]) as graph:
     # It overtakes as often as the test wants, whatever others ask for.
-    graph.session.kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
+    session_of(graph).kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
     print("ready", flush=True)
     for line in sys.stdin:
         graph.mutate(line)
@@ -113,7 +114,7 @@ def differences(graph: Graph, expected: dict[str, str]) -> list[str]:
     held = [(str(row["name"]), str(row["city"])) for row in graph.query(ALL).rows()]
     if sorted(held) != sorted(expected.items()):
         found.append(f"scan: {sorted(set(held) ^ set(expected.items()))}")
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     for name in [*(f"p{number}" for number in range(40)), *expected]:
         # Asked of Lance, so that nothing but its index answers.
         rows = [row["city"] for row in dataset.read(["city"], f"name = '{name}'").to_pylist()]
@@ -158,13 +159,15 @@ def test_optimize_overtaken_in_the_same_process_while_it_works_publishes(graph: 
     assert writer.rounds >= 1
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, writer.expected) == []
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     (whole,) = [one.id for one in dataset.fragments if one.num_rows > 20]
     # What was rewritten is covered; only what came later is not.
     assert all(whole in one.indexed for one in coverage(dataset).values())
     assert len(coverage(dataset)) == 5
     graph.optimize()
-    assert all(not one.uncovered for one in coverage(graph.session.kernel.dataset(graph.snapshot(), PERSON)).values())
+    assert all(
+        not one.uncovered for one in coverage(session_of(graph).kernel.dataset(graph.snapshot(), PERSON)).values()
+    )
     assert differences(graph, writer.expected) == []
     assert graph.verify().is_sound
 
@@ -223,7 +226,7 @@ def test_optimize_overtaken_by_a_replacement_of_all_rows_begins_again(graph: Gra
         report = graph.optimize()
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, {"only": "X", "second": "X"}) == []
-    assert graph.session.kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
+    assert session_of(graph).kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
 
 
 def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(graph: Graph) -> None:

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.errors import OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.limits import STAGED_SECONDS_MAX
 from omnigraph.store.files import shredding
 
@@ -74,7 +75,7 @@ class History:
         self.commits = [one.commit_id for one in graph.commits() if one.branch is None]
         self.before = {one: self.read(one) for one in (*self.commits, "first", "last")}
         # What no version shows any more is there too: a write that was never published.
-        graph.session.kernel.store.objects.write("nodes/.keep", b"")
+        session_of(graph).kernel.store.objects.write("nodes/.keep", b"")
 
     def read(self, at: str) -> object:
         rows = self.graph.query(PEOPLE, at=at).to_json_rows()
@@ -210,7 +211,7 @@ def test_vectors_of_a_dropped_text_leave_the_cache(tmp_path: Path, monkeypatch: 
     with og.init(tmp_path / "g.omni", schema=schema) as graph:
         graph.ingest([{"type": "N", "data": {"k": "a", "text": "words"}}])
         graph.embed()
-        assert graph.session.kernel.store.objects.list("_embeddings")
+        assert session_of(graph).kernel.store.objects.list("_embeddings")
         graph.schema.apply("node N { k: String @key }", allow_data_loss=True)
         graph.cleanup(keep=9)
-        assert not graph.session.kernel.store.objects.list("_embeddings")
+        assert not session_of(graph).kernel.store.objects.list("_embeddings")

@@ -15,7 +15,7 @@ import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, Effect, GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Park, Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
@@ -161,7 +161,7 @@ def test_name_that_is_given_without_an_intent_is_caught(
 
 def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
     with (
-        exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()),
+        exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()),
         pytest.raises(ConflictError, match="another cleanup"),
     ):
         graph.cleanup(keep=1)
@@ -170,7 +170,7 @@ def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
 
 @NAMINGS
 def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: Callable[[Graph, str], None]) -> None:
-    old, store = age(graph), graph.session.kernel.store
+    old, store = age(graph), session_of(graph).kernel.store
     path = f"{FOLDER}/{new_ulid()}.json"
     store.objects.write(path, b'{"format": 2}')
     works: list[Callable[[], object]] = [
@@ -202,7 +202,7 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
     first = graph.commits()[0].commit_id
     graph.ingest([{"type": "Person", "data": {"name": "a"}}])
     other = og.open(graph.uri)
-    with exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()) as held:
+    with exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()) as held:
 
         def fault(request: Request) -> Fault | None:
             is_intent = request.method == "GET" and request.key.endswith(held.intent.object_path)
@@ -241,7 +241,7 @@ def write_held_up(graph: Graph, seconds: float) -> None:
         nonlocal is_later
         if not is_later:
             is_later = True
-            sweep(og.open(graph.uri).session.kernel)
+            sweep(session_of(og.open(graph.uri)).kernel)
 
     with (
         clock.replaced(
@@ -277,7 +277,7 @@ def test_write_that_forgets_its_deadline_is_caught(graph: Graph, monkeypatch: py
 
 def publish_under_intent(graph: Graph, *, is_rolled_back: bool) -> None:
     """Let long work be silent for too long, and try to publish."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with declared(kernel.store, "load", graph.snapshot()) as held:
         plan = Plan("load", operation_id=held.operation_id)
         if is_rolled_back:
@@ -302,7 +302,7 @@ def test_long_work_that_nobody_touched_is_published(graph: Graph) -> None:
 
 
 def test_alone_second_of_a_kind_stands_back_until_the_first_is_gone(graph: Graph) -> None:
-    store, base = graph.session.kernel.store, graph.snapshot()
+    store, base = session_of(graph).kernel.store, graph.snapshot()
     with (
         exclusive_intent(store, "tidy", base),
         exclusive_intent(store, "other", base),

@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import ReachabilityDisputed, StorageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile, UnknownManifest, decode_manifest
@@ -136,7 +136,7 @@ def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch
     monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
-        report = sweep(graph.session.kernel)
+        report = sweep(session_of(graph).kernel)
     assert report.disputed == [graph.snapshot().state.pins["node:Doc"].path]
     assert {one for one in before - stored(graph) if one.startswith("nodes/")} == set()
 
@@ -151,9 +151,9 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
     graph.mutate('query q() { delete Doc where name = "d100" }', branch="x")
     graph.ingest([{"type": "Doc", "data": {"name": f"n{n}"}} for n in range(50)])
     graph.mutate('query q() { delete Doc where name = "n7" }')
-    store, checked = graph.session.kernel.store, set()
+    store, checked = session_of(graph).kernel.store, set()
     for branch in ("main", "x"):
-        dataset = graph.session.kernel.dataset(graph.snapshot(branch), "node:Doc")
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(branch), "node:Doc")
         for version in range(1, dataset.version + 1):
             ref = dataset.ref.at(version)
             if not store.has_version(ref):
@@ -174,7 +174,7 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "end", "flip"])
 def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
-    raw = graph.session.kernel.store.objects.read(graph.snapshot().state.pins["node:Doc"].ref.manifest_path)
+    raw = session_of(graph).kernel.store.objects.read(graph.snapshot().state.pins["node:Doc"].ref.manifest_path)
     if damage == "flip":
         position = int.from_bytes(raw[-16:-8], "little") + 4
         raw = raw[:position] + b"\xfb" + raw[position + 1 :]
@@ -224,7 +224,7 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
 
 
 def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
-    store = og.init(tmp_path / "g.omni", "node A { k: String @key }").session.kernel.store
+    store = session_of(og.init(tmp_path / "g.omni", "node A { k: String @key }")).kernel.store
     store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
     assert reachability._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"
     for missing in ("nodes/x/_versions/8.manifest", "nodes/x/_versions/8.manifest-0a1b"):

@@ -19,7 +19,7 @@ from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import Snapshot
@@ -34,8 +34,9 @@ HOLDER = """
 import sys
 import omnigraph as og
 from omnigraph.manifest.intents import exclusive_intent
+from omnigraph.graph import session_of
 graph = og.open(sys.argv[1])
-with exclusive_intent(graph.session.kernel.store, "reconcile", graph.snapshot()) as held:
+with exclusive_intent(session_of(graph).kernel.store, "reconcile", graph.snapshot()) as held:
     print("held" if held else "refused", flush=True)
     sys.stdin.read()
 """
@@ -61,7 +62,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fragments(graph: Graph, branch: str = "main") -> list[int]:
-    return og.open(graph.uri).session.view(branch).dataset(PERSON).fragment_rows
+    return session_of(og.open(graph.uri)).view(branch).dataset(PERSON).fragment_rows
 
 
 def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
@@ -69,7 +70,7 @@ def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
     report = graph.reconcile()
     assert (report.compacted, report.folded, report.is_claimed) == ((), (), False)
     assert graph.snapshot().version == head
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
 
 
 @pytest.mark.usefixtures("eager")
@@ -122,7 +123,7 @@ def test_reconcile_branch_deleted_meanwhile_is_left_out(graph: Graph, monkeypatc
 def test_reconcile_drift_that_was_discarded_is_looked_at_again(graph: Graph) -> None:
     displace(graph)
     fresh = og.open(graph.uri)
-    rounds = module.Reconciliation(fresh.session)
+    rounds = module.Reconciliation(session_of(fresh))
     first = rounds.run()
     assert (len(first.drifted), first.compacted) == (1, ())
     fresh.repair(confirm=True, discard=True)

@@ -15,7 +15,7 @@ from omnigraph.engine.maintain import repair as module
 from omnigraph.engine.maintain.repair import TypeRepaired
 from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageError, VersionMismatch
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
@@ -118,7 +118,7 @@ def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool
 
 
 def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
-    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(graph.session.kernel.store)]
+    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(session_of(graph).kernel.store)]
 
 
 def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
@@ -163,11 +163,11 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
 
     def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
         rows = look(kernel, snapshot)
-        if kernel is graph.session.kernel and not adopted:
+        if kernel is session_of(graph).kernel and not adopted:
             adopted.append(True)
             # As a repair would that does not look whether it is alone.
             module._adopt(
-                other.session.kernel,
+                session_of(other).kernel,
                 snapshot,
                 [module._decide(row, False, False) for row in rows],
                 "ada",
@@ -188,7 +188,7 @@ def new_operation() -> OperationId:
 
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
     with (
-        exclusive_intent(graph.session.kernel.store, "repair", graph.snapshot()),
+        exclusive_intent(session_of(graph).kernel.store, "repair", graph.snapshot()),
         pytest.raises(ConflictError, match="another"),
     ):
         graph.repair(confirm=True)

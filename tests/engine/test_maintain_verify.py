@@ -13,7 +13,7 @@ from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import TypeScan, scan_in_process, verify
 from omnigraph.engine.session import View
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
@@ -35,11 +35,11 @@ def put(graph: Graph, key: str, row: dict[str, str]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, key)
+        dataset = session_of(graph).kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def errors(graph: Graph) -> list[str]:
@@ -85,7 +85,7 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
             og.open(graph.uri).branches.delete("review")
         return scan_in_process(view, types)
 
-    findings = verify(graph.session, scan=look_then_delete).findings
+    findings = verify(session_of(graph), scan=look_then_delete).findings
     assert [one.branch for one in findings] == ["main", "worse"]
 
 

@@ -12,7 +12,7 @@ import omnigraph as og
 from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.support.maintenance_fixtures import hours_later
@@ -273,12 +273,12 @@ def test_crossing_again_and_again_joins_all_the_way_down(graph: Graph, merge: Me
 
 def test_virtual_base_is_published_nowhere_and_leaves_nothing(graph: Graph) -> None:
     disagree(graph, here)
-    commits, before = len(graph.session.kernel.all_commits()), files(graph)
+    commits, before = len(session_of(graph).kernel.all_commits()), files(graph)
     dry = graph.branches.merge("dev", dry_run=True)
     assert files(graph) == before
     with pytest.raises(MergeConflict):
         graph.branches.merge("dev")
-    assert (files(graph), len(graph.session.kernel.all_commits())) == (before, commits)
+    assert (files(graph), len(session_of(graph).kernel.all_commits())) == (before, commits)
     assert not dry.commit
     with pytest.raises(MergeConflict):
         on_ranges(graph, "dev", "main")

@@ -17,6 +17,7 @@ from moto.s3.models import s3_backends
 
 import omnigraph as og
 from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.manifest import encoding, history, publish
 from omnigraph.store.read.dataset import manifest_name
 from tests.support.s3_server import BUCKET, S3Server, s3_server
@@ -147,7 +148,7 @@ def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[by
 
 def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_path: Path) -> None:
     graph = build(str(tmp_path / "g"))
-    state = graph.session.kernel.snapshot().state
+    state = session_of(graph).kernel.snapshot().state
     for version in (state.tags["then"].manifest_version, state.branches["review"].parent_version):
         Path(graph.uri, "__manifest", "_versions", manifest_name(version)).unlink()
     messages = [one.message for one in graph.verify().findings if one.severity == "error"]

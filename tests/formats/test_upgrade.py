@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.manifest import catalog_format, recovery
 from omnigraph.manifest.catalog_format import Step
 from omnigraph.manifest.recovery import AuditRow
@@ -90,7 +91,7 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
     assert graph.verify().is_sound
-    assert [(row.outcome, row.actor) for row in recovery.read(graph.session.kernel.store)] == [("Upgraded", "ann")]
+    assert [(row.outcome, row.actor) for row in recovery.read(session_of(graph).kernel.store)] == [("Upgraded", "ann")]
 
 
 def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
@@ -215,7 +216,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
         og.open(root).mutate('query q() { insert Person { name: "eve" } }')
     for _ in range(2):
         og.upgrade(root, actor="ann")
-    store = og.open(root).session.kernel.store
+    store = session_of(og.open(root)).kernel.store
     audited = recovery.read(store)
     assert [row.outcome for row in audited] == ["Upgraded"] * 3
     assert len({row.operation_id for row in audited}) == 3

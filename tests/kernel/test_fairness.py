@@ -15,6 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.manifest.claims import FOLDER
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
@@ -131,7 +132,7 @@ def commits_meanwhile(uri: str, kind: str, role: str = "write") -> int:
     work = WORK[kind](graph)
     with steady_writers(uri, 2, (PERSON, CITY), role) as writers, writing_thread(uri):
         writers.go()
-        wait_for_commits(graph.session.kernel, 6)
+        wait_for_commits(session_of(graph).kernel, 6)
         begun = graph.snapshot().version
         work()
         ended = graph.snapshot().version

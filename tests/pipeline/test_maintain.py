@@ -21,7 +21,7 @@ from omnigraph.engine.maintain.verify import Finding, VerifyReport
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import PipelineUnavailable, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
@@ -79,7 +79,7 @@ def shape(graph: Graph) -> dict[str, Any]:
     """Return what an optimize is for: fragments and covered indexes, and that no entity was touched."""
     found: dict[str, Any] = {"rows": sorted(b"".join(graph.export()).splitlines())}
     for key in graph.snapshot().state.pins:
-        dataset = graph.session.kernel.dataset(graph.snapshot(), key)
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(), key)
         covered = {name: len(one.indexed) for name, one in coverage(dataset).items()}
         assert not any(one.uncovered for one in coverage(dataset).values())
         found[key] = (dataset.fragment_rows, covered)
@@ -193,11 +193,11 @@ def put(graph: Graph, key: str, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, key)
+        dataset = session_of(graph).kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def miscount(graph: Graph) -> None:
@@ -207,7 +207,7 @@ def miscount(graph: Graph) -> None:
         pin = snapshot.state.pins[PERSON]
         return Plan("damage", updates=(SetVersion(PERSON, pin.version, pin.fork, pin.row_count + 5),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def lose(graph: Graph) -> None:
@@ -281,7 +281,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.session, "main", None, SparkWorkers(there.session, "main", lambda: runner))
+        report = run_optimize(session_of(there), "main", None, SparkWorkers(session_of(there), "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)

@@ -19,7 +19,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.engine.maintain.cleanup import CleanupReport
 from omnigraph.errors import GraphError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import declared
 from omnigraph.store.objects.reserve import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
@@ -178,14 +178,14 @@ class World:
 
     def write_rows(self) -> set[str]:
         before = files_of(self.root)
-        dataset = self.graph.session.view(self.any_branch()).dataset("node:Tag")
+        dataset = session_of(self.graph).view(self.any_branch()).dataset("node:Tag")
         append(dataset, dataset.schema.empty_table() if dataset.count() == 0 else dataset.read())
         return files_of(self.root) - before
 
     def begin_work(self) -> None:
         """Begin long work that has staged files without saying where, and goes on."""
         if not self.claimed:
-            self.work.enter_context(declared(self.graph.session.kernel.store, "load", self.graph.snapshot()))
+            self.work.enter_context(declared(session_of(self.graph).kernel.store, "load", self.graph.snapshot()))
             self.claimed = self.write_rows()
 
     def end_work(self) -> None:
@@ -296,7 +296,7 @@ def blob_files(root: Path) -> set[str]:
 
 def named_files(graph: Graph) -> set[str]:
     """Return the files that the versions left in storage name, with what goes beside them, as Lance lists it."""
-    store, root = graph.session.kernel.store, Path(graph.uri)
+    store, root = session_of(graph).kernel.store, Path(graph.uri)
     named = {"_schema.pg", RESERVE_PATH}
     for folder in root.rglob("_versions"):
         if not any(folder.glob("*.manifest")):

@@ -21,7 +21,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.read.dataset import Dataset
 from tests.support.staged_fixtures import earlier_analyser
 
@@ -204,7 +204,7 @@ class World:
     def check(self, branch: str) -> None:
         graph = self.graph if self.random.random() < 0.7 else og.open(self.graph.uri)
         self._check(lambda source, **params: graph.query(source, params=params, branch=branch).rows())
-        view = graph.session.view(branch)
+        view = session_of(graph).view(branch)
         check_btrees(view.dataset(view.catalog.nodes["Doc"].table_key), self.random.randint(0, 9))
 
     def check_past(self) -> None:

@@ -20,6 +20,7 @@ from omnigraph import failpoints
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.store.objects.request_meter import Meter
 from tests.support.s3_server import DENY_403, DROP_AFTER, EXPIRED_400, THROTTLE_503, Fault, Request, S3Server
@@ -119,7 +120,7 @@ def cities() -> str:
 def state_of(uri: str) -> State:
     """Return what a reader sees: every branch with its commits and counts, the tags, the schema."""
     with og.open(uri, read_only=True) as graph:
-        kernel = graph.session.kernel
+        kernel = session_of(graph).kernel
         main = kernel.snapshot()
         found: list[object] = [sorted(main.state.tags), main.state.schema.ir_hash]
         for snapshot in kernel.live_snapshots():

@@ -13,7 +13,7 @@ from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
@@ -55,8 +55,8 @@ def diff(
     """Return the changes of `Graph.diff` as an unordered Spark DataFrame, computed lazily."""
     from omnigraph.pipeline.spark.session import session
 
-    before, after, selection = compared(graph.session, a, b, kinds, types, ops, branch, names)
-    kernel = graph.session.kernel
+    before, after, selection = compared(session_of(graph), a, b, kinds, types, ops, branch, names)
+    kernel = session_of(graph).kernel
     for view in (before, after):
         # Tasks open versions by path, so links of recent commits must be finished first.
         kernel.finish_links(view.snapshot)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from omnigraph.engine.authorization import Scope, between, on_branch, on_target
 from omnigraph.engine.write.write_authorization import missing_base
+from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
 from omnigraph.server import answers, wire
 from omnigraph.server.handlers import blobs, feeds, reads, stored_queries, writes
@@ -41,7 +42,7 @@ def load_checks(call: Call[Any]) -> tuple[Check, ...]:
     """Check a load by its branch and, if that is missing, by its creation."""
     request = call.input
     change: Check = ("change", on_branch(request.branch))
-    base = None if request.from_ is None else missing_base(call.graph.session, request.branch, request.from_)
+    base = None if request.from_ is None else missing_base(session_of(call.graph), request.branch, request.from_)
     return (change,) if base is None else (change, ("branch_create", between(base, request.branch)))
 
 

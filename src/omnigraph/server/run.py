@@ -17,7 +17,7 @@ from typing import Final
 
 from omnigraph import clock, settings
 from omnigraph.errors import UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
     SERVER_ANSWER_SECONDS_MAX,
     SERVER_CANCEL_SECONDS_MAX,
@@ -183,7 +183,7 @@ def serve(
     service = open_service(registry)
     if every is not None:
         # Background maintenance has no actor, so no policy applies.
-        handles = (Graph(reconciler.graph.session.kernel) for reconciler in registry.served.values())
+        handles = (Graph(session_of(reconciler.graph).kernel) for reconciler in registry.served.values())
         service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
         with ExitStack() as running:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.ids import is_ulid
 from omnigraph.limits import (
     SERVER_BODY_BYTES_MAX,
@@ -154,7 +155,7 @@ class Service:
             for action, where in checks:
                 deny_early(call.served.checker, call.actor, action)
                 if route.body == "ndjson":
-                    call.graph.session.require(action, where)
+                    session_of(call.graph).require(action, where)
             return checks
 
         checks = await self.run(self.writers, judge) if route.looks_up else judge()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, coverage, segments_of
 from omnigraph.store.index.text_analysis import ANALYSER
@@ -45,7 +45,7 @@ def notes(graph: Graph) -> list[str]:
 
 
 def test_index_of_another_analyser_answers_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = graph.session.view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset("node:Doc")
     assert segments_of(dataset, "text", IndexKind.FULLTEXT) == []
     assert {name for name, one in coverage(dataset).items() if one.is_outdated} == {"p2_fulltext", "p3_fulltext"}
     answers = ranked(graph)
@@ -66,7 +66,7 @@ def test_upkeep_builds_it_again_and_verify_says_so(graph: Graph, upkeep: Callabl
     assert graph.verify().is_sound
     upkeep(graph)
     assert notes(graph) == []
-    dataset = graph.session.view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset("node:Doc")
     [(_, covered)] = segments_of(dataset, "text", IndexKind.FULLTEXT)
     assert covered == {fragment.id for fragment in dataset.fragments}
     head = graph.commits()[0].commit_id

@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction, fragments, transaction, upsert
@@ -73,7 +73,7 @@ def test_replaced_entities_are_found_at_once_and_after_upkeep(tmp_path: Path, wr
     odd = sorted(f"d{number}" for number in range(20) if number % 2)
     write(graph)
     assert found(graph, "sea") == odd
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     graph.optimize()
     assert found(graph, "sea") == odd
     assert found(og.open(graph.uri), "sea") == odd
@@ -97,12 +97,12 @@ def test_false_coverage_is_ignored_told_and_healed(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         lie(patch)
         load_merge(graph)
-    assert any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "sea") == odd
     assert found(graph, "reef") == ["d1"]
     assert [one.message for one in graph.verify().findings if "not built on" in one.message]
     getattr(graph, heal)()
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
     assert not [one.message for one in graph.verify().findings if "not built on" in one.message]
 
@@ -118,10 +118,10 @@ def test_false_coverage_that_was_compacted_is_seen(tmp_path: Path, monkeypatch: 
         for _ in range(3):
             load_merge(graph)
         graph.optimize()
-    assert any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
     graph.optimize()
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
 
 

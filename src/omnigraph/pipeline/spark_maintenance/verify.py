@@ -19,7 +19,7 @@ from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
@@ -53,7 +53,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
     """
     check_engine(engine)
-    graph_session = graph.session
+    graph_session = session_of(graph)
     if engine == "local":
         return run_verify(graph_session, graph_session.actor, data=data)
     is_requested = engine == "spark" or master is not None
