@@ -7,7 +7,6 @@ graph = og.init("graph.omni", schema="schema.pg")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
@@ -146,9 +145,8 @@ class Graph:
         With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
         write that was already applied under it is rejected.
         """
-        kernel = self._session.kernel if request_id is None else self._session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
-        other._attach(replace(self._session, actor=actor, kernel=kernel), self._caches)
+        other._attach(self._session.acting_as(actor, request_id), self._caches)
         return other
 
     @property
@@ -269,7 +267,7 @@ class Graph:
         """
         from omnigraph.engine.write.mutate import mutate
 
-        return mutate(self._session, source, name, params, branch, None, if_commit)
+        return mutate(self._session, source, name, params, branch, if_commit)
 
     def ingest(
         self,
@@ -324,11 +322,11 @@ class Graph:
             limit: The maximum number of commits.
             before: Start after this commit: pass the last one of the previous page.
         """
-        return history.commits(self._session, branch, self._session.actor, limit=limit, before=before)
+        return history.commits(self._session, branch, limit=limit, before=before)
 
     def commit(self, commit_id: str) -> Commit:
         """Return a commit of any branch by its id."""
-        return history.commit(self._session, commit_id, self._session.actor)
+        return history.commit(self._session, commit_id)
 
     def operation(self, operation_id: str) -> Operation:
         """Look up the outcome of a write by the `operation_id` of an error whose `effect` is `unknown`."""
@@ -373,7 +371,7 @@ class Graph:
         A line with a large blob spans several chunks. A past state is exported under today's names, so that today's
         schema accepts it; with `names="then"`, under its own.
         """
-        return export.export(self._session, branch, at, types, self._session.actor, names)
+        return export.export(self._session, branch, at, types, names)
 
     def diff(
         self,
@@ -408,7 +406,6 @@ class Graph:
             ops=ops,
             branch=branch,
             names=names,
-            actor=self._session.actor,
         )
 
     def commit_changes(
@@ -439,7 +436,6 @@ class Graph:
             bytes_max=bytes_max,
             page_token=page_token,
             names=names,
-            actor=self._session.actor,
         )
 
     def changes(
@@ -475,7 +471,6 @@ class Graph:
             limit=limit,
             bytes_max=bytes_max,
             commits_max=commits_max,
-            actor=self._session.actor,
         )
 
     def baseline(
@@ -489,7 +484,7 @@ class Graph:
         """Return a branch as NDJSON whose last record has the cursor at which its change feed continues."""
         from omnigraph.engine import changes
 
-        return changes.baseline(self._session, branch, kinds=kinds, types=types, ops=ops, actor=self._session.actor)
+        return changes.baseline(self._session, branch, kinds=kinds, types=types, ops=ops)
 
     def blob(
         self,
@@ -512,18 +507,17 @@ class Graph:
             branch=branch,
             at=at,
             names=names,
-            actor=self._session.actor,
         )
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
         """Build every index that the schema declares and the data lacks, as one commit."""
-        return ensure_indices(self._session, branch, self._session.actor)
+        return ensure_indices(self._session, branch)
 
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
         from omnigraph.engine.maintain.optimize import optimize
 
-        return optimize(self._session, branch, self._session.actor)
+        return optimize(self._session, branch)
 
     def repair(
         self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
@@ -538,7 +532,7 @@ class Graph:
         """
         from omnigraph.engine.maintain.repair import repair
 
-        return repair(self._session, branch, confirm=confirm, force=force, discard=discard, actor=self._session.actor)
+        return repair(self._session, branch, confirm=confirm, force=force, discard=discard)
 
     def audit(
         self,
@@ -560,9 +554,7 @@ class Graph:
         """
         from omnigraph.engine.audit import list_audit
 
-        return list_audit(
-            self._session, kind=kind, by=actor, since=since, until=until, limit=limit, actor=self._session.actor
-        )
+        return list_audit(self._session, kind=kind, by=actor, since=since, until=until, limit=limit)
 
     def verify(self, *, data: bool = False) -> VerifyReport:
         """Check that every branch and tag is readable and consistent, without changing anything.
@@ -572,7 +564,7 @@ class Graph:
         """
         from omnigraph.engine.maintain.verify import verify
 
-        return verify(self._session, self._session.actor, data=data)
+        return verify(self._session, data=data)
 
     def reconcile(self) -> ReconcileReport:
         """Run one maintenance round; a no-op while another process reconciles.
@@ -581,14 +573,14 @@ class Graph:
         """
         from omnigraph.engine.maintain.reconcile import Reconciliation
 
-        return Reconciliation(self._session, self._session.actor).run()
+        return Reconciliation(self._session).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
         """Return a background thread that runs `reconcile` at an interval; see `Reconciler`."""
         from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
         check_type("every", every, timedelta)
-        return Reconciler(Reconciliation(self._session, self._session.actor).run, every.total_seconds())
+        return Reconciler(Reconciliation(self._session).run, every.total_seconds())
 
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
@@ -601,7 +593,7 @@ class Graph:
 
         check_type("older_than", older_than, timedelta | None)
         seconds = None if older_than is None else older_than.total_seconds()
-        return cleanup(self._session, keep, seconds, dry_run=dry_run, actor=self._session.actor)
+        return cleanup(self._session, keep, seconds, dry_run=dry_run)
 
     def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
         """Copy the whole graph to a path or address (history, branches, tags and blobs) and verify the copy.
@@ -612,7 +604,7 @@ class Graph:
         from omnigraph.engine.clone import clone_graph
 
         check_type("target", target, str | PathLike)
-        return clone_graph(self._session, str(target), update=update, actor=self._session.actor)
+        return clone_graph(self._session, str(target), update=update)
 
     def close(self) -> None:
         """Finish background work and release resources."""

@@ -281,7 +281,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(session_of(there), "main", None, SparkWorkers(session_of(there), "main", lambda: runner))
+        report = run_optimize(session_of(there), "main", SparkWorkers(session_of(there), "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)

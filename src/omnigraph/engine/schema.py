@@ -68,4 +68,4 @@ class Schema:
             GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
-        return apply(self._session, schema_source(schema), allow_data_loss, self._session.actor, check)
+        return apply(self._session, schema_source(schema), allow_data_loss, check)

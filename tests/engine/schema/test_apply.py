@@ -10,7 +10,6 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import on_target
-from omnigraph.engine.schema_apply import apply
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetChanged, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
@@ -123,7 +122,7 @@ def test_apply_added_types_are_empty_and_take_data(graph: og.Graph) -> None:
 def test_apply_everything_at_once_is_one_commit(graph: og.Graph) -> None:
     before = graph.snapshot()
     text = WITH_SHIP.replace("age: I32?", "email: String?").replace("node City", 'node Town @rename_from("City")')
-    receipt = apply(session_of(graph), text, actor="ada")
+    receipt = graph.acting_as("ada").schema.apply(text)
     after = graph.snapshot()
     assert after.version == before.version + 1 == receipt.graph_manifest_version
     assert receipt.commit is not None

@@ -175,14 +175,12 @@ def commit_changes(
     bytes_max: int = CHANGE_PAGE_BYTES,
     page_token: str | None = None,
     names: Naming = NOW,
-    actor: str | None = None,
 ) -> CommitPage:
     """Return a page of what a commit changed: nodes before edges, then by type and id.
 
     Naming are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
-    session = session.acting_as(actor)
     commit = history.commit(session, commit_id)
     if commit.parent is None:
         raise parentless(commit)

@@ -66,7 +66,6 @@ def changes(
     limit: int = CHANGE_PAGE_CHANGES,
     bytes_max: int = CHANGE_PAGE_BYTES,
     commits_max: int = FEED_COMMITS,
-    actor: str | None = None,
 ) -> FeedPage:
     """Return the next page of a branch's feed; all of it has the names that the branch has today.
 
@@ -80,7 +79,6 @@ def changes(
     if sum(value is not None for value in positions.values()) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
     branch = strip_name(branch)
-    session = session.acting_as(actor)
     view = session.view(branch)
     snapshot = view.snapshot
     selection = select(kinds, types, ops, [view.catalog])
@@ -194,14 +192,13 @@ def baseline(
     kinds: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
     ops: Sequence[str] | None = None,
-    actor: str | None = None,
 ) -> Iterator[bytes]:
     """Return the records of a branch's newest state as NDJSON, and a last record that names the cursor to go on with.
 
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
     branch = strip_name(branch)
-    view = session.acting_as(actor).view(branch, action="export")
+    view = session.view(branch, action="export")
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"

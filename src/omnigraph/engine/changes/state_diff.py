@@ -176,14 +176,13 @@ def diff(
     ops: Sequence[str] | None = None,
     branch: str = MAIN,
     names: Naming = NOW,
-    actor: str | None = None,
 ) -> ChangeSet:
     """Return the changes that lead from state `a` to state `b`.
 
     A state is a branch, a tag, a commit, or a manifest version or timestamp of `branch`. Both are read under the schema
     of `b` if it is a branch, otherwise of `branch`; with `names="then"` each under its own.
     """
-    before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
+    before, after, selection = compared(session, a, b, kinds, types, ops, branch, names)
     tables: list[pa.Table] = []
     for pair in selected(before, after, selection):
         tables.append(_changes(pair, selection))

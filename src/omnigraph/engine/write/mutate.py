@@ -22,7 +22,6 @@ from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.violation_redaction import redact_findings
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
-    authorize,
     mask_hidden_type_errors,
     write_permissions,
 )
@@ -81,12 +80,11 @@ def mutate(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    actor: str | None = None,
     if_commit: str | None = None,
 ) -> MutationReceipt:
     """Run a mutation. With `if_commit`, only if that commit is the head of the branch."""
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session.require("change", on_branch(branch))
     may, compiled = _compile_early(session, branch, source, name)
     condition = None
     if if_commit is not None:

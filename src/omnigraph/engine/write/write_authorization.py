@@ -7,18 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import Scope, between
+from omnigraph.engine.authorization import between
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.manifest.model import Snapshot
-
-
-def authorize(session: GraphSession, action: str, scope: Scope, actor: str | None) -> GraphSession:
-    """Return the session of `actor`, or raise `PolicyDenied` if the policy forbids the action."""
-    session = session.acting_as(actor)
-    session.require(action, scope)
-    return session
 
 
 def missing_base(session: GraphSession, branch: str, from_branch: str | None) -> str | None:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
@@ -77,16 +77,16 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
         session = session_of(graph)
-        actor = authorize(session, "change", on_branch(options.branch), None).actor
+        session.require("change", on_branch(options.branch))
         view = session.full_view(options.branch)
         key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
-        load_options = LoadOptions(mode, options.branch, actor)
+        load_options = LoadOptions(mode, options.branch, session.actor)
         job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
             "load",
-            actor,
+            session.actor,
             snapshot.branch,
             snapshot.state.branch_id,
             snapshot.version,

@@ -41,8 +41,8 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
     if engine == "spark" or (engine == "auto" and master is not None):
         # Fail early if Spark was requested and does not start.
         spread.start()
-        return run_optimize(session, branch, session.actor, spread)
-    return run_optimize(session, branch, session.actor, workers[engine])
+        return run_optimize(session, branch, spread)
+    return run_optimize(session, branch, workers[engine])
 
 
 @dataclass(frozen=True, slots=True)

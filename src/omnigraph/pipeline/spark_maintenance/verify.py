@@ -55,7 +55,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
     check_engine(engine)
     graph_session = session_of(graph)
     if engine == "local":
-        return run_verify(graph_session, graph_session.actor, data=data)
+        return run_verify(graph_session, data=data)
     is_requested = engine == "spark" or master is not None
 
     def scan(view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
@@ -72,7 +72,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
             return scan_in_process(view, types)
         return check_on_spark(spark, view, types)
 
-    return run_verify(graph_session, graph_session.actor, scan, data=data)
+    return run_verify(graph_session, scan, data=data)
 
 
 def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:

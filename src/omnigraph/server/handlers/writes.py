@@ -76,7 +76,7 @@ def schema_plan(call: Call[wire.NewSchema]) -> Response:
 def schema_apply(call: Call[wire.NewSchema]) -> Response:
     request, session = call.input, session_of(call.graph)
     check = call.served.queries.reject_breakage
-    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
+    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, check)
     return receipt_response(receipt, uri=call.uri)
 
 
