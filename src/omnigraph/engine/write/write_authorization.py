@@ -11,6 +11,7 @@ from omnigraph.engine.authorization import between
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
+from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.manifest.model import Snapshot
 
 
@@ -84,14 +85,11 @@ def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | N
 
     `branch` is the name of a branch about to be created from the snapshot, for which other rules may hold.
     """
-    if branch is None:
-        hidden, unreadable = session.hidden(snapshot, "read", "change"), session.hidden(snapshot)
-    else:
-        catalog = session.catalog(snapshot)
-        hidden, unreadable = session.hidden_in(catalog, branch, "read", "change"), session.hidden_in(catalog, branch)
-    unchangeable = session.forbidden(snapshot, "change", branch) - hidden
+    unreadable, unchangeable = (session.forbidden(snapshot, action, branch) for action in ("read", "change"))
+    hidden = with_their_edges(session.catalog(snapshot), unreadable & unchangeable)
+    unreadable = with_their_edges(session.catalog(snapshot), unreadable)
     return WritePermissions(
-        session.view_without(snapshot, hidden), unchangeable, unreadable - hidden, hidden, session.actor
+        session.view_without(snapshot, hidden), unchangeable - hidden, unreadable - hidden, hidden, session.actor
     )
 
 
