@@ -24,6 +24,7 @@ from omnigraph.engine.write.write_authorization import (
     check_base,
     mask_hidden_type_errors,
     missing_base,
+    renew_permissions,
     write_permissions,
 )
 from omnigraph.engine.write.write_receipts import IngestReceipt
@@ -213,7 +214,7 @@ def _write(
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
         # The name may belong to another branch by now.
-        may = write_permissions(session, snapshot)
+        may = renew_permissions(session, permitted, snapshot)
         may.check(type_delta.type.name for type_delta in changes.deltas.values())
         now = View(session.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
