@@ -101,9 +101,21 @@ def open(  # noqa: A001 - `og.open` reads as it should
     Raises:
         GraphError: `graph.not_found` if there is none.
     """
-    kernel = Kernel(Store(_location(uri), meter), read_only=read_only)
-    kernel.snapshot()
-    return Graph(kernel, actor=actor, policy=policy)
+    graph = attach(uri, read_only=read_only, actor=actor, policy=policy, meter=meter)
+    graph._session.kernel.snapshot()
+    return graph
+
+
+def attach(
+    uri: str | Path,
+    *,
+    read_only: bool = False,
+    actor: str | None = None,
+    policy: PolicyHook = ALLOW_ALL,
+    meter: Meter = NO_METER,
+) -> Graph:
+    """Like `open`, without a request: the first call finds out whether there is a graph."""
+    return Graph(Kernel(Store(_location(uri), meter), read_only=read_only), actor=actor, policy=policy)
 
 
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
