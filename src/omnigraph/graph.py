@@ -413,9 +413,7 @@ class Graph:
             self._session,
             a,
             b,
-            kinds=kinds,
-            types=types,
-            ops=ops,
+            only=changes.ChangeFilter(kinds, types, ops),
             branch=branch,
             names=names,
         )
@@ -441,9 +439,7 @@ class Graph:
         return changes.commit_changes(
             self._session,
             commit_id,
-            kinds=kinds,
-            types=types,
-            ops=ops,
+            only=changes.ChangeFilter(kinds, types, ops),
             limit=limit,
             bytes_max=bytes_max,
             page_token=page_token,
@@ -477,9 +473,7 @@ class Graph:
             start=start,
             cursor=cursor,
             page_token=page_token,
-            kinds=kinds,
-            types=types,
-            ops=ops,
+            only=changes.ChangeFilter(kinds, types, ops),
             limit=limit,
             bytes_max=bytes_max,
             commits_max=commits_max,
@@ -496,7 +490,7 @@ class Graph:
         """Return a branch as NDJSON whose last record has the cursor at which its change feed continues."""
         from omnigraph.engine import changes
 
-        return changes.baseline(self._session, branch, kinds=kinds, types=types, ops=ops)
+        return changes.baseline(self._session, branch, only=changes.ChangeFilter(kinds, types, ops))
 
     def blob(
         self,

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from omnigraph.engine.changes.commit_diff import Step
-from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, select
+from omnigraph.engine.changes.cursor import ChangeFilter, Scope, Token, decode, encode
 from omnigraph.engine.changes.feed import feed_scope, start_commit, steps_after
 from omnigraph.engine.changes.state_diff import Pair
 from omnigraph.engine.session import View
@@ -54,14 +54,13 @@ class Feed:
         return head
 
     @cached_property
-    def selection(self) -> Selection:
+    def selection(self) -> ChangeFilter:
         options, type_ = self.options, feed_type(self.options, self.view)
         if type_ is None:
-            return select(
-                options.name_list("kinds"), options.name_list("types"), options.name_list("ops"), [self.view.catalog]
-            )
+            filters = (options.name_list(name) for name in ("kinds", "types", "ops"))
+            return ChangeFilter(*filters).check_types(self.view.catalog)
         kind, _, name = type_.table_key.partition(":")
-        return select([kind], [name], options.name_list("ops"), [self.view.catalog])
+        return ChangeFilter([kind], [name], options.name_list("ops"))
 
     @cached_property
     def scope(self) -> Scope:

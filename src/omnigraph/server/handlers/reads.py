@@ -185,9 +185,7 @@ def diff(call: Call[wire.Diff]) -> Response:
     difference = call.graph.diff(
         request.from_,
         request.to,
-        kinds=request.kind,
-        types=request.type,
-        ops=request.op,
+        **request.filters,
         branch=request.branch,
         names=request.names,
     )
