@@ -7,7 +7,6 @@ graph = og.init("graph.omni", schema="schema.pg")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,7 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.indexes import IndexReport, ensure_indices
+from omnigraph.engine.maintenance import Maintenance
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
@@ -42,17 +41,11 @@ from omnigraph.store.store import Store
 
 # Methods import their part of the engine lazily: most processes only read, and importing all takes longer than a query.
 if TYPE_CHECKING:
-    from omnigraph.engine.audit import AuditEntry
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
     from omnigraph.engine.history import Operation
-    from omnigraph.engine.maintain.cleanup import CleanupReport
-    from omnigraph.engine.maintain.optimize import OptimizeReport
-    from omnigraph.engine.maintain.reconcile import Reconciler, ReconcileReport
-    from omnigraph.engine.maintain.repair import RepairReport
-    from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
@@ -138,7 +131,7 @@ def session_of(graph: Graph) -> GraphSession:
 class Graph:
     """An open graph.
 
-    `branches`, `tags` and `schema` manage those parts. A graph is thread-safe, and a context manager that closes it.
+    `branches`, `tags`, `schema` and `maintenance` manage those parts. A graph is thread-safe, and a context manager.
     """
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: PolicyHook = ALLOW_ALL) -> None:
@@ -150,6 +143,7 @@ class Graph:
         self.branches = Branches(session)
         self.tags = Tags(session)
         self.schema = Schema(session)
+        self.maintenance = Maintenance(session)
 
     def acting_as(self, actor: str | None, request_id: str | None = None) -> Graph:
         """Return this graph for another actor; caches and background work are shared.
@@ -409,14 +403,8 @@ class Graph:
         """
         from omnigraph.engine import changes
 
-        return changes.diff(
-            self._session,
-            a,
-            b,
-            only=changes.ChangeFilter(kinds, types, ops),
-            branch=branch,
-            names=names,
-        )
+        only = changes.ChangeFilter(kinds, types, ops)
+        return changes.diff(self._session, a, b, only=only, branch=branch, names=names)
 
     def commit_changes(
         self,
@@ -514,92 +502,6 @@ class Graph:
             at=at,
             names=names,
         )
-
-    def ensure_indices(self, branch: str = MAIN) -> IndexReport:
-        """Build every index that the schema declares and the data lacks, as one commit."""
-        return ensure_indices(self._session, branch)
-
-    def optimize(self, branch: str = MAIN) -> OptimizeReport:
-        """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
-        from omnigraph.engine.maintain.optimize import optimize
-
-        return optimize(self._session, branch)
-
-    def repair(
-        self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
-    ) -> RepairReport:
-        """Report versions that other tools wrote directly to the datasets, and with `confirm` resolve them.
-
-        Args:
-            branch: The branch to repair.
-            confirm: Adopt verified maintenance of other tools, instead of only reporting.
-            force: With `confirm`, adopt all foreign versions that the graph can read.
-            discard: With `confirm`, discard foreign versions instead.
-        """
-        from omnigraph.engine.maintain.repair import repair
-
-        return repair(self._session, branch, confirm=confirm, force=force, discard=discard)
-
-    def audit(
-        self,
-        *,
-        kind: str | None = None,
-        actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[AuditEntry]:
-        """Return audit entries (recoveries, repairs, discards and upgrades), newest first.
-
-        Args:
-            kind: Only `rolled_forward`, `rolled_back`, `branch_discarded`, `repaired`, `discarded` or `upgraded`.
-            actor: Only entries about the work of this actor.
-            since: Only entries at or after this time.
-            until: Only entries before this time.
-            limit: The maximum number of entries.
-        """
-        from omnigraph.engine.audit import list_audit
-
-        return list_audit(self._session, kind=kind, by=actor, since=since, until=until, limit=limit)
-
-    def verify(self, *, data: bool = False) -> VerifyReport:
-        """Check that every branch and tag is readable and consistent, without changing anything.
-
-        Args:
-            data: Also compare the bytes of all files with the checksums recorded when they were written.
-        """
-        from omnigraph.engine.maintain.verify import verify
-
-        return verify(self._session, data=data)
-
-    def reconcile(self) -> ReconcileReport:
-        """Run one maintenance round; a no-op while another process reconciles.
-
-        Finishes pending links, rolls back crashed operations, and optimizes types over their thresholds.
-        """
-        from omnigraph.engine.maintain.reconcile import Reconciliation
-
-        return Reconciliation(self._session).run()
-
-    def reconciler(self, every: timedelta) -> Reconciler:
-        """Return a background thread that runs `reconcile` at an interval; see `Reconciler`."""
-        from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
-
-        check_type("every", every, timedelta)
-        return Reconciler(Reconciliation(self._session).run, every.total_seconds())
-
-    def cleanup(
-        self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
-    ) -> CleanupReport:
-        """Delete versions that are neither among the newest `keep` nor were current within `older_than`.
-
-        Tags, branch points, merge bases, running operations and the last few minutes are always retained.
-        """
-        from omnigraph.engine.maintain.cleanup import cleanup
-
-        check_type("older_than", older_than, timedelta | None)
-        seconds = None if older_than is None else older_than.total_seconds()
-        return cleanup(self._session, keep, seconds, dry_run=dry_run)
 
     def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
         """Copy the whole graph to a path or address (history, branches, tags and blobs) and verify the copy.

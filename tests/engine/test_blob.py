@@ -92,7 +92,7 @@ def test_blob_tag_is_strong_and_changes_with_the_bytes(graph: og.Graph) -> None:
 def test_blob_tag_outlives_commits_that_leave_the_blob_alone(graph: og.Graph) -> None:
     tag = graph.blob("P", "b", "image").etag
     write(graph, node("z"))
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("x")
     write(graph, node("y"), branch="x")
     assert graph.blob("P", "b", "image").etag == graph.blob("P", "b", "image", branch="x").etag == tag

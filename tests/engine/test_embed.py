@@ -128,7 +128,7 @@ def test_embed_fills_what_is_missing_in_one_commit_and_leaves_the_rest(graph: og
     assert (receipt.commit.kind, receipt.commit.properties["model"]) == ("embed", "m1")
     assert graph.embed().commit is None
     assert asked(provider) == []
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_embed_source_that_changed_is_embedded_anew_and_nothing_else(graph: og.Graph, provider: Provider) -> None:
@@ -358,7 +358,7 @@ def test_embed_writer_that_was_faster_is_kept_and_no_text_asked_again(graph: og.
     assert receipt.commit is not None
     tally = receipt.properties[1].tally
     assert (tally.filled, tally.asked) == (2, 3)
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def when_asked_for(text: str, act: Callable[[], object]) -> Callable[[int, Any], Answer]:
@@ -384,7 +384,7 @@ def test_embed_type_that_is_dropped_meanwhile_is_left_out(graph: og.Graph, provi
     receipt = graph.embed(mode="reembed_all")
     assert [(one.type_name, one.tally.filled) for one in receipt.properties] == [("Note", 1)]
     assert receipt.commit is not None
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_embed_type_that_appears_meanwhile_needs_the_right_to_change_it(graph: og.Graph, provider: Provider) -> None:
@@ -418,7 +418,7 @@ def test_embed_side_by_side_both_end_well(graph: og.Graph, provider: Provider) -
     assert {name: row["vec"] for name, row in docs(graph).items()} == {
         f"d{number}": pytest.approx(made(f"t{number}")) for number in range(20)
     }
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @pytest.mark.s3
@@ -534,7 +534,7 @@ def test_cleanup_and_sweep_leave_the_cache_alone(graph: og.Graph, provider: Prov
     folder = Path(graph.uri) / embedcache.FOLDER
     before = sorted(folder.rglob("*"))
     assert len(before) == 3
-    graph.cleanup(keep=1, older_than=timedelta(0))
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
     sweep(session_of(graph).kernel, 0)
     assert sorted(folder.rglob("*")) == before
 

@@ -93,7 +93,7 @@ def named_beside_cleanup(graph: Graph, name: Callable[[Graph, str], None], point
     with failpoints.armed({point: park}):
         naming = Beside(lambda: name(og.open(graph.uri), old))
         assert park.arrived.wait(60)
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         park.release()
         return old, naming.code()
 
@@ -107,7 +107,7 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
 ) -> None:
     old, park = age(graph), Park()
     with failpoints.armed({Point.CLEANUP_DECIDED: park}):
-        cleaning = Beside(lambda: graph.cleanup(keep=1))
+        cleaning = Beside(lambda: graph.maintenance.cleanup(keep=1))
         assert park.arrived.wait(60)
         with pytest.raises(ConflictError, match="cleanup"):
             name(og.open(graph.uri), old)
@@ -129,7 +129,7 @@ def test_name_that_is_held_up_before_it_is_published_protects_its_commit(
 @NAMINGS
 def test_name_of_a_removed_commit_is_refused(graph: Graph, name: Callable[[Graph, str], None]) -> None:
     old = age(graph)
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     with pytest.raises(GraphError) as caught:
         name(og.open(graph.uri), old)
     assert caught.value.code == "graph.version_reclaimed"
@@ -164,8 +164,8 @@ def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
         exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()),
         pytest.raises(ConflictError, match="another cleanup"),
     ):
-        graph.cleanup(keep=1)
-    graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
 
 
 @NAMINGS
@@ -175,20 +175,20 @@ def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: C
     store.objects.write(path, b'{"format": 2}')
     works: list[Callable[[], object]] = [
         lambda: name(og.open(graph.uri), old),
-        lambda: graph.cleanup(keep=1),
-        lambda: graph.repair(confirm=True),
+        lambda: graph.maintenance.cleanup(keep=1),
+        lambda: graph.maintenance.repair(confirm=True),
     ]
     for work in works:
         with pytest.raises(ConflictError) as caught:
             work()
         assert (caught.value.context["object"], caught.value.effect) == (path, Effect.NONE)
-    round_ = graph.reconcile()
+    round_ = graph.maintenance.reconcile()
     assert (round_.is_claimed, round_.unreadable) == (True, (path,))
     assert (named(graph), people(graph, old)) == ([], ["a"])
     assert store.objects.exists(path)
     store.objects.delete(path)
     name(og.open(graph.uri), old)
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     assert people(graph, old) == ["a"]
 
 
@@ -209,7 +209,11 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
             return Fault(kind) if is_intent else None
 
         s3_server.fault = fault
-        for work in (lambda: other.tags.create("old", first), lambda: other.cleanup(keep=1), other.reconcile):
+        for work in (
+            lambda: other.tags.create("old", first),
+            lambda: other.maintenance.cleanup(keep=1),
+            other.maintenance.reconcile,
+        ):
             with pytest.raises(StorageError) as caught:
                 work()
             assert (caught.value.effect, caught.value.retryable) == (Effect.NONE, kind != "deny_403")
@@ -225,8 +229,8 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
 def test_cleanup_read_only_is_refused(graph: Graph) -> None:
     reader = og.open(graph.uri, read_only=True)
     with pytest.raises(GraphError, match="read-only"):
-        reader.cleanup(keep=1)
-    assert reader.cleanup(keep=1, dry_run=True).dry_run
+        reader.maintenance.cleanup(keep=1)
+    assert reader.maintenance.cleanup(keep=1, dry_run=True).dry_run
 
 
 # -- writers that were held up ------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def dead_optimize(graph: Graph) -> set[str]:
         raise StorageError("cut off")
 
     with failpoints.armed({Point.COMMIT_PREPARED: end}), pytest.raises(StorageError):
-        graph.optimize()
+        graph.maintenance.optimize()
     staged = files(graph) - before
     for path, body in kept.items():
         objects.write(path, body)
@@ -91,11 +91,11 @@ def test_sweep_leaves_no_folders_of_deleted_branches(graph: Graph) -> None:
 def test_sweep_leaves_no_folders_of_indexes_that_are_gone(graph: Graph) -> None:
     for name in "defgh":
         graph.ingest([{"type": "Person", "data": {"name": name}}])
-        graph.optimize()
+        graph.maintenance.optimize()
     folder = Path(graph.uri, graph.snapshot().state.pins[PERSON].path, "_indices")
     before = {one.name for one in folder.iterdir()}
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         sweep(session_of(graph).kernel)
     after = {one.name for one in folder.iterdir()}
     assert after < before
@@ -145,7 +145,7 @@ def test_sweep_dead_optimize_is_rolled_back_at_once(graph: Graph) -> None:
     assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
         ("RolledBack", "optimize")
     ]
-    assert graph.optimize().commit is not None
+    assert graph.maintenance.optimize().commit is not None
 
 
 def test_preview_says_what_becomes_of_dead_work(graph: Graph) -> None:
@@ -158,9 +158,9 @@ def test_preview_says_what_becomes_of_dead_work(graph: Graph) -> None:
 
 def test_cleanup_dry_run_counts_dead_work(graph: Graph) -> None:
     dead_optimize(graph)
-    said = graph.cleanup(keep=1, dry_run=True)
+    said = graph.maintenance.cleanup(keep=1, dry_run=True)
     assert pending(session_of(graph).kernel.store)[0]
-    done = graph.cleanup(keep=1)
+    done = graph.maintenance.cleanup(keep=1)
     assert said.swept == done.swept
     assert said.to_json()["intents_rolled_back"] == 1
 

@@ -43,11 +43,11 @@ def put(graph: Graph, key: str, row: dict[str, str]) -> None:
 
 
 def errors(graph: Graph) -> list[str]:
-    return [one.message for one in graph.verify().findings if one.severity == "error"]
+    return [one.message for one in graph.maintenance.verify().findings if one.severity == "error"]
 
 
 def test_verify_sound_graph_has_no_findings(graph: Graph) -> None:
-    report = graph.verify()
+    report = graph.maintenance.verify()
     assert (report.is_sound, report.findings) == (True, ())
 
 
@@ -65,14 +65,14 @@ def test_verify_lost_file_is_found_on_every_branch(graph: Graph) -> None:
     folder = Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data")
     for file in folder.iterdir():
         file.unlink()
-    report = og.open(graph.uri, read_only=True).verify()
+    report = og.open(graph.uri, read_only=True).maintenance.verify()
     assert {one.branch for one in report.findings if one.severity == "error"} == {"main", "review"}
 
 
 def test_verify_stray_file_is_counted(graph: Graph) -> None:
     Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data", "stray.lance").write_bytes(b"12345")
     graph.close()
-    report = og.open(graph.uri).verify()
+    report = og.open(graph.uri).maintenance.verify()
     assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
 
 
@@ -92,7 +92,7 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
 def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
     told: list[tuple[str, int, int]] = []
     with common.watched(lambda *said: told.append(said)):
-        graph.verify()
+        graph.maintenance.verify()
     types = [("types read", 1, 2), ("types read", 2, 2)]
     # The branch shares everything with main, so there is nothing left to read for it.
     assert told == [*types, ("branches verified", 1, 2), ("branches verified", 2, 2)]

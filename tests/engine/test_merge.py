@@ -397,7 +397,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     assert (age(graph, "Bob") == 1, age(graph, "Alice")) == (touches_source_type, 31)
     assert graph.commits()[0].merged_parent == graph.commits(branch="review")[0].commit_id
     assert pending(session_of(graph).kernel.store) == ([], [])
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,9 +525,9 @@ def test_branch_that_took_over_versions_of_main_can_be_kept_up(graph: Graph, is_
     receipt = graph.branches.merge("main", "review")
     assert receipt.commit is not None
     assert "adopted_forks" not in receipt.commit.properties
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
-    graph.reconcile()
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.reconcile()
     assert age(graph, "Alice", "review") == 31
 
 
@@ -546,8 +546,8 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
     assert receipt.commit is not None
     assert receipt.commit.properties["adopted_forks"] == ""
     assert receipt.commit.adopted_forks == frozenset()
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)
 
 
 # -- forks that a branch leaves behind ---------------------------------------------------------------------------------
@@ -565,7 +565,7 @@ def _write_and_revert(graph: Graph) -> None:
 def _optimize(graph: Graph) -> None:
     put(graph, '{"type":"Person","data":{"name":"Eve"}}')
     graph.branches.merge("main", "review")
-    graph.optimize("review")
+    graph.maintenance.optimize("review")
 
 
 @pytest.mark.parametrize("leave", [_write_and_take_back, _write_and_revert, _optimize])
@@ -584,11 +584,11 @@ def test_branch_that_goes_back_to_a_version_it_forked_before_stays_writable(
         set_age(graph, "Alice", 40 + number, "review")
         before[PERSON]["Alice"]["age"] = 40 + number
         assert content(graph, "review") == before
-        assert {one.action for one in graph.repair("review").types} == {"no_op"}
+        assert {one.action for one in graph.maintenance.repair("review").types} == {"no_op"}
         graph.branches.merge("review")
     fresh = og.open(graph.uri)
     assert {commit_id: b"".join(fresh.at(commit_id).export()) for commit_id in earlier} == earlier
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
@@ -607,4 +607,4 @@ def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
     graph.branches.merge("main", "review")
     set_age(graph, "Alice", 40, "review")
     assert age(graph, "Alice", "review") == 40
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound

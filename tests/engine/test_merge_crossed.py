@@ -255,7 +255,7 @@ def test_edges_of_crossed_histories_keep_their_ends(graph: Graph, merge: Merge) 
     merge(graph, "dev", "main", resolutions=[{"type_key": EDGE, "entity_id": "f", "take": "ours"}])
     assert sorted(rows(graph, NODE, "main")) == ["y"]
     assert [(one["src"], one["dst"]) for one in rows(graph, EDGE, "main").values()] == [("y", "y")]
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @BOTH
@@ -314,7 +314,7 @@ def test_cleanup_keeps_what_a_merge_of_crossed_histories_needs(graph: Graph) -> 
     put(graph, "main", "x", a=1)
     put(graph, "dev", "y")
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         assert graph.branches.merge("dev").outcome == "merged"
     assert (node(graph, "x") or {})["a"] == 1
 

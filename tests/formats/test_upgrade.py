@@ -63,7 +63,7 @@ def test_frozen_graph_of_today_still_reads(old: Path) -> None:
     graph = og.open(old)
     assert graph.query(PEOPLE).rows() == [{"name": "ada", "age": 36}, {"name": "bob", "age": None}]
     assert graph.query(PEOPLE, at="first").rows()[0]["age"] is None
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_open_old_format_is_refused_with_the_command_to_run(old: Path, later: None) -> None:
@@ -90,7 +90,7 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
         assert [row["age"] for row in graph.query(PEOPLE, at=at).rows()] == ages
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     assert [(row.outcome, row.actor) for row in recovery.read(session_of(graph).kernel.store)] == [("Upgraded", "ann")]
 
 
@@ -133,7 +133,7 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
     graph.ingest([{"type": "Person", "data": {"name": "dan"}}], branch="past")
     assert made_in(graph, "past") == [None, str(OLD), str(OLD)]
     assert graph.branches.merge("review").outcome == "fast_forward"
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_names_survive_cleanup(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     graph.branches.merge("a", delete_branch=True)
-    graph.cleanup(keep=1, older_than=timedelta(0))
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
     assert names(graph, commit) == BranchNames(("a",))
 
 

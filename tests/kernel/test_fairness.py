@@ -119,7 +119,7 @@ def schema_work(graph: og.Graph) -> Callable[[], object]:
 
 
 def optimize_work(graph: og.Graph) -> Callable[[], object]:
-    return graph.optimize
+    return graph.maintenance.optimize
 
 
 WORK = {"merge": merge_work, "schema apply": schema_work, "optimize": optimize_work}
@@ -136,7 +136,7 @@ def commits_meanwhile(uri: str, kind: str, role: str = "write") -> int:
         begun = graph.snapshot().version
         work()
         ended = graph.snapshot().version
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     return ended - begun
 
 

@@ -93,7 +93,7 @@ def create(path: Path, seed: int) -> World:
     data = generate(view.catalog, random.Random(seed))
     _write(graph, view.catalog, data, random.Random(seed))
     if seed % 2:
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
     return World(data, graph, view.catalog)
 
 

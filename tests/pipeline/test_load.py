@@ -77,7 +77,7 @@ def test_load_is_one_commit_that_says_what_it_did(graph: Graph, tmp_path: Path) 
 def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph, tmp_path: Path) -> None:
     for name in ("cy", "dee", "eve"):
         load_bytes(graph, lines_of([person(name, level=1, team=name)]), tmp_path, "append")
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     with splits_of(60):
         raw = lines_of([person(name, level=5, team=name) for name in ("ann", "cy", "eve", "fay")])
         load_bytes(graph, raw, tmp_path, "merge")
@@ -221,7 +221,7 @@ def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph,
     load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(write_elsewhere))
     assert (set(rows(graph, "node:Note")), "eve" in rows(graph, "node:Person")) == ({"n1"}, True)
     assert other.commits()[0].kind == "load"
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.ensure_indices()))
+    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.maintenance.ensure_indices()))
     assert [one.kind for one in other.commits()[:3]] == ["load", "ensure_indices", "load"]
     assert set(rows(graph, "node:Note")) == {"n1"}
 

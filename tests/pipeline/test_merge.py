@@ -112,7 +112,7 @@ def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
         pipeline.load(graph, data=[tmp_path / "more.ndjson"], engine="local")
     assert graph.snapshot().state.pins["node:Person"].owner is None
     assert graph.snapshot().state.pins["node:Person"].row_count == 3
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 # -- larger graphs beside each other ------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_ranges_of_a_merge_equal_the_merge_in_process(tmp_path: Path, story: str
     graph = twin(tmp_path / "there", story)
     there = outcome(graph, on(Threads))
     assert there == here
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     assert not [one for one in files(graph) if "_staging-" in one]
 
 

@@ -53,7 +53,7 @@ def graph(tmp_path: Path) -> og.Graph:
     write(graph, node("s"), branch="side")
     write(graph, node("c"), edge("f", "c", "q", "F"))
     graph.branches.merge("side", into="main")
-    graph.optimize()
+    graph.maintenance.optimize()
     write(graph, node("b", tags=["x"]))
     delete(graph, "a")
     write(graph, node("a"))
@@ -196,7 +196,7 @@ def test_stream_batch_that_comes_again_is_the_same(graph: og.Graph) -> None:
     end = one.latestOffset(start, one.getDefaultReadLimit())
     first = read_batch(one, start, end)
     write(graph, node("later"), node("b", v=9.0))
-    graph.optimize()
+    graph.maintenance.optimize()
     assert read_batch(reader(graph), start, end) == first
     assert one.partitions(end, end) == []
 

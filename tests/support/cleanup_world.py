@@ -128,10 +128,10 @@ class World:
         self.graph.mutate(source, branch=self.any_branch())
 
     def optimize(self) -> None:
-        self.graph.optimize(self.any_branch())
+        self.graph.maintenance.optimize(self.any_branch())
 
     def index(self) -> None:
-        self.graph.ensure_indices(self.any_branch())
+        self.graph.maintenance.ensure_indices(self.any_branch())
 
     def branch(self) -> None:
         if len(self.graph.branches.list()) < 5:
@@ -208,7 +208,9 @@ class World:
         self.age()
         keep = self.pick.choice([None, 1, 1, 2, 5])
         older = timedelta(hours=self.pick.choice([0, 1, 6])) if keep is None or self.pick.random() < 0.3 else None
-        report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).cleanup(keep=keep, older_than=older)
+        report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).maintenance.cleanup(
+            keep=keep, older_than=older
+        )
         self.check_report(report)
         self.check_states(keep or 0)
         if not self.claimed <= files_of(self.root):
@@ -249,7 +251,7 @@ class World:
                 raise Broken(f"commit {commit} cannot be read: {error}") from error
             if state != self.states[commit]:
                 raise Broken(f"commit {commit} shows something else than it did")
-        report = fresh.verify()
+        report = fresh.maintenance.verify()
         if not report.is_sound:
             raise Broken(str(report.findings))
 
@@ -259,7 +261,7 @@ class World:
         for _ in range(2):
             for name in files_of(self.root):
                 os.utime(self.root / name, (1_000_000_000, 1_000_000_000))
-            self.check_report(og.open(self.root).cleanup(keep=1))
+            self.check_report(og.open(self.root).maintenance.cleanup(keep=1))
             self.check_states(1)
         left = files_of(self.root)
         if self.staged & left:

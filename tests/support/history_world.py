@@ -215,7 +215,7 @@ class World:
         """Rewrite what is stored; every state stays what it is."""
         branch = self._branch()
         self.log.append(f"optimize {branch}")
-        self.graph.optimize(branch)
+        self.graph.maintenance.optimize(branch)
         head = self.graph.commits(branch)[0]
         if head.commit_id != self.model.branches[branch]:
             self._publish(branch, head, self.model.state(branch))
@@ -280,7 +280,7 @@ class World:
 
     def verify(self) -> None:
         """No published state fails the verification of the graph, ever."""
-        report = self.graph.verify()
+        report = self.graph.maintenance.verify()
         assert report.is_sound, report.findings
         assert not [one for one in report.findings if "foreign" in one.message], report.findings
 

@@ -52,7 +52,7 @@ def violations(root: str, ledger: Ledger) -> list[str]:
         sweep(session_of(graph).kernel, 0)
         if pending(session_of(graph).kernel.store) != ([], []):
             found.append("intents of the dead are left")
-    report = og.open(root).verify()
+    report = og.open(root).maintenance.verify()
     found += [
         f"{one.severity}: {one.branch} {one.type_key}: {one.message}"
         for one in report.findings
@@ -100,7 +100,7 @@ def fresh_bytes(root: str, folder: Path) -> int:
     with og.open(root) as graph, og.init(folder / "fresh.omni", graph.schema.source) as fresh:
         for batch in _batches(list(graph.export())):
             fresh.ingest(batch, mode="append")
-        fresh.optimize()
+        fresh.maintenance.optimize()
         return disk_bytes(fresh.uri)
 
 

@@ -88,8 +88,8 @@ OPERATIONS: Final[dict[str, Run]] = {
     "revert": lambda graph: graph.revert(commit_back(graph, 1)),
     "cherry-pick": lambda graph: graph.cherry_pick(graph.commits("newer")[0].commit_id),
     "schema apply": lambda graph: graph.schema.apply(MORE),
-    "optimize": lambda graph: graph.optimize(),
-    "ensure indices": lambda graph: graph.ensure_indices(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "ensure indices": lambda graph: graph.maintenance.ensure_indices(),
     "embed": lambda graph: graph.embed(embedder=MockEmbedder()),
     "load": lambda graph: load(graph, nodes={"City": cities()}, engine="local"),
 }
@@ -108,8 +108,8 @@ FIRST_STEPS: Final[dict[str, tuple[Run, bool]]] = {
 }
 # No commit of the graph: what they did is not asked for, but they must not fail in other ways.
 UPKEEP: Final[dict[str, Run]] = {
-    "cleanup": lambda graph: graph.cleanup(keep=1, older_than=timedelta(0)),
-    "reconcile": lambda graph: graph.reconcile(),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, older_than=timedelta(0)),
+    "reconcile": lambda graph: graph.maintenance.reconcile(),
 }
 
 

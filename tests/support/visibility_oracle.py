@@ -203,7 +203,7 @@ class Reader:
             "blob": lambda: graph.blob("Person", "cat", "photo").read().decode(),
             "blob hidden": lambda: graph.blob("Salary", "s1", "scan").read().decode(),
             "blob past": lambda: graph.blob("Salary", "s1", "scan", at=commits[1]).read().decode(),
-            "verify": lambda: graph.verify().to_json()["findings"],
+            "verify": lambda: graph.maintenance.verify().to_json()["findings"],
             "lint": lambda: sorted(graph.schema.catalog.edges),
             "preview": lambda: graph.branches.merge("review", dry_run=True).to_json(),
             "merge": lambda: graph.branches.merge("review").to_json(),
@@ -232,8 +232,8 @@ class Reader:
         """Return what work on all types tells of them; it changes the graph."""
         graph = self.graph
         return {
-            "ensure": outcome(lambda: graph.ensure_indices().to_json()),
-            "optimize": outcome(lambda: graph.optimize().to_json()),
+            "ensure": outcome(lambda: graph.maintenance.ensure_indices().to_json()),
+            "optimize": outcome(lambda: graph.maintenance.optimize().to_json()),
             "delete": outcome(lambda: graph.mutate('query q() { delete Person where name = "cat" }').to_json()),
         }
 

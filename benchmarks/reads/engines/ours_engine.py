@@ -19,7 +19,7 @@ _PLANNING_ROUNDS = 25
 def build(data: Path, home: Path) -> None:
     graph = og.init(home, schema=SCHEMA)
     _load(graph, data)
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.close()
 
 

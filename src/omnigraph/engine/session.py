@@ -93,6 +93,10 @@ class GraphSession:
         kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id)
         return replace(self, actor=actor, kernel=kernel)
 
+    def without_policy(self) -> GraphSession:
+        """Return a session for the background work of a server, which has no actor."""
+        return replace(self, actor=None, policy=ALLOW_ALL)
+
     def require(self, action: str, scope: Scope) -> None:
         """Raise `PolicyDenied` unless the actor may perform the action; with a policy, an actor is required."""
         if self.policy is ALLOW_ALL:

@@ -80,7 +80,7 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
     with og.init(s3_server.uri("churn"), schema=schema(0)) as graph:
         docs = [{"name": f"d{number}", "n": number, "text": "sea wind", "vec": [number, 0]} for number in range(30)]
         graph.ingest([{"type": "Doc", "data": one} for one in docs])
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
         for name, source in (("b1", "main"), ("b2", "b1")):
             graph.branches.create(name, from_=source)
             graph.mutate(

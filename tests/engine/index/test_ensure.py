@@ -102,7 +102,7 @@ def test_wanted_indexes_have_distinct_names(graph: og.Graph) -> None:
 
 def test_ensure_indices_empty_graph_builds_nothing(graph: og.Graph) -> None:
     before = graph.snapshot().version
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     assert (report.built, report.pending, report.commit) == ((), (), None)
     assert graph.snapshot().version == before
 
@@ -110,7 +110,7 @@ def test_ensure_indices_empty_graph_builds_nothing(graph: og.Graph) -> None:
 def test_ensure_indices_builds_all_in_one_commit_and_then_rests(graph: og.Graph) -> None:
     fill(graph, ["p1", "p2"], vec=[[0.0, 1.0], None], title=["graph theory", None])
     before = graph.snapshot()
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     after = graph.snapshot()
     assert after.version == before.version + 1
     assert report.commit is not None
@@ -120,20 +120,20 @@ def test_ensure_indices_builds_all_in_one_commit_and_then_rests(graph: og.Graph)
     assert all(after.state.pins[key].version == before.state.pins[key].version + 1 for key in moved)
     assert len(report.built) == 12 + 3
     assert {"type_key": CITES, "property": "src", "kind": "btree"} in report.to_json()["built"]  # type: ignore[operator]
-    again = graph.ensure_indices()
+    again = graph.maintenance.ensure_indices()
     assert (again.built, again.commit, graph.snapshot().version) == ((), None, after.version)
     check_invariants(session_of(graph).kernel)
 
 
 def test_ensure_indices_vector_without_values_is_pending_with_a_reason(graph: og.Graph) -> None:
     fill(graph, ["p1"])
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     assert report.to_json()["pending"] == [
         {"type_key": PAPER, "property": "vec", "reason": "the column holds no vector yet"}
     ]
-    assert graph.ensure_indices().to_json()["pending"] == report.to_json()["pending"]
+    assert graph.maintenance.ensure_indices().to_json()["pending"] == report.to_json()["pending"]
     fill(graph, ["p2"], vec=[[1.0, 0.0]])
-    assert [(key, spec.column) for key, spec in graph.ensure_indices().built] == [(PAPER, "vec")]
+    assert [(key, spec.column) for key, spec in graph.maintenance.ensure_indices().built] == [(PAPER, "vec")]
 
 
 def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> None:
@@ -145,7 +145,7 @@ def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> 
         return [sorted(map(str, dataset.read(["id"], one)["id"].to_pylist())) for one in filters]
 
     before = answers()
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     plans = [session_of(graph).view().dataset(PAPER).lance.scanner(filter=one).explain_plan() for one in filters]
     assert all("ScalarIndexQuery" in plan for plan in plans)
     assert answers() == before
@@ -156,16 +156,16 @@ def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> 
 
 def test_ensure_indices_on_a_branch_forks_only_what_it_indexes(graph: og.Graph) -> None:
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("review")
-    assert graph.ensure_indices("review").commit is None
+    assert graph.maintenance.ensure_indices("review").commit is None
     for pin in graph.snapshot("review").state.pins.values():
         assert pin.fork is None
         assert session_of(graph).kernel.store.objects.list(f"{pin.path}/tree") == []
     graph.branches.delete("review")
     graph.schema.apply(SCHEMA.replace("x: I32?", "x: I32? @index").replace("plain: String?", "plain: String? @index"))
     graph.branches.create("review")
-    report = graph.ensure_indices("review")
+    report = graph.maintenance.ensure_indices("review")
     assert {(key, spec.column) for key, spec in report.built} == {(PAPER, "plain")}
     forks = {key for key, pin in graph.snapshot("review").state.pins.items() if pin.fork is not None}
     assert forks == {PAPER}
@@ -175,11 +175,11 @@ def test_ensure_indices_on_a_branch_forks_only_what_it_indexes(graph: og.Graph) 
 
 def test_ensure_indices_renamed_property_keeps_its_index(graph: og.Graph) -> None:
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.schema.apply(
         SCHEMA.replace("year: I32?", 'published: I32? @rename_from("year")').replace("(year,", "(published,")
     )
-    assert graph.ensure_indices().built == ()
+    assert graph.maintenance.ensure_indices().built == ()
 
 
 def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) -> None:
@@ -195,13 +195,13 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
             plan = work(snapshot)
             if not calls:
                 calls.append(1)
-                other.ensure_indices()
+                other.maintenance.ensure_indices()
             return plan
 
         return prepare(branch, slow, kind)
 
     session_of(graph).kernel.commit = commit  # type: ignore[method-assign,assignment]
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     assert (report.commit, report.built, [action for action, *_ in policy.asked]) == (None, (), ["change"])
 
 
@@ -209,7 +209,7 @@ def test_ensure_indices_over_drift_is_refused(graph: og.Graph) -> None:
     fill(graph, ["p1"])
     lance.dataset(session_of(graph).view().dataset(PAPER).lance.uri).delete("id = 'p1'")
     with pytest.raises(DriftDetected):
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
 
 
 QUIET = """

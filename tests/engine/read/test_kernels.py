@@ -328,7 +328,7 @@ def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypat
         return [str(plan.operators[1].actual["traversal"]) for plan in plans]
 
     assert walks() == ["indexed", "indexed", "csr", "csr", "csr"]
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     assert walks() == ["indexed"] * 5
 
 

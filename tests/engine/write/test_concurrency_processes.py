@@ -52,7 +52,7 @@ def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) 
     graph = create(tmp_path / "g", SCHEMA, *(f'{{"type":"N","data":{{"k":"{number}"}}}}' for number in range(4)))
     run(graph, 'delete N where k = "0"')
     foreign = elsewhere(graph)
-    foreign.ensure_indices()
+    foreign.maintenance.ensure_indices()
     rewrite(session_of(foreign).kernel, "node:N")
     assert run(graph, 'update N set {v: 1} where k = "1"').affected_nodes == 1
     assert rows(graph, "node:N")["1"]["v"] == 1
@@ -60,7 +60,7 @@ def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) 
 
 def test_update_and_insert_over_maintenance_in_between_are_written(tmp_path: Path) -> None:
     graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"a"}}')
-    race_ = once(partial(elsewhere(graph).ensure_indices))
+    race_ = once(partial(elsewhere(graph).maintenance.ensure_indices))
     with failpoints.armed({Point.COMMIT_PREPARED: race_}):
         run(graph, 'update N set {v: 1} where k = "a"')
     assert rows(graph, "node:N")["a"]["v"] == 1
@@ -79,7 +79,7 @@ def test_writers_beside_maintenance_all_survive(tmp_path: Path) -> None:
     writers: list[Callable[[], object]] = [
         partial(run, graph, f'insert N {{k: "k{number}" v: {number}}}') for number in range(THREADS - 2)
     ]
-    writers += [foreign.ensure_indices, partial(rewrite, session_of(foreign).kernel, "node:N")]
+    writers += [foreign.maintenance.ensure_indices, partial(rewrite, session_of(foreign).kernel, "node:N")]
     assert at_once(writers) == [None] * THREADS
     assert len(rows(graph, "node:N")) == THREADS - 1
     check_invariants(session_of(graph).kernel)

@@ -30,7 +30,7 @@ from omnigraph.store.write.compaction import Rewritten, Task
 
 
 def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
-    """Optimize a branch like `Graph.optimize`, on Spark if it is large.
+    """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
 
     With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
     """

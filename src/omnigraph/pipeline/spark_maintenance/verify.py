@@ -48,7 +48,7 @@ class _VerifyTask:
 
 
 def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
-    """Verify a graph like `Graph.verify`; on Spark, no process holds all ids of a type.
+    """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
     """
