@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from omnigraph.graph import session_of
+
 SCHEMA = """
 node Person { name: String @key  email: String?  age: I32?  score: F64? }
 edge Knows: Person -> Person { weight: I32? }
@@ -76,7 +78,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
-    targets = {key: graph.session.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
+    targets = {key: session_of(graph).kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
     schema = snapshot.state.schema
     job = Job(
         access=graph_access(graph.uri, operation),

@@ -96,7 +96,7 @@ def load(graph: Graph) -> None:
 def ask(graph: Graph, queries: str) -> None:
     step("Indexes are built, as one commit", "what the schema asks for")
     with timed("indexes"):
-        console.print(f"{len(graph.ensure_indices().built)} indexes")
+        console.print(f"{len(graph.maintenance.ensure_indices().built)} indexes")
 
     step("Queries join and aggregate", "`sections`, the five largest")
     show(graph, queries, "sections", most=5)

@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
 from omnigraph.store.read.ordered_scan import blob_sizes
@@ -91,7 +92,7 @@ def test_blob_tag_is_strong_and_changes_with_the_bytes(graph: og.Graph) -> None:
 def test_blob_tag_outlives_commits_that_leave_the_blob_alone(graph: og.Graph) -> None:
     tag = graph.blob("P", "b", "image").etag
     write(graph, node("z"))
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("x")
     write(graph, node("y"), branch="x")
     assert graph.blob("P", "b", "image").etag == graph.blob("P", "b", "image", branch="x").etag == tag
@@ -155,7 +156,7 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
     ],
 )
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
-    dataset = graph.session.view().dataset("node:P")
+    dataset = session_of(graph).view().dataset("node:P")
     with pytest.raises(GraphError) as caught:
         cells._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
@@ -195,7 +196,7 @@ def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> 
 
 
 def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:
-    dataset = graph.session.view().dataset("node:P")
+    dataset = session_of(graph).view().dataset("node:P")
     graph.blob("P", "b", "image")
     dataset.lance.io_stats_incremental()
     found = graph.blob("P", "b", "image")

@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph.engine.changes import state_diff
 from omnigraph.engine.past_names import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
+from omnigraph.graph import session_of
 from tests.engine.test_baseline import reclaim
 from tests.engine.test_feed import HISTORY, STEPS, run
 from tests.engine.test_feed_tokens import forge
@@ -186,7 +187,8 @@ def test_commit_changes_have_images_of_both_sides(graph: og.Graph) -> None:
     made = write(graph, node("a", v=None, tags=[]), edge("1", "b", "b", w=7))
     page = graph.commit_changes(made)
     types = {
-        f"{pair.kind}:{pair.known.type_.name}": pair.type_id for pair in state_diff.pairs(*[graph.session.view()] * 2)
+        f"{pair.kind}:{pair.known.type_.name}": pair.type_id
+        for pair in state_diff.pairs(*[session_of(graph).view()] * 2)
     }
     assert page.to_json() == {
         "cause": {
@@ -292,7 +294,7 @@ def test_commit_changes_of_a_reclaimed_version_that_is_still_open_are_a_gap(grap
     write(graph, node("a"), *(node(f"n{number}") for number in range(40)))
     made = write(graph, node("a", v=1.0))
     pin = graph.snapshot().state.pins["node:P"]
-    dataset = graph.session.view().dataset("node:P")
+    dataset = session_of(graph).view().dataset("node:P")
     (fragment,) = [one for one in dataset.lance.get_fragments() if one.metadata.num_rows == 1]
     Path(graph.uri, pin.path, "data", fragment.metadata.files[0].path).unlink()
     Path(graph.uri, pin.ref.manifest_path).unlink()

@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.engine.clone import capture_contents
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
@@ -70,10 +71,10 @@ def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Pat
     with og.open(target) as copy:
         copy.ingest([doc("only here", "sea", 9)], branch="deep")
         copy.branches.merge("deep")
-        copy.optimize()
-        copy.cleanup(keep=1)
+        copy.maintenance.optimize()
+        copy.maintenance.cleanup(keep=1)
         assert len(copy.query(SEARCH)) == 10
-        assert copy.verify().is_sound
+        assert copy.maintenance.verify().is_sound
     with og.open(source) as original:
         assert len(original.query(SEARCH)) == 8
 
@@ -85,7 +86,7 @@ def test_clone_leaves_out_what_nothing_names(source: str, tmp_path: Path) -> Non
     paths = {info.path for info in Objects(Location.parse(target)).list("")}
     assert not any("stray" in path for path in paths)
     with og.open(target) as copy:
-        assert copy.verify().unreferenced_files == 0
+        assert copy.maintenance.verify().unreferenced_files == 0
 
 
 @pytest.mark.s3
@@ -110,7 +111,7 @@ def test_update_copies_only_what_is_new(source: str, tmp_path: Path) -> None:
         graph.ingest([doc("later", "calm", 7)], branch="dev")
         graph.tags.create("later", branch="dev")
         graph.branches.delete("deep")
-        graph.optimize()
+        graph.maintenance.optimize()
     report = clone(source, target, update=True)
     assert 0 < report.copied_files < first.files
     assert show(target) == show(source)
@@ -122,8 +123,8 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
     with og.open(source) as graph:
         for number in range(3):
             graph.ingest([doc(f"more{number}", "sea", number)])
-        graph.optimize()
-        graph.cleanup(keep=1)
+        graph.maintenance.optimize()
+        graph.maintenance.cleanup(keep=1)
     clone(source, target, update=True)
     ours, theirs = show(target), show(source)
     # The clone may know more of the past, never less.
@@ -135,7 +136,7 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
 def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     with og.open(source, read_only=True) as graph:
-        steps = capture_contents(graph.session.kernel).steps
+        steps = capture_contents(session_of(graph).kernel).steps
     total = sum(map(len, steps))
     for stop in (1, total // 3, total // 3):
         copies = 0
@@ -176,7 +177,7 @@ def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below
         with pytest.raises(UsageError, match="overlap"):
             clone(source, f"{source}/{below}", update=update)
     assert sorted(Path(source).rglob("*")) == before
-    assert og.open(source).verify().is_sound
+    assert og.open(source).maintenance.verify().is_sound
 
 
 def test_clone_around_its_own_source_is_refused(source: str, tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_clone_beside_a_writer_is_a_state_of_the_source(source: str, tmp_path: P
             head = clone(source, target).commit
             with og.open(source, read_only=True) as graph, og.open(target) as copy:
                 assert copy.query(ALL).rows() == graph.query(ALL, at=head).rows()
-                assert copy.verify().is_sound
+                assert copy.maintenance.verify().is_sound
                 copy.ingest([doc("here", "sea", 1)])
     finally:
         stop.set()

@@ -16,7 +16,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.support.cleanup_world import files_of, named_files
@@ -115,7 +115,7 @@ def check(
             found.read(start, min(start + 4_000_000, found.length)) for start in range(0, found.length, 4_000_000)
         )
         assert whole == payload(sizes[name], sizes[name])
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def values(graph: Graph, branch: str = "main", at: str | None = None) -> dict[str, int | None]:
@@ -178,13 +178,13 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(graph.session.view().dataset("node:File").fragments) <= 7
+    assert len(session_of(graph).view().dataset("node:File").fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)
     assert [found[name] for name in names] == list(range(20))
     assert all(graph.blob("File", name, "body").read() == payload(1, 70_000) for name in names)
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_update_on_a_branch_shares_what_the_branch_inherits(graph: Graph) -> None:
@@ -273,7 +273,7 @@ def test_merge_after_optimize_writes_no_blob(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
     put(graph, "more", 10)
-    graph.optimize()
+    graph.maintenance.optimize()
     with cost_of(graph) as cost:
         graph.branches.merge("b")
     assert max(cost.written, cost.new_files) < SMALL, cost
@@ -350,7 +350,7 @@ def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert graph.blob("Doc", name, "raw").read() == own
     [vectors] = [[row["v"] for row in graph.query("query q() { match { $d: Doc } return { $d.v as v } }").rows()]]
     assert all(vectors)
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
 
 
 def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
@@ -366,7 +366,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     put(graph, "alone", BODY, n=1)
     put(graph, "packed", 100_000, n=1)
     graph.branches.create("b")
-    objects = graph.session.kernel.store.objects
+    objects = session_of(graph).kernel.store.objects
     for number, branch in ((2, "main"), (3, "b"), (4, "b")):
         before = {info.path for info in objects.list("")}
         update(graph, f"n: {number}", "n > 0", branch)
@@ -379,7 +379,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     fresh = og.open(s3_server.uri("g"))
     assert set(values(fresh).values()) == {4}
     check(fresh, names=("alone", "packed"))
-    assert fresh.verify(data=True).is_sound
+    assert fresh.maintenance.verify(data=True).is_sound
 
 
 # -- what else looks at files ------------------------------------------------------------------------------------------
@@ -396,13 +396,13 @@ def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph)
     graph.mutate('query q() { delete File where name != "alone" }')
     for _ in range(2):
         _aged(graph)
-        assert not [one.error for one in graph.cleanup(keep=1).datasets if one.error]
+        assert not [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.error]
     check(graph, names=("alone",))
     assert any(name.endswith(".blob") for name in files_of(Path(graph.uri)))
     graph.mutate('query q() { delete File where name = "alone" }')
     for _ in range(2):
         _aged(graph)
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert not [name for name in files_of(Path(graph.uri)) if name.endswith(".blob")]
     left = {name for name in files_of(Path(graph.uri)) if not name.startswith("__recovery/")}
     assert left <= named_files(og.open(graph.uri))
@@ -415,9 +415,9 @@ def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str)
     kept = SCHEMA.replace("n: I32?" if gone == "n" else "body: Blob?", "")
     graph.schema.apply(kept, allow_data_loss=True)
     _aged(graph)
-    report = graph.cleanup(keep=100)
+    report = graph.maintenance.cleanup(keep=100)
     assert [one.error for one in report.purged] == [None]
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
     if gone == "n":
         check(graph)
     else:
@@ -436,18 +436,18 @@ def test_optimize_export_diff_and_clone_read_shared_blobs(graph: Graph, tmp_path
     graph.clone(str(tmp_path / "copy.omni"))
     copy = og.open(tmp_path / "copy.omni")
     assert b"".join(copy.export()) == before
-    assert copy.verify(data=True).is_sound
-    graph.optimize()
+    assert copy.maintenance.verify(data=True).is_sound
+    graph.maintenance.optimize()
     assert b"".join(graph.export()) == before
     check(graph, at=second)
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
 
 
 def test_verify_finds_a_shared_blob_that_is_missing(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     [file] = [name for name in files_of(Path(graph.uri)) if (Path(graph.uri) / name).stat().st_size == BODY]
     (Path(graph.uri) / file).unlink()
-    assert not og.open(graph.uri).verify().is_sound
+    assert not og.open(graph.uri).maintenance.verify().is_sound
 
 
 def test_checksums_cover_what_updates_wrote(graph: Graph) -> None:
@@ -457,6 +457,6 @@ def test_checksums_cover_what_updates_wrote(graph: Graph) -> None:
             file = Path(graph.uri) / name
             raw = file.read_bytes()
             file.write_bytes(raw[:20] + bytes([raw[20] ^ 1]) + raw[21:])
-            assert not og.open(graph.uri).verify(data=True).is_sound, name
+            assert not og.open(graph.uri).maintenance.verify(data=True).is_sound, name
             file.write_bytes(raw)
-    assert og.open(graph.uri).verify(data=True).is_sound
+    assert og.open(graph.uri).maintenance.verify(data=True).is_sound

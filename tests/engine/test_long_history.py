@@ -121,7 +121,7 @@ def test_history_is_the_same_however_it_is_read(world: World, monkeypatch: pytes
 
 def count_cleanup(root: str, keep: int) -> int:
     with og.open(root) as graph, own_requests() as own:
-        graph.cleanup(keep=keep, dry_run=True)
+        graph.maintenance.cleanup(keep=keep, dry_run=True)
     return sum(own.snapshot().values())
 
 
@@ -137,9 +137,9 @@ import omnigraph as og
 graph = og.open(sys.argv[1])
 begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 match sys.argv[2]:
-    case "cleanup": graph.cleanup(keep=int(sys.argv[3]), dry_run=True)
-    case "verify": assert graph.verify().is_sound
-    case "verify --data": assert graph.verify(data=True).is_sound
+    case "cleanup": graph.maintenance.cleanup(keep=int(sys.argv[3]), dry_run=True)
+    case "verify": assert graph.maintenance.verify().is_sound
+    case "verify --data": assert graph.maintenance.verify(data=True).is_sound
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begun) // 1_024)
 """
 

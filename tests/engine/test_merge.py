@@ -16,7 +16,7 @@ from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import apply, merge_tasks, three_way
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.manifest import updates
 from omnigraph.manifest.intents import pending
@@ -44,7 +44,7 @@ def set_age(graph: Graph, name: str, value: int, branch: str = "main") -> None:
 def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     set_age(graph, "Bob", 26)
-    graph.session.actor = "ann"
+    session_of(graph).actor = "ann"
     target, source = graph.snapshot().head, graph.snapshot("review").head
     receipt = graph.branches.merge(" review ")
     commit = receipt.commit
@@ -81,7 +81,7 @@ def test_merge_leaves_untouched_rows_and_types_alone(graph: Graph) -> None:
 
 
 def _row_versions(graph: Graph) -> dict[str, int]:
-    dataset = graph.session.view().dataset(PERSON)
+    dataset = session_of(graph).view().dataset(PERSON)
     table = dataset.lance.to_table(columns=["id", "_row_last_updated_at_version"])
     return {row["id"]: row["_row_last_updated_at_version"] for row in table.to_pylist()}
 
@@ -130,7 +130,7 @@ def test_merge_back_and_forth_needs_no_second_decision(graph: Graph) -> None:
     assert content(graph) == content(graph, "review")
     for _ in range(2):
         assert graph.branches.merge("review").outcome == "already_up_to_date"
-    graph.session.kernel.close()
+    session_of(graph).kernel.close()
 
 
 def test_merge_history_is_newest_first_over_both_lines(graph: Graph) -> None:
@@ -275,7 +275,7 @@ def test_merge_that_adopted_can_be_read_when_its_branch_has_moved_on(graph: Grap
     merged = graph.branches.merge("review", into="target", delete_branch=True).commit
     assert merged is not None
     set_age(graph, "Bob", 26, "target")
-    sweep(og.open(graph.uri).session.kernel, 0.0)
+    sweep(session_of(og.open(graph.uri)).kernel, 0.0)
     assert b'"age":31' in b"".join(og.open(graph.uri).at(merged.commit_id).export()).replace(b" ", b"")
 
 
@@ -322,7 +322,7 @@ def test_merge_adopts_while_it_checks_the_rules(graph: Graph) -> None:
 
 
 def _outlives_a_sweep(graph: Graph, branch: str, ages: dict[str, int]) -> None:
-    kernel = og.open(graph.uri).session.kernel
+    kernel = session_of(og.open(graph.uri)).kernel
     sweep(kernel, 0.0)
     fresh = og.open(graph.uri)
     assert {name: row["age"] for name, row in rows(fresh, PERSON, branch).items()} == ages
@@ -396,14 +396,14 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     assert len(staged) == (2 if touches_source_type else 1)
     assert (age(graph, "Bob") == 1, age(graph, "Alice")) == (touches_source_type, 31)
     assert graph.commits()[0].merged_parent == graph.commits(branch="review")[0].commit_id
-    assert pending(graph.session.kernel.store) == ([], [])
-    assert graph.verify().is_sound
+    assert pending(session_of(graph).kernel.store) == ([], [])
+    assert graph.maintenance.verify().is_sound
 
 
 def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     set_age(graph, "Alice", 31, "review")
     other = og.open(graph.uri)
-    resolve = graph.session.kernel.resolve
+    resolve = session_of(graph).kernel.resolve
     asked = 0
 
     def recreate(branch: str) -> Any:
@@ -414,7 +414,7 @@ def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytes
             other.branches.create("review")
         return resolve(branch)
 
-    monkeypatch.setattr(graph.session.kernel, "resolve", recreate)
+    monkeypatch.setattr(session_of(graph).kernel, "resolve", recreate)
     with pytest.raises(ReadSetChanged) as caught:
         graph.branches.merge("review")
     assert caught.value.context["member"] == "branch_merge_source_incarnation:review"
@@ -446,7 +446,7 @@ def test_merge_of_a_read_only_graph_is_refused_but_can_be_looked_at(graph: Graph
 
 
 def test_merge_asks_the_policy_for_both_branches(graph: Graph) -> None:
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
     graph.branches.merge(" review ", delete_branch=True)
     scopes = [(action, scope) for action, scope, _ in policy.asked]
     assert scopes == [
@@ -464,8 +464,8 @@ def test_merge_stands_when_the_branch_cannot_be_deleted(graph: Graph, reason: st
     elif reason == "tag":
         graph.tags.create("v1", branch="review")
     else:
-        graph.session.actor = "ann"
-        graph.session.policy = Recorder(denies=("branch_delete",))
+        session_of(graph).actor = "ann"
+        session_of(graph).policy = Recorder(denies=("branch_delete",))
     receipt = graph.branches.merge("review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
     assert receipt.branch_delete_error is not None
@@ -482,28 +482,28 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     set_age(graph, "Alice", 31, "review")
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
-    monkeypatch.setattr(type(graph.session.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
+    monkeypatch.setattr(type(session_of(graph).kernel.store.objects), "delete_into_reserve", lambda self, path: None)
     cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")
     monkeypatch.undo()
-    [intent], _ = pending(graph.session.kernel.store)
+    [intent], _ = pending(session_of(graph).kernel.store)
     assert intent.kind == "merge"
     staged = set(intent.paths) & (files(graph) - stored)
     assert staged
     monkeypatch.setattr(type(intent.owner), "is_dead", lambda self, heartbeat_us: True)
-    sweep(og.open(graph.uri).session.kernel, 3_600.0)
+    sweep(session_of(og.open(graph.uri)).kernel, 3_600.0)
     assert not staged & files(graph)
     assert {path for path in stored if path.startswith(("nodes", "edges"))} <= files(graph)
-    assert [row.kind for row in read_audit(graph.session.kernel.store)] == ["merge"]
+    assert [row.kind for row in read_audit(session_of(graph).kernel.store)] == ["merge"]
     assert content(og.open(graph.uri)) == before
 
 
 def test_merge_leaves_no_intent_behind(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     graph.branches.merge("review")
-    assert pending(graph.session.kernel.store) == ([], [])
-    check_invariants(graph.session.kernel)
+    assert pending(session_of(graph).kernel.store) == ([], [])
+    check_invariants(session_of(graph).kernel)
 
 
 def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(graph: Graph) -> None:
@@ -525,9 +525,9 @@ def test_branch_that_took_over_versions_of_main_can_be_kept_up(graph: Graph, is_
     receipt = graph.branches.merge("main", "review")
     assert receipt.commit is not None
     assert "adopted_forks" not in receipt.commit.properties
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
-    graph.reconcile()
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.reconcile()
     assert age(graph, "Alice", "review") == 31
 
 
@@ -546,8 +546,8 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
     assert receipt.commit is not None
     assert receipt.commit.properties["adopted_forks"] == ""
     assert receipt.commit.adopted_forks == frozenset()
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)
 
 
 # -- forks that a branch leaves behind ---------------------------------------------------------------------------------
@@ -565,7 +565,7 @@ def _write_and_revert(graph: Graph) -> None:
 def _optimize(graph: Graph) -> None:
     put(graph, '{"type":"Person","data":{"name":"Eve"}}')
     graph.branches.merge("main", "review")
-    graph.optimize("review")
+    graph.maintenance.optimize("review")
 
 
 @pytest.mark.parametrize("leave", [_write_and_take_back, _write_and_revert, _optimize])
@@ -584,11 +584,11 @@ def test_branch_that_goes_back_to_a_version_it_forked_before_stays_writable(
         set_age(graph, "Alice", 40 + number, "review")
         before[PERSON]["Alice"]["age"] = 40 + number
         assert content(graph, "review") == before
-        assert {one.action for one in graph.repair("review").types} == {"no_op"}
+        assert {one.action for one in graph.maintenance.repair("review").types} == {"no_op"}
         graph.branches.merge("review")
     fresh = og.open(graph.uri)
     assert {commit_id: b"".join(fresh.at(commit_id).export()) for commit_id in earlier} == earlier
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
@@ -607,4 +607,4 @@ def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
     graph.branches.merge("main", "review")
     set_age(graph, "Alice", 40, "review")
     assert age(graph, "Alice", "review") == 40
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound

@@ -12,7 +12,7 @@ import omnigraph as og
 from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.support.maintenance_fixtures import hours_later
@@ -255,7 +255,7 @@ def test_edges_of_crossed_histories_keep_their_ends(graph: Graph, merge: Merge) 
     merge(graph, "dev", "main", resolutions=[{"type_key": EDGE, "entity_id": "f", "take": "ours"}])
     assert sorted(rows(graph, NODE, "main")) == ["y"]
     assert [(one["src"], one["dst"]) for one in rows(graph, EDGE, "main").values()] == [("y", "y")]
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @BOTH
@@ -273,12 +273,12 @@ def test_crossing_again_and_again_joins_all_the_way_down(graph: Graph, merge: Me
 
 def test_virtual_base_is_published_nowhere_and_leaves_nothing(graph: Graph) -> None:
     disagree(graph, here)
-    commits, before = len(graph.session.kernel.all_commits()), files(graph)
+    commits, before = len(session_of(graph).kernel.all_commits()), files(graph)
     dry = graph.branches.merge("dev", dry_run=True)
     assert files(graph) == before
     with pytest.raises(MergeConflict):
         graph.branches.merge("dev")
-    assert (files(graph), len(graph.session.kernel.all_commits())) == (before, commits)
+    assert (files(graph), len(session_of(graph).kernel.all_commits())) == (before, commits)
     assert not dry.commit
     with pytest.raises(MergeConflict):
         on_ranges(graph, "dev", "main")
@@ -314,7 +314,7 @@ def test_cleanup_keeps_what_a_merge_of_crossed_histories_needs(graph: Graph) -> 
     put(graph, "main", "x", a=1)
     put(graph, "dev", "y")
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         assert graph.branches.merge("dev").outcome == "merged"
     assert (node(graph, "x") or {})["a"] == 1
 

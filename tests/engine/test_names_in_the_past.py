@@ -65,7 +65,7 @@ class Renamed:
                 {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "e", "since": 1999}},
             ]
         )
-        self.graph.ensure_indices()
+        self.graph.maintenance.ensure_indices()
         self.old = str(self.graph.snapshot().head)
         self.version = self.graph.snapshot().version
         self.time = datetime.now(UTC)

@@ -16,6 +16,7 @@ import omnigraph as og
 from omnigraph.engine import algo
 from omnigraph.engine.algo import LocalGraph, measures
 from omnigraph.errors import ConflictError, GraphError, UsageError
+from omnigraph.graph import session_of
 from omnigraph.pipeline import algo as pipeline_algo
 
 SIZES = (0, 1, 2, 7, 30, 120)
@@ -235,7 +236,7 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
     values = pipeline_algo.degree(graph, ["Knows"]).values
     graph.mutate('query m() { insert Person { name: "z" } }')
     with pytest.raises(ConflictError):
-        algo.write_values(graph.session, values, "level", "main")
+        algo.write_values(session_of(graph), values, "level", "main")
 
 
 @pytest.mark.parametrize(

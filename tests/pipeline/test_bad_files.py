@@ -17,7 +17,7 @@ import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
@@ -131,7 +131,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 def state_of(graph: Graph) -> object:
     files = {str(path) for path in Path(graph.uri).rglob("*") if path.is_file()}
-    return graph.snapshot().version, files, pending(graph.session.kernel.store)
+    return graph.snapshot().version, files, pending(session_of(graph).kernel.store)
 
 
 def called(graph: Graph, given: str, **options: Any) -> OmniGraphError:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from omnigraph.errors import DataError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
 from omnigraph.pipeline.bulk_load.key_hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
@@ -121,7 +121,7 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 
 
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
-    store = graph.session.kernel.store
+    store = session_of(graph).kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
     run = key_files.build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
     pile = key_files.write_keys(store, "side", {"id": run})

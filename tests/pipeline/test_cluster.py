@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline.spark.java import find_java
@@ -137,7 +138,7 @@ def test_cluster_that_loses_a_worker_amid_a_load_loads_the_same_as_an_ingest(tmp
     again = og.open(there.uri)
     assert again.snapshot().version == before + 1
     assert contents(again) == contents(here)
-    kernel = again.session.kernel
+    kernel = session_of(again).kernel
     assert pending(kernel.store) == ([], [])
     assert list(Path(there.uri).rglob("_staging-*/*")) == []
     # What the dead worker was just writing has no name yet by which the load could know it.

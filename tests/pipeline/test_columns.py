@@ -18,7 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import DataError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
 from omnigraph.pipeline.bulk_load.splits import Split, filesystem
@@ -78,7 +78,9 @@ def graph(tmp_path: Path) -> Graph:
 
 def check_things(graph: Graph, exact: float) -> None:
     found = rows(graph, "node:Thing")
-    instants = graph.session.view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    instants = (
+        session_of(graph).view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    )
     assert instants.drop_null().to_pylist() == [int(AT.timestamp() * 1000)]
     assert found["1"] | {"at": AT} == {
         "id": "1", "code": 1, "name": "a", "small": 3, "big": 2**63, "ratio": 0.5, "exact": exact, "is_on": True,
@@ -241,7 +243,7 @@ def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
             load(graph, nodes={"Thing": source}, mode="merge", engine="local")
             found = rows(graph, "node:Thing")
             assert (len(found), found["20"]["name"], found["20"]["small"]) == (21, "part", 7)
-        objects = graph.session.kernel.store.objects.list("")
+        objects = session_of(graph).kernel.store.objects.list("")
         assert not [one.path for one in objects if "_staging" in one.path or "__recovery/0" in one.path]
 
 

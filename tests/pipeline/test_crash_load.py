@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import Outcome, sweep
@@ -117,7 +118,7 @@ def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert "struck at" in run.stdout
     assert contents(og.open(graph.uri)) == before
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     [intent] = pending(kernel.store)[0]
     assert staged_by(graph, intent.operation_id)
     with splits_of(SPLIT_BYTES):

@@ -111,7 +111,7 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     assert set(vectors(graph)) >= {"a", "e"}
     tally = report.embedded["Doc.vec"]
     assert (tally.filled, tally.asked) == (len(vectors(graph)), len(asked(provider)))
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_load_of_an_id_in_two_files_counts_what_was_asked_and_what_was_kept(tmp_path: Path, provider: Provider) -> None:
@@ -241,7 +241,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     with pytest.raises(DataError) as caught:
         pipeline.embed(graph, engine="spark")
     assert caught.value.context["rule"] == "E13"
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_guide_runs_block_after_block(tmp_path: Path) -> None:

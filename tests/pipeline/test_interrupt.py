@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
@@ -50,7 +51,7 @@ def test_load_command_interrupted_amid_its_tasks_leaves_the_graph_untouched(tmp_
     assert "Traceback" not in said
     again = og.open(graph.uri)
     assert (contents(again), again.snapshot().version) == (before, version)
-    assert pending(again.session.kernel.store) == ([], [])
+    assert pending(session_of(again).kernel.store) == ([], [])
 
 
 def staged(graph: og.Graph) -> list[Path]:

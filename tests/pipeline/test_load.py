@@ -20,7 +20,7 @@ from omnigraph import failpoints
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load.report import LoadReport
@@ -44,9 +44,9 @@ def knows(start: str, end: str, **values: object) -> dict[str, Any]:
 
 def stray_files(graph: Graph) -> list[str]:
     """Return files of loads that no version names, intents included."""
-    graph.session.kernel.store.close()
+    session_of(graph).kernel.store.close()
     before = _files(graph)
-    sweep(graph.session.kernel, older_than_seconds=0)
+    sweep(session_of(graph).kernel, older_than_seconds=0)
     gone = before - _files(graph)
     return sorted([path for path in before if "_staging" in path or "__recovery/0" in path] + [
         path for path in gone if "/data/" in path and not path.startswith("__")
@@ -77,7 +77,7 @@ def test_load_is_one_commit_that_says_what_it_did(graph: Graph, tmp_path: Path) 
 def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph, tmp_path: Path) -> None:
     for name in ("cy", "dee", "eve"):
         load_bytes(graph, lines_of([person(name, level=1, team=name)]), tmp_path, "append")
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     with splits_of(60):
         raw = lines_of([person(name, level=5, team=name) for name in ("ann", "cy", "eve", "fay")])
         load_bytes(graph, raw, tmp_path, "merge")
@@ -85,7 +85,7 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert {name: row["level"] for name, row in found.items()} == {
         "ann": 5, "bob": 2, "cy": 5, "dee": 1, "eve": 5, "fay": 5,
     }  # fmt: skip
-    dataset = graph.session.view().dataset("node:Person")
+    dataset = session_of(graph).view().dataset("node:Person")
     ids = dataset.read(["id"], with_row_id=True)
     assert len(set(ids["_rowid"].to_pylist())) == 6
     assert dataset.count() == 6 == graph.snapshot().state.pins["node:Person"].row_count
@@ -221,7 +221,7 @@ def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph,
     load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(write_elsewhere))
     assert (set(rows(graph, "node:Note")), "eve" in rows(graph, "node:Person")) == ({"n1"}, True)
     assert other.commits()[0].kind == "load"
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.ensure_indices()))
+    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.maintenance.ensure_indices()))
     assert [one.kind for one in other.commits()[:3]] == ["load", "ensure_indices", "load"]
     assert set(rows(graph, "node:Note")) == {"n1"}
 
@@ -436,7 +436,7 @@ def test_load_killed_driver_leaves_what_a_sweep_removes(graph: Graph, tmp_path: 
     assert died.returncode == -signal.SIGKILL, died.stderr
     is_published = point == "publish.after"
     assert (contents(graph) == before) is not is_published
-    report = sweep(graph.session.kernel)
+    report = sweep(session_of(graph).kernel)
     assert (report.rolled_forward, report.rolled_back) == ((1, 0) if is_published else (0, 1))
     if not is_published:
         assert report.files_removed >= 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import sweep
 from tests.pipeline.test_crash_load import LOADS, LoadZygote, crash
@@ -73,8 +74,8 @@ def test_crash_in_a_load_on_a_new_branch_leaves_what_the_same_job_finishes(zygot
         done = zygote.ask("image", campaign.request())["image"]
         assert essence_of(done) == essence_of(campaign.after), (moment, number)
     graph = og.open(campaign.place.root)
-    sweep(graph.session.kernel, 0.0)
-    assert pending(graph.session.kernel.store) == ([], [])
+    sweep(session_of(graph).kernel, 0.0)
+    assert pending(session_of(graph).kernel.store) == ([], [])
     assert list(Path(graph.uri).rglob("_staging-*/*")) == []
 
 

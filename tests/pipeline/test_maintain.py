@@ -21,7 +21,7 @@ from omnigraph.engine.maintain.verify import Finding, VerifyReport
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import PipelineUnavailable, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
@@ -59,7 +59,7 @@ def grown(path: Path) -> Graph:
         graph.ingest([{"edge": "Knows", "from": one, "to": two, "data": {"id": f"k{part}"}} for one, two in ends])
         graph.ingest([{"edge": "Lives", "from": f"p{part * 10}", "to": f"t{part}", "data": {"id": f"l{part}"}}])
         if part == 1:
-            graph.ensure_indices()
+            graph.maintenance.ensure_indices()
     graph.mutate('query q() { delete Person where name = "p13" }')
     return graph
 
@@ -79,7 +79,7 @@ def shape(graph: Graph) -> dict[str, Any]:
     """Return what an optimize is for: fragments and covered indexes, and that no entity was touched."""
     found: dict[str, Any] = {"rows": sorted(b"".join(graph.export()).splitlines())}
     for key in graph.snapshot().state.pins:
-        dataset = graph.session.kernel.dataset(graph.snapshot(), key)
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(), key)
         covered = {name: len(one.indexed) for name, one in coverage(dataset).items()}
         assert not any(one.uncovered for one in coverage(dataset).values())
         found[key] = (dataset.fragment_rows, covered)
@@ -93,7 +93,7 @@ def told(report: OptimizeReport) -> list[dict[str, object]]:
 def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: None) -> None:
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
-    expected = here.optimize()
+    expected = here.maintenance.optimize()
     with patch.object(optimize, "start_executors", lambda _: Threads()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
@@ -103,7 +103,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     assert there.query(town).rows() == here.query(town).rows() != []
     near = "query q() { match { $p: Person } return { $p.name as n } order { nearest($p.near, [30.0, 1.0]) } limit 3 }"
     assert there.query(near).rows() == here.query(near).rows()
-    assert there.verify().is_sound
+    assert there.maintenance.verify().is_sound
     for graph in (here, there):
         graph.close()
         assert list(Path(graph.uri).rglob("*.manifest-*")) == []
@@ -141,7 +141,7 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
     assert wrote
     assert all(one.committed for one in report.types)
     # What came in between is carried over; indexes cover it the next time.
-    assert all(one.committed for one in graph.optimize().types)
+    assert all(one.committed for one in graph.maintenance.optimize().types)
     assert {f'"p{place}"'.encode() in line for line in shape(graph)["rows"] for place in (90,)} == {True, False}
 
 
@@ -193,11 +193,11 @@ def put(graph: Graph, key: str, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, key)
+        dataset = session_of(graph).kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def miscount(graph: Graph) -> None:
@@ -207,7 +207,7 @@ def miscount(graph: Graph) -> None:
         pin = snapshot.state.pins[PERSON]
         return Plan("damage", updates=(SetVersion(PERSON, pin.version, pin.fork, pin.row_count + 5),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def lose(graph: Graph) -> None:
@@ -243,7 +243,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         harm(graph)
         uri = graph.uri
         graph.close()
-        expected = og.open(uri).verify()
+        expected = og.open(uri).maintenance.verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
         with patch.object(verify, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
@@ -276,12 +276,12 @@ class Dying(Executors):
 @pytest.mark.spark
 def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_path: Path, pieces: None) -> None:
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
-    expected = here.optimize()
+    expected = here.maintenance.optimize()
     runner = Dying(spark)
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.session, "main", None, SparkWorkers(there.session, "main", lambda: runner))
+        report = run_optimize(session_of(there), "main", SparkWorkers(session_of(there), "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)
@@ -289,7 +289,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     assert len(staged) == 1
     uri = there.uri
     there.close()
-    report_after = og.open(uri).verify()
+    report_after = og.open(uri).maintenance.verify()
     assert report_after.is_sound
     # What the dead ones wrote is there, and nothing names it.
     assert report_after.unreferenced_files > 0

@@ -22,7 +22,7 @@ from omnigraph.engine.merge import apply as applying
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.range_merge import keys, merge, tasks
 from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
@@ -112,7 +112,7 @@ def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
         pipeline.load(graph, data=[tmp_path / "more.ndjson"], engine="local")
     assert graph.snapshot().state.pins["node:Person"].owner is None
     assert graph.snapshot().state.pins["node:Person"].row_count == 3
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 # -- larger graphs beside each other ------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
         told = (receipt.outcome, receipt.types)
     except MergeConflict as error:
         told = shown(error)
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
     return told, sorted(b"".join(graph.export()).splitlines())
 
 
@@ -216,7 +216,7 @@ def test_ranges_of_a_merge_equal_the_merge_in_process(tmp_path: Path, story: str
     graph = twin(tmp_path / "there", story)
     there = outcome(graph, on(Threads))
     assert there == here
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     assert not [one for one in files(graph) if "_staging-" in one]
 
 
@@ -358,7 +358,7 @@ def test_merge_whose_tasks_fail_leaves_nothing_behind(tmp_path: Path, stage: str
         on(Failing)(graph)
     # Marks are small files that nothing names; a sweep takes them by age.
     assert {one for one in files(graph) - before if "/_deletions/" not in one} == set()
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
     assert graph.branches.merge("review").outcome == "merged"
 
 

@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.policy import Policy, load_bundle
 
@@ -112,7 +112,7 @@ def test_commits_of_a_deleted_protected_branch_stay_protected(root: Graph, is_me
     assert code_of(reads_of(unp, commit)["query"]) == "commit.not_found"
     # Whoever may read protected branches still does, by another handle too.
     assert len(root.query(PAY, at=commit)) == 2
-    pro = og.open(root.uri, actor="pro", policy=root.session.policy)
+    pro = og.open(root.uri, actor="pro", policy=session_of(root).policy)
     assert len(pro.query(PAY, at=commit)) == 2
 
 

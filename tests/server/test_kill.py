@@ -52,7 +52,7 @@ def test_serve_killed_under_mixed_load_keeps_what_it_acknowledged_and_no_halves(
         Eager(server, CLIENTS + 1, ledger, Semaphore(0)).run()
         assert len(judge(ledger, seen)) == 1
     with graphs.open(graph_uri) as graph:
-        assert graph.verify().is_sound
+        assert graph.maintenance.verify().is_sound
 
 
 WHOLE = Seen({FIRST + 12: 2}, {FIRST + 12: 1})

@@ -100,8 +100,8 @@ def judge(soak: Soak, least: int) -> Ledger:
         delete_left(graph)
     # An hour later everything that has an age is old.
     with hours_later(1), og.open(soak.root) as graph:
-        graph.optimize()
-        graph.cleanup(keep=3)
+        graph.maintenance.optimize()
+        graph.maintenance.cleanup(keep=3)
     allowed = DISK_FACTOR_MAX * fresh_bytes(str(soak.root), soak.folder) + DISK_BYTES_MIN
     assert disk_bytes(str(soak.root)) <= allowed
     return ledger
@@ -180,7 +180,7 @@ def take_state_away(graph: Graph, folder: Path) -> None:
     graph.ingest(new_person("later", "root"))
     Diary(folder / "x.diary").acknowledged(Place("main", "later"), 0)
     with hours_later(1):
-        og.open(graph.uri).cleanup(keep=1)
+        og.open(graph.uri).maintenance.cleanup(keep=1)
     reader.graph = og.open(graph.uri)
     reader.step()
 

@@ -326,7 +326,7 @@ def _optimize(kernel: Kernel) -> None:
 def _cleanup(kernel: Kernel) -> None:
     later_us = 2 * 3_600_000_000
     with clock.replaced(storage=lambda modified_us: modified_us + later_us):
-        cleanup(GraphSession(kernel), 1, None, dry_run=False, actor=None)
+        cleanup(GraphSession(kernel), 1, None, dry_run=False)
 
 
 def _repair(*, discard: bool) -> Callable[[Kernel], None]:

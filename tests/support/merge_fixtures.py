@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from tests.support.write_fixtures import rows
 
 SCHEMA = """
@@ -57,4 +57,4 @@ def age(graph: Graph, name: str, branch: str = "main") -> Any:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.session.kernel.store.objects.list("")}
+    return {one.path for one in session_of(graph).kernel.store.objects.list("")}

@@ -201,7 +201,7 @@ class CloneReport:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def clone_graph(session: GraphSession, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
+def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> CloneReport:
     """Copy a whole graph to another location, and verify the copy.
 
     Args:
@@ -215,7 +215,6 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False, act
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
-    session = session.acting_as(actor)
     _require_everything(session)
     store = Store(_check_apart(session.kernel.store.root, Location.parse(target)))
     identity = _identity_of(session.kernel)

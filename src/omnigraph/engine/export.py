@@ -36,7 +36,6 @@ def export(
     branch: str = MAIN,
     at: AsOf | None = None,
     types: Sequence[str] | None = None,
-    actor: str | None = None,
     names: Naming = NOW,
 ) -> Iterator[bytes]:
     """Return the records of a snapshot as chunks of whole lines; a line with a large blob comes in several.
@@ -44,7 +43,7 @@ def export(
     `types` are names: of node types, of edge types, or of both. An unknown one raises `UsageError` before any output.
     """
     check_name_list("types", types)
-    view = session.acting_as(actor).view(strip_name(branch), at, "export", names)
+    view = session.view(strip_name(branch), at, "export", names)
     return export_records(view, _select_types(view.catalog, types))
 
 

@@ -11,7 +11,7 @@ from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
@@ -32,7 +32,7 @@ def embed(
 ) -> EmbedReceipt:
     """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
     check_engine(engine)
-    session, branch = graph.session, strip_name(branch)
+    session, branch = session_of(graph), strip_name(branch)
     if not _use_spark(engine, master, session, branch):
         return embed_stored(session, branch, types, mode, select, runner=Threads(watcher))
     runner = start_executors(master, watcher)

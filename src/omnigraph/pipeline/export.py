@@ -26,7 +26,7 @@ from omnigraph.engine.session import AsOf
 from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -108,7 +108,7 @@ def export(
     if format not in get_args(Format):
         raise UsageError(f"unknown format `{format}`; expected one of {', '.join(get_args(Format))}", format=format)
     check_engine(engine)
-    view = graph.session.view(branch.strip(), at, "export", names)
+    view = session_of(graph).view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types:

@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, LimitExceeded, OmniGraphError, QueryCancelled
+from omnigraph.graph import session_of
 from omnigraph.limits import FUZZY_WORDS_MAX, QUERY_CLAUSES_MAX, QUERY_TOKENS_MAX, SEARCH_WORDS_MAX
 
 SCHEMA = "node P { k: String @key\n n: I32?\n t: String? }\nedge E: P -> P"
@@ -83,7 +84,7 @@ def test_compiling_belongs_to_the_budget(graph: og.Graph) -> None:
 
 
 def test_compiled_queries_are_kept_by_bytes(graph: og.Graph) -> None:
-    held = graph.session._queries
+    held = session_of(graph)._queries
     for number in range(40):
         graph.explain(query(f'$p.k != "{number}{"x" * 50_000}"'))
         assert held.nbytes <= 64 * 1024 * 1024

@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(handle=HANDLES)
     def maintain(self, handle: int) -> None:
-        self.handles[handle].ensure_indices()
+        self.handles[handle].maintenance.ensure_indices()
 
     @rule(handle=HANDLES)
     def reopen(self, handle: int) -> None:

@@ -20,7 +20,7 @@ from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
@@ -90,7 +90,7 @@ def embed(
     branch = strip_name(branch)
     check_name_list("types", types)
     check_name_list("select", select)
-    session = authorize(session, "change", on_branch(branch), None)
+    session.require("change", on_branch(branch))
     runner = runner or Threads()
     if embedder is None and mode != "clean":
         embedder = default_embedder(session.full_view(branch))

@@ -20,7 +20,6 @@ from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
@@ -97,7 +96,7 @@ class CleanupReport:
 
 
 def cleanup(
-    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
+    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     check_type("keep", keep, int | None)
@@ -107,7 +106,7 @@ def cleanup(
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
-    session = authorize(session, "admin", GRAPH, actor)
+    session.require("admin", GRAPH)
     kernel = session.kernel
     if dry_run:
         _, swept, staged = preview_intents(kernel)

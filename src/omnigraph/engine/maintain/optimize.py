@@ -20,7 +20,6 @@ from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
@@ -118,7 +117,6 @@ class OptimizeReport:
 def optimize(
     session: GraphSession,
     branch: str = MAIN,
-    actor: str | None = None,
     workers: Workers | None = None,
     only: Mapping[str, Effort] | None = None,
 ) -> OptimizeReport:
@@ -127,10 +125,10 @@ def optimize(
     `workers` execute the tasks, by default in this process. `only` restricts the types and the effort for each.
     """
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session.require("change", on_branch(branch))
     session.kernel.refuse_read_only()
     with ExitStack() as stack:
-        work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
+        work = _Optimize(session, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
     # All types are optimized, but the report leaves out those hidden from the actor.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
@@ -174,14 +172,12 @@ class _Optimize:
     def __init__(
         self,
         session: GraphSession,
-        actor: str | None,
         stack: ExitStack,
         workers: Workers,
         only: Mapping[str, Effort] | None,
     ) -> None:
         self.session = session
         self.only = only
-        self.actor = actor
         self.workers = workers
         self._rows: dict[str, TypeOptimized] = {}
         self._stack = stack
@@ -225,7 +221,7 @@ class _Optimize:
             "optimize",
             effects,
             requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
-            actor=system_actor(self.actor, "optimize"),
+            actor=system_actor(self.session.actor, "optimize"),
             operation_id=self._declare(snapshot).operation_id,
         )
 
@@ -244,7 +240,7 @@ class _Optimize:
 
     def _declare(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            held = declared(self.session.kernel.store, "optimize", snapshot, self.actor)
+            held = declared(self.session.kernel.store, "optimize", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 

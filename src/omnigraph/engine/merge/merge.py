@@ -27,14 +27,12 @@ def merge(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    actor: str | None = None,
     workers: Workers | None = None,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, only return the outcome."""
     source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
-    session = session.acting_as(actor)
     target, names = session.find_branch(into)
     session.require("branch_merge", between(source, names))
     # On a retry of an applied merge, report that first: its source may have been deleted since.

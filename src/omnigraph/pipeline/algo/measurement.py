@@ -17,7 +17,7 @@ from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_va
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
@@ -78,7 +78,7 @@ def measure(
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
-    view = graph.session.view(branch, at)
+    view = session_of(graph).view(branch, at)
     nodes = select_nodes(view, edges)
     if engine == "auto":
         engine = (
@@ -91,7 +91,7 @@ def measure(
             values = NodeValues(view, nodes, compute(blocks))
     else:
         values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
-    commit = write_values(graph.session, values, write_to, branch) if write_to is not None else None
+    commit = write_values(session_of(graph), values, write_to, branch) if write_to is not None else None
     return Measured(values, engine, commit)
 
 

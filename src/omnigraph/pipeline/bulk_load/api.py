@@ -17,9 +17,9 @@ from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
+from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
@@ -107,8 +107,9 @@ def load(
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
         raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
-    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
-    session = authorize(session, "change", on_branch(branch), actor)
+    session = session_of(graph if actor is None else graph.acting_as(actor))
+    branch, started = strip_name(branch), clock.elapsed()
+    session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
     if base is not None:
         check_base(session, base, branch)

@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import JobExists, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
@@ -76,17 +76,17 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     """Authorize and plan a write before any task runs."""
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
-        session = graph.session
-        actor = authorize(session, "change", on_branch(options.branch), None).actor
+        session = session_of(graph)
+        session.require("change", on_branch(options.branch))
         view = session.full_view(options.branch)
         key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
-        load_options = LoadOptions(mode, options.branch, actor)
+        load_options = LoadOptions(mode, options.branch, session.actor)
         job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
             "load",
-            actor,
+            session.actor,
             snapshot.branch,
             snapshot.state.branch_id,
             snapshot.version,
@@ -133,7 +133,7 @@ def publish_partitions(
     marks: Mapping[str, str],
 ) -> None:
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
-    session = graph.session
+    session = session_of(graph)
     splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
@@ -215,5 +215,5 @@ def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
-    commits = graph.session.kernel.history(branch)
+    commits = session_of(graph).kernel.history(branch)
     return next((commit for commit in commits if commit.properties.get("stream") == stream), None)

@@ -22,7 +22,7 @@ from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Worke
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
     MERGE_BUCKET_KEYS,
     MERGE_CONFLICTS_MAX,
@@ -86,12 +86,12 @@ def merge_with(
     """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
     is_published = True
     try:
-        return run_merge(graph.session, source, into, resolutions=resolutions, workers=workers)
+        return run_merge(session_of(graph), source, into, resolutions=resolutions, workers=workers)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        spark_workers.clean(graph.session.kernel.store, is_published=is_published)
+        spark_workers.clean(session_of(graph).kernel.store, is_published=is_published)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
@@ -30,19 +30,19 @@ from omnigraph.store.write.compaction import Rewritten, Task
 
 
 def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
-    """Optimize a branch like `Graph.optimize`, on Spark if it is large.
+    """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
 
     With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
     """
     check_engine(engine)
-    session, branch = graph.session, branch.strip()
+    session, branch = session_of(graph), branch.strip()
     spread = SparkWorkers(session, branch, partial(start_executors, master))
     workers: dict[str, Workers] = {"auto": AutoWorkers(spread), "local": ThisProcess(), "spark": spread}
     if engine == "spark" or (engine == "auto" and master is not None):
         # Fail early if Spark was requested and does not start.
         spread.start()
-        return run_optimize(session, branch, session.actor, spread)
-    return run_optimize(session, branch, session.actor, workers[engine])
+        return run_optimize(session, branch, spread)
+    return run_optimize(session, branch, workers[engine])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
@@ -48,14 +48,14 @@ class _VerifyTask:
 
 
 def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
-    """Verify a graph like `Graph.verify`; on Spark, no process holds all ids of a type.
+    """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
     """
     check_engine(engine)
-    graph_session = graph.session
+    graph_session = session_of(graph)
     if engine == "local":
-        return run_verify(graph_session, graph_session.actor, data=data)
+        return run_verify(graph_session, data=data)
     is_requested = engine == "spark" or master is not None
 
     def scan(view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
@@ -72,7 +72,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
             return scan_in_process(view, types)
         return check_on_spark(spark, view, types)
 
-    return run_verify(graph_session, graph_session.actor, scan, data=data)
+    return run_verify(graph_session, scan, data=data)
 
 
 def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
