@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.graph_access import GraphAccess
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.limits import LOAD_SUSPECTS_MAX
-from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
+from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.bulk_load.key_files import (
     FileSlice,
     HashRange,

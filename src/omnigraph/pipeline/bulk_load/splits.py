@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyarrow import fs
 
+from omnigraph.engine.graph_access import GraphAccess
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
+from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.spark.session import run_job
 from omnigraph.store.objects.uri import s3_options
 

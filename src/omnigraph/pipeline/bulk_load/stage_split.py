@@ -17,7 +17,8 @@ import pyarrow as pa
 from omnigraph.engine.embed.cache import VectorSpace
 from omnigraph.engine.embed.fetch import EmbedCounts
 from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
-from omnigraph.engine.embed.tasks import replace_vectors
+from omnigraph.engine.embed.tasks import EmbedSite, embed_site, replace_vectors
+from omnigraph.engine.graph_access import parse_catalog
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
@@ -25,8 +26,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.catalog import Catalog, NodeType, Property
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
-from omnigraph.pipeline.bulk_load.embed_site import ExecutorSite, count_processes, executor_site
-from omnigraph.pipeline.bulk_load.job import UNIT, Job, parse_catalog
+from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.key_files import FileSlice, KeySegment, extract_keys, key_names, write_keys
 from omnigraph.pipeline.bulk_load.key_hashes import Candidates, hash_column, is_among
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
@@ -44,7 +44,7 @@ from omnigraph.store.write.transaction import append, overwrite
 class EmbedJob:
     """Embedding as the tasks of a load see it: access to the provider, and the vector properties by type."""
 
-    site: ExecutorSite
+    site: EmbedSite
     targets: Mapping[str, tuple[Target, ...]]
 
     @property
@@ -82,7 +82,7 @@ def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     """Plan the embedding of a load; a schema without `@embed`, or with another model, is an error."""
     embedder = default_embedder(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
-    site = executor_site(view.kernel.store.root.uri, operation_id, count_processes(runner))
+    site = embed_site(view.kernel.store, operation_id, runner)
     return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
 
 
@@ -106,7 +106,7 @@ def embed_rows(
         if not is_needed.any():
             continue
         assert target.space is not None, "a load never only clears"
-        made, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(is_needed)))
+        made, tally = job.site.fetcher(target.space).vectors(texts.filter(pa.array(is_needed)))
         needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
         index = rows.schema.get_field_index(target.name)
         column = replace_vectors(vectors, needs, made, target.dimension)

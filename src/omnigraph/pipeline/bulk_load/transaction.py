@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
+from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
@@ -31,7 +30,7 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.pipeline.bulk_load.job import UNIT, Job, graph_access
+from omnigraph.pipeline.bulk_load.job import UNIT, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.key_files import FileSlice
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column
 from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
@@ -44,25 +43,6 @@ from omnigraph.rules.delta import Intent
 from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
-
-INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What the caller asked of a load. Up to `errors_max` wrong entities are written to `rejects_folder`, if any."""
-
-    mode: str
-    branch: str
-    actor: str | None
-    # The idempotency key of the load and the digest of its input.
-    job_id: str = ""
-    digest: str = ""
-    errors_max: int = 0
-    rejects_folder: Path | None = None
-    # Further properties of the commit.
-    properties: Mapping[str, str] = field(default_factory=dict)
-    embed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +74,12 @@ class AlreadyApplied(JobExists):
     commit: Commit
 
 
-def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit | None:
+def find_applied(commits: Iterable[Commit], options: LoadOptions) -> Commit | None:
     """Return the commit that applied a job before; raise `JobExists` if it loaded other input."""
+    job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
     applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
-    if applied is not None and applied.properties.get("input_digest") != digest:
+    if applied is not None and applied.properties.get("input_digest") != options.digest:
         raise JobExists(
             f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
             " job id of its own",
@@ -126,7 +107,7 @@ class LoadTransaction:
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
         self.session.kernel.refuse_read_only()
-        with declared(self.session.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as held:
             self.job = self.plan_job(held.operation_id, load_plan.table_keys)
             held.staging(*self.job.claims)
             with self._cleanup():
@@ -221,17 +202,14 @@ class LoadTransaction:
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
-        is_rejecting = self.options.rejects_folder is not None
         return Job(
+            options=self.options,
             access=graph_access(kernel.store.root.uri, operation_id),
             scratch=fragments.side_folder(next(iter(targets.values())), operation_id),
             ir=write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
             schema_hash=snapshot.state.schema.ir_hash,
             base_version=snapshot.version,
-            intent=INTENTS[self.options.mode],
             targets=targets,
-            violations_max=self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
-            is_rejecting=is_rejecting,
             embed=plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
         )
 
@@ -360,14 +338,14 @@ class LoadTransaction:
 
     def _require_few_rejected(self) -> None:
         rejected = self._rejected_lines()
-        assert self.options.rejects_folder is not None
-        write_rejected(self.options.rejects_folder, rejected[: self.options.errors_max])
+        assert self.options.report_folder is not None
+        write_rejected(self.options.report_folder, rejected[: self.options.errors_max])
         if len(rejected) > self.options.errors_max:
             first = rejected[0]
             raise DataError(
                 f"more than {self.options.errors_max} entities are wrong, so nothing was loaded; the first is in"
                 f" `{first.file}`, line {first.line}: {first.violation.message}. All that were found are in"
-                f" `{self.options.rejects_folder}`; correct them, or allow more with `max_errors`",
+                f" `{self.options.report_folder}`; correct them, or allow more with `max_errors`",
                 rule=first.violation.rule,
                 line=first.line,
                 rejected=len(rejected),
@@ -399,13 +377,13 @@ class LoadTransaction:
             "load",
             tuple(effect for effect in effects if effect is not None),
             requirements=(schema,),
-            actor=self.options.actor,
+            actor=self.session.actor,
             properties=properties | dict(self.options.properties),
             operation_id=OperationId(self.job.operation_id),
         )
 
     def _require_not_applied(self, snapshot: Snapshot) -> None:
-        applied = find_applied(snapshot.state.commits, self.options.job_id, self.options.digest)
+        applied = find_applied(snapshot.state.commits, self.options)
         if applied is not None:
             error = AlreadyApplied(
                 f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.job import GraphAccess, parse_catalog
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column, hash_rows
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Committed, Delta, Ids, one_array, without

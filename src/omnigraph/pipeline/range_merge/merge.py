@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 
 import pyarrow as pa
 
 from omnigraph.engine.branches import delete_merged
+from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
-from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
 from omnigraph.engine.tasks import Runner
-from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
+from omnigraph.errors import Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import (
     MERGE_BUCKET_KEYS,
@@ -32,12 +32,11 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import graph_access
 from omnigraph.pipeline.bulk_load.key_files import FileSlice
 from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.range_merge.keys import IndexedViolation, KeyFile, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
-from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 from omnigraph.store.store import Store
@@ -59,39 +58,36 @@ def merge(
     With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
     many conflicts are reported, and resolutions of rule violations need `engine="local"`.
     """
-    check_engine(engine)
-    spark_workers = SparkMergeWorkers(partial(start_executors, master))
-    workers: dict[str, Workers] = {
-        "auto": AutoMergeWorkers(spark_workers),
-        "local": ThisProcess(),
-        "spark": spark_workers,
-    }
-    chosen = workers[engine]
-    if engine == "spark" or (engine == "auto" and master is not None):
-        # Fail early if Spark was requested and does not start.
-        spark_workers.start()
-        chosen = spark_workers
-    receipt = merge_with(graph, source, into, chosen, spark_workers, resolutions)
+    choice = RunnerChoice(engine, master)
+    choice.start_if_required()
+    ranges = RangeMerge(choice.start)
+
+    def execute(task: Task) -> Settled:
+        size = sum(estimate_changes(task, type_) for type_ in _types_to_merge(task))
+        is_local = choice.by_size(size, MERGE_LOCAL_ENTITIES_MAX).engine == "local"
+        return merge_in_memory(task) if is_local else ranges.merge(task)
+
+    receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute)
     return delete_merged(graph.branches, receipt) if delete_branch else receipt
 
 
-def merge_with(
+def merge_in_ranges(
     graph: Graph,
     source: str,
     into: str,
-    workers: Workers,
-    spark_workers: SparkMergeWorkers,
+    ranges: RangeMerge,
     resolutions: ResolutionsInput = None,
+    execute: ExecuteMerge | None = None,
 ) -> MergeReceipt:
-    """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
+    """Merge range by range, or as `execute` decides, and remove the temporary files of the ranges."""
     is_published = True
     try:
-        return run_merge(graph.session, source, into, resolutions=resolutions, workers=workers)
+        return run_merge(graph.session, source, into, resolutions=resolutions, execute=execute or ranges.merge)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        spark_workers.clean(graph.session.kernel.store, is_published=is_published)
+        ranges.clean(graph.session.kernel.store, is_published=is_published)
 
 
 @dataclass
@@ -106,8 +102,8 @@ class _MergeRun:
     files: set[str] = field(default_factory=set)
 
 
-class SparkMergeWorkers:
-    """Merges on executors; each task has one hash range of the ids of one type."""
+class RangeMerge:
+    """Merges with tasks that have one hash range of the ids of one type each, so that no process holds a whole type."""
 
     def __init__(
         self,
@@ -115,16 +111,10 @@ class SparkMergeWorkers:
         range_entities: int = MERGE_RANGE_ENTITIES,
         bucket_keys: int = MERGE_BUCKET_KEYS,
     ) -> None:
-        self._start = start
+        self.start = start
         self._range_entities = range_entities
         self._bucket_keys = bucket_keys
-        self._runner: Runner | None = None
         self._runs: list[_MergeRun] = []
-
-    def start(self) -> Runner:
-        if self._runner is None:
-            self._runner = self._start()
-        return self._runner
 
     def merge(self, task: Task) -> Settled:
         """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
@@ -297,25 +287,6 @@ class _ComparedVersions:
         """Return True if their side equals the base in a range, and the base is not virtual there."""
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual
-
-
-class AutoMergeWorkers:
-    """Merges in this process if it fits in memory, otherwise on Spark."""
-
-    def __init__(self, spark_workers: SparkMergeWorkers) -> None:
-        self._spark_workers = spark_workers
-
-    def merge(self, task: Task) -> Settled:
-        types = _types_to_merge(task)
-        size = sum(estimate_changes(task, type_) for type_ in types)
-        if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
-            return ThisProcess().merge(task)
-        try:
-            self._spark_workers.start()
-        except PipelineUnavailable:
-            # Spark was not requested, and this process can do it too if it has the memory.
-            return ThisProcess().merge(task)
-        return self._spark_workers.merge(task)
 
 
 def _types_to_merge(task: Task) -> list[Type]:
