@@ -71,7 +71,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     from omnigraph.engine.graph_access import graph_access
     from omnigraph.ids import new_ulid
     from omnigraph.pipeline.bulk_load import stage_split
-    from omnigraph.pipeline.bulk_load.job import Job, LoadOptions
+    from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
     from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, plan_ndjson
 
     graph = og.init(home, SCHEMA)
@@ -82,8 +82,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
         options=LoadOptions(mode="append", branch="main"),
         access=graph_access(graph.uri, operation),
         scratch="",
-        ir=schema.ir,
-        schema_hash=schema.ir_hash,
+        schema=InputSchema(schema.ir, schema.ir_hash),
         base_version=None,
         targets=targets,
     )

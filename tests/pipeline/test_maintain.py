@@ -70,7 +70,7 @@ def pieces(request: pytest.FixtureRequest) -> Any:
     """Cut compactions and segments so small that each has several tasks; fragments have 10 rows before."""
     plan = compaction.plan
     with (
-        patch.object(optimize, "MAINTAIN_TASK_ROWS", 8),
+        patch("omnigraph.engine.maintain.optimize.MAINTAIN_TASK_ROWS", 8),
         patch.object(compaction, "plan", lambda dataset: plan(dataset, rows_per_fragment=request.param)),
     ):
         yield

@@ -24,6 +24,7 @@ from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intents import pending
+from omnigraph.pipeline.key_buckets.files import FileSlice
 from omnigraph.pipeline.range_merge import keys, merge, tasks
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.pipeline.spark import executors
@@ -405,8 +406,8 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
 
 def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
     """A range ends one entity too early."""
-    real = keys.read_table
-    patch.setattr(tasks, "read_table", lambda store, path: (rows := real(store, path)).slice(0, rows.num_rows - 1))
+    real = FileSlice.read_table
+    patch.setattr(FileSlice, "read_table", lambda self, store: (rows := real(self, store)).slice(0, rows.num_rows - 1))
 
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
@@ -422,7 +423,7 @@ def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(tasks, "slice_bounds", lambda ordered: {})
+    patch.setattr(tasks, "write_addresses", lambda *_: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

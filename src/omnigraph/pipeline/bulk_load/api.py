@@ -18,7 +18,12 @@ from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
+from omnigraph.engine.write.write_authorization import (
+    authorize,
+    check_base,
+    missing_base,
+    write_permissions,
+)
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -26,7 +31,7 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import LoadOptions
+from omnigraph.pipeline.bulk_load.job import InputSchema, LoadOptions
 from omnigraph.pipeline.bulk_load.report import LoadReport, digest_input, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
@@ -136,7 +141,8 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
     started, base = clock.elapsed(), options.base
     start = session.kernel.snapshot(base if base is not None else options.branch)
     permissions = write_permissions(session, start, options.branch if base is not None else None)
-    load_plan = _plan_input(permissions.visible.catalog, *sources)
+    schema = InputSchema(permissions.visible.snapshot.state.schema.ir, start.state.schema.ir_hash)
+    load_plan = _plan_input(schema, *sources)
     size = sum(split.size for split in load_plan.splits)
     runner = _choose_runner(choice, size, load_plan.frames)
     if options.is_repeatable:
@@ -213,8 +219,11 @@ def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
     return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
 
 
-def _plan_input(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> LoadPlan:
+def _plan_input(
+    schema: InputSchema, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]
+) -> LoadPlan:
     """Cut the sources into splits. NDJSON may hold any type; other files hold the type they were passed for."""
+    catalog = schema.catalog
     named = _parse_typed_sources(catalog, nodes, edges)
     if not data and not named:
         raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
@@ -222,7 +231,8 @@ def _plan_input(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], 
     splits = plan_ndjson(data)
     for key, columns in named.items():
         splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
-    return LoadPlan(splits, frames, _all_table_keys(catalog) if data else sorted(named), list(named))
+    table_keys = _all_table_keys(catalog) if data else sorted(named)
+    return LoadPlan(splits, frames, table_keys, list(named), schema)
 
 
 def _parse_typed_sources(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:

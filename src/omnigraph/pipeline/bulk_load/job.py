@@ -56,6 +56,22 @@ class LoadOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class InputSchema:
+    """The schema that an input is read with: the types that the actor may write, as JSON.
+
+    The hash is that of the full schema, which must be the same when the load is published. So what the actor may see is
+    computed once, and every task agrees on it.
+    """
+
+    ir: str
+    full_hash: str
+
+    @property
+    def catalog(self) -> Catalog:
+        return parse_catalog(self.ir)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A load as its tasks see it.
@@ -64,8 +80,7 @@ class Job:
         options: What the caller asked for.
         access: Where the graph is; its operation id names all files of the load.
         scratch: Folder for key segments and other temporary files.
-        ir: Schema with the types that the input may name, as JSON.
-        schema_hash: Hash of the graph's full schema.
+        schema: The schema that the input is read with.
         base_version: Manifest version that an overwrite was planned on; None if it may replace newer rows.
         targets: The datasets that rows of each type are staged for.
         embed: How to make missing `@embed` vectors; None if they are not made.
@@ -74,8 +89,7 @@ class Job:
     options: LoadOptions
     access: GraphAccess
     scratch: str
-    ir: str
-    schema_hash: str
+    schema: InputSchema
     base_version: int | None
     targets: Mapping[str, DatasetRef]
     embed: EmbedJob | None = None
@@ -104,4 +118,4 @@ class Job:
 
     @property
     def catalog(self) -> Catalog:
-        return parse_catalog(self.ir)
+        return self.schema.catalog

@@ -30,15 +30,15 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.pipeline.bulk_load.job import UNIT, Job, LoadOptions
-from omnigraph.pipeline.bulk_load.key_files import FileSlice
-from omnigraph.pipeline.bulk_load.key_hashes import hash_column
-from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
+from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.report import RejectedLine, write_rejected
 from omnigraph.pipeline.bulk_load.set_checks import SetCheck
 from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding
 from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
+from omnigraph.pipeline.key_buckets.files import FileSlice
+from omnigraph.pipeline.key_buckets.hashes import hash_column
+from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
 from omnigraph.rules.delta import Intent
 from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -56,6 +56,7 @@ class LoadPlan:
     frames: Mapping[str, Columns]
     table_keys: Sequence[str]
     named: Sequence[str]
+    schema: InputSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class LoadTransaction:
         """Stage, check and publish an input."""
         self.session.kernel.refuse_read_only()
         with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as held:
-            self.job = self.plan_job(held.operation_id, load_plan.table_keys)
+            self.job = self.plan_job(held.operation_id, load_plan.table_keys, load_plan.schema)
             held.staging(*self.job.claims)
             with self._cleanup():
                 splits = [*load_plan.splits, *self._frame_splits(load_plan.frames)]
@@ -196,7 +197,7 @@ class LoadTransaction:
 
     # -- planning ----------------------------------------------------------------------------------------------
 
-    def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
+    def plan_job(self, operation_id: str, table_keys: Sequence[str], schema: InputSchema) -> Job:
         """Decide where files will be written, before any task runs."""
         kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
@@ -206,8 +207,7 @@ class LoadTransaction:
             options=self.options,
             access=graph_access(kernel.store.root.uri, operation_id),
             scratch=fragments.side_folder(next(iter(targets.values())), operation_id),
-            ir=write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
-            schema_hash=snapshot.state.schema.ir_hash,
+            schema=schema,
             base_version=snapshot.version,
             targets=targets,
             embed=plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
@@ -230,9 +230,9 @@ class LoadTransaction:
         by_split: dict[int, dict[str, tuple[FileSlice, ...]]] = {}
         for part in self.keys.find_superseded() if self.job.intent is Intent.UPSERT else ():
             for key, superseded in part.items():
-                for split, (start, stop) in superseded.splits.items():
+                for split, rows in superseded.items():
                     slices = by_split.setdefault(split, {})
-                    slices[key] = (*slices.get(key, ()), FileSlice(superseded.path, start, stop))
+                    slices[key] = (*slices.get(key, ()), rows)
         if by_split:
             tasks = self.input.tasks
             self.input.stage_again(
@@ -312,10 +312,10 @@ class LoadTransaction:
     def _reject(self, violations: Sequence[Violation]) -> None:
         by_split: dict[int, dict[int, Violation]] = {}
         for violation in violations:
-            told = redact_violation(violation, self._unreadable)
+            redacted = redact_violation(violation, self._unreadable)
             for line in self._lines_of(violation):
                 split, split_line = self.input.lines.in_split(line)
-                by_split.setdefault(split, {}).setdefault(split_line, replace(told, line=split_line))
+                by_split.setdefault(split, {}).setdefault(split_line, replace(redacted, line=split_line))
         tasks = self.input.tasks
         self.input.stage_again(
             {
@@ -362,7 +362,7 @@ class LoadTransaction:
 
     def _prepare(self, snapshot: Snapshot) -> Plan:
         """Check the input against the newest snapshot and plan the commit; runs again after a lost race."""
-        schema = SchemaIs(self.job.schema_hash)
+        schema = SchemaIs(self.job.schema.full_hash)
         schema.check(snapshot)
         self._require_not_applied(snapshot)
         self.session.kernel.finish_links(snapshot)
@@ -415,7 +415,9 @@ class LoadTransaction:
             return None
         if self.job.intent is Intent.INSERT:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
-        marked = self._mark_replaced(dataset, table_key)
+        replaced = [(dataset.ref, part[table_key].addresses) for part in self.set_check.replaced if table_key in part]
+        stage = f"marking {table_key.partition(':')[2]}"
+        marked = mark_replaced(self.runner, self.job.access, stage, replaced).get(dataset.ref, [])
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
     def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
@@ -430,12 +432,6 @@ class LoadTransaction:
             expected=self.job.targets[table_key].version,
             actual=dataset.ref.version,
         )
-
-    def _mark_replaced(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
-        """Mark the committed rows that staged rows replace as deleted, one task per fragment that has some."""
-        addresses = sorted(self.set_check.replaced_addresses(table_key).items())
-        tasks = [MarkTask(dataset.ref, fragment, slices) for fragment, slices in addresses]
-        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job.access), tasks)
 
     # -- files -------------------------------------------------------------------------------------------------
 

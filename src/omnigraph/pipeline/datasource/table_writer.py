@@ -23,7 +23,7 @@ from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.job import Job, LoadOptions
+from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
 from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
@@ -79,9 +79,11 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
         session = graph.session
         authorize(session, "change", on_branch(options.branch), None)
         view = session.full_view(options.branch)
-        key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
+        visible = write_permissions(session, view.snapshot).visible.snapshot.state.schema
+        schema = InputSchema(visible.ir, view.snapshot.state.schema.ir_hash)
+        key = find_type(schema.catalog, options.type).table_key
         load_options = LoadOptions(mode=mode, branch=options.branch)
-        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
+        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key], schema)
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),

@@ -32,11 +32,12 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.key_files import FileSlice
-from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
-from omnigraph.pipeline.range_merge.keys import IndexedViolation, KeyFile, MergeJob, check_bucket
+from omnigraph.pipeline.key_buckets.files import FileSlice
+from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
+from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 from omnigraph.store.store import Store
@@ -126,6 +127,8 @@ class RangeMerge:
             return Settled({}, adopted=task.adoptable)
         run = self._plan(task, types)
         self._runs.append(run)
+        # Entities merge independently of each other, so any partition of the ids gives the result of a whole merge.
+        # Only rules across rows need more; those are checked in buckets of keys.
         results, undecided = self._merge_ranges(run)
         counts = _sum_counts(results)
         conflicts = sorted(
@@ -193,13 +196,13 @@ class RangeMerge:
             for key, compared in planned.items()
             for ref in compared.others
         ]
-        moved_paths = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
+        compared_rows = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
         tasks: list[MergeTask] = []
         for key, compared in planned.items():
-            moves = {ref: next(moved_paths) for ref in compared.others}
+            moves = {ref: next(compared_rows) for ref in compared.others}
             for number in range(run.ranges[key]):
                 resolutions = tuple(decided.pop((key, number), ()))
-                moved = {ref: paths[number] for ref, paths in moves.items()}
+                moved = {ref: by_range.get(number) for ref, by_range in moves.items()}
                 if compared.is_unchanged(moved):
                     # Their side did not change this range, so ours stays.
                     undecided += resolutions
@@ -213,9 +216,9 @@ class RangeMerge:
         return results, [*undecided, *(resolution for result in results for resolution in result.open)]
 
     def _violations(self, run: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
-        buckets: dict[int, list[KeyFile]] = {}
-        for file in (file for result in results for file in result.keys):
-            buckets.setdefault(file.bucket, []).append(file)
+        buckets: dict[int, list[KeyPart]] = {}
+        for keys in (keys for result in results for keys in result.keys):
+            buckets.setdefault(keys.bucket, []).append(keys)
         of_buckets = self.start().run("checking", partial(check_bucket, run.job), list(buckets.values()))
         violations = [item for part in (*(result.violations for result in results), *of_buckets) for item in part]
         return sorted(
@@ -242,22 +245,16 @@ class RangeMerge:
 
     def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
         staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in run.targets}
-        replaced: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
-        for result in (result for result in results if result.table_key in staged):
+        done = [result for result in results if result.table_key in staged]
+        for result in done:
             staged[result.table_key] += result.fragments
-            for fragment, cut in result.replaced.items():
-                location = (result.table_key, fragment)
-                replaced[location] = (*replaced.get(location, ()), cut)
-        tasks = [MarkTask(run.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
-        marked = self.start().run("marking", partial(mark_fragment, run.job.access), tasks)
-        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in run.targets}
-        for (key, _), marked_fragment in zip(sorted(replaced), marked, strict=True):
-            by_type[key].append(marked_fragment)
+        replaced = [(run.targets[result.table_key].ref, result.replaced) for result in done]
+        marked = mark_replaced(self.start(), run.job.access, "marking", replaced)
         effects = []
         for key, dataset in sorted(run.targets.items()):
-            if staged[key] or by_type[key]:
+            if staged[key] or dataset.ref in marked:
                 run.files |= fragments.staged_files(dataset, staged[key])
-                change = fragments.upserted(dataset, staged[key], by_type[key])
+                change = fragments.upserted(dataset, staged[key], marked.get(dataset.ref, []))
                 effects.append(plan.Effect(key, dataset, (change,)))
         return tuple(effects)
 
@@ -283,7 +280,7 @@ class _ComparedVersions:
         joined = [ref for ref in self.base.states() if ref != self.base.first]
         return list(dict.fromkeys([*sides, *joined]))
 
-    def is_unchanged(self, moved: Mapping[DatasetRef, str | None]) -> bool:
+    def is_unchanged(self, moved: Mapping[DatasetRef, FileSlice | None]) -> bool:
         """Return True if their side equals the base in a range, and the base is not virtual there."""
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual

@@ -24,7 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
-from omnigraph.pipeline.bulk_load.key_hashes import hash_column
+from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.read.dataset import DatasetRef
@@ -126,7 +126,7 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
         for batch in scan_fragments(dataset, task.fragment_ids, _COLUMNS[: len(task.owners)]):
             for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
-                bucket = (hash_column(texts, seed) % np.uint64(buckets)).astype(np.int32)
+                bucket = bucket_of(texts, seed, buckets).astype(np.int32)
                 yield _key_batch(bucket, owner, task.type_index, column, texts)
     except OmniGraphError as error:
         # Not raised, so that the other types are still verified.
