@@ -120,6 +120,7 @@ def cleanup(
     settle(kernel, swept)
     # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
     with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
+        # Everything is read and checked before the first deletion; an error up to here has removed nothing.
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)

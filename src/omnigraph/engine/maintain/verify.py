@@ -128,7 +128,7 @@ class _Verification:
             pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
             self._scan_types(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
-            of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
+            of_branch = {view.snapshot.branch: problems for view, problems in zip(views, verified, strict=True)}
             for branch, view_or_error in zip(batch, opened, strict=True):
                 if isinstance(view_or_error, OmniGraphError):
                     findings.append(Finding("error", branch, "", view_or_error.message))
