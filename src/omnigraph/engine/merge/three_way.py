@@ -109,7 +109,7 @@ class ThreeWayState:
         if base.is_virtual:
             return _merge_from_virtual(type_, base, ours, theirs, self.blobs)
         changes = row_changes(base.first, theirs, self.blobs)
-        # Nothing of ours can conflict, so their change is the merge.
+        # Our side has nothing that could conflict, so their change is the merge.
         if self.is_ours_unchanged(type_):
             return as_merge(*self.blobs.unified([changes]))
         ours_changes, changes = self.blobs.unified([row_changes(base.first, ours, self.blobs), changes])
