@@ -286,8 +286,8 @@ class _SurvivingRows:
         return self.check.committed.existing(table_key, ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        # Replaced rows are recognised by hash. A collision could hide a committed holder of the value, with odds of 2^-64
-        # for each pair; the upsert itself is decided by 128 bits.
+        # Replaced rows are recognised by hash. A collision could hide a committed holder of the value, with odds of
+        # 2^-64 for each pair; the upsert itself is decided by 128 bits.
         rows = self.check.committed.matching(table_key, columns, where)
         replaced = self.check.is_incoming(table_key, one_array(rows.column("id")))
         return rows.filter(pa.array(~replaced))
