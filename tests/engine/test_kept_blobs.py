@@ -18,7 +18,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
+from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.cleanup_world import files_of, named_files
 from tests.support.s3_server import S3Server, s3_server
 
@@ -307,9 +307,9 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     update(graph, "n: 2", 'name != "none"', branch="b")
     put(graph, "fresh", 150_000, "b")
     graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
-    ranges = SparkMergeWorkers(Threads, 1, 1)
+    ranges = RangeMerge(Threads, 1, 1)
     with cost_of(graph) as cost:
-        merge_with(graph, "b", "main", ranges, ranges)
+        merge_in_ranges(graph, "b", "main", ranges)
     # All but the blob that is new to the target, which is also compared with what was written.
     assert cost.new_files < SMALL + 150_000, cost
     assert cost.read < SMALL + 4 * 150_000, cost
@@ -318,7 +318,7 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     check(graph, names=("inline", "packed", "alone", "larger"))
 
 
-def test_merge_with_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
+def test_merge_in_ranges_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
     update(graph, "n: 3", 'name = "larger"')

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import TypeScan, scan_in_process, verify
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import reporting_to
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -91,7 +91,7 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
 
 def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
     told: list[tuple[str, int, int]] = []
-    with common.watched(lambda *said: told.append(said)):
+    with reporting_to(lambda *update: told.append(update[:3])):
         graph.maintenance.verify()
     types = [("types read", 1, 2), ("types read", 2, 2)]
     # The branch shares everything with main, so there is nothing left to read for it.

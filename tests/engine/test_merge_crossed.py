@@ -14,7 +14,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
+from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.merge_fixtures import files
 from tests.support.write_fixtures import rows
@@ -67,8 +67,8 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = SparkMergeWorkers(Threads, 1, 1)
-    return merge_with(graph, source, into, ranges, ranges, options.get("resolutions"))
+    ranges = RangeMerge(Threads, 1, 1)
+    return merge_in_ranges(graph, source, into, ranges, options.get("resolutions"))
 
 
 BOTH = pytest.mark.parametrize("merge", [here, on_ranges])

@@ -350,7 +350,7 @@ def test_full_disk_under_a_task_fails_the_load_and_leaves_nothing(tmp_path: Path
 
 
 def test_open_file_that_is_gone_meanwhile_is_refused(tmp_path: Path) -> None:
-    from omnigraph.pipeline.bulk_load.splits import open_stream
+    from omnigraph.pipeline.filesystems import open_stream
 
     with pytest.raises(UsageError, match="cannot read"):
         open_stream(str(tmp_path / "gone.ndjson"), None)

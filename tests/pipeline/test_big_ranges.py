@@ -13,8 +13,10 @@ import pytest
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
-from omnigraph.pipeline.bulk_load.key_hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
+from omnigraph.pipeline.bulk_load import matching, staged_input
+from omnigraph.pipeline.key_buckets import files as key_files
+from omnigraph.pipeline.key_buckets.hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
+from omnigraph.pipeline.key_buckets.type_keys import build_key_arrays
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow
@@ -123,7 +125,7 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
     store = session_of(graph).kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
-    run = key_files.build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
+    run = build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
     pile = key_files.write_keys(store, "side", {"id": run})
     assert pile.keys == 1_000
     parts = [
@@ -141,7 +143,7 @@ def test_is_matched_same_hash_other_key_is_told_apart() -> None:
     known, checks = np.array([5, 5, 9], np.uint64), np.array([1, 2, 3], np.uint64)
     asked, asked_checks = np.array([5, 5, 5, 9, 7], np.uint64), np.array([2, 1, 3, 3, 1], np.uint64)
     assert is_known_key(asked, asked_checks, known, checks).tolist() == [True, True, False, True, False]
-    run = key_files.build_key_arrays(known, np.arange(3), {"check": checks})
+    run = build_key_arrays(known, np.arange(3), {"check": checks})
     assert run["check"].tolist() == [1, 2, 3]
 
 

@@ -21,7 +21,8 @@ from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
-from omnigraph.pipeline.bulk_load.splits import Split, filesystem
+from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.rules.violations import Findings
 from tests.support.pipeline_fixtures import lines_of, load_bytes, splits_of
 from tests.support.s3_server import S3Server, s3_server

@@ -17,9 +17,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.embed.tasks import embed_site
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
-from omnigraph.pipeline.bulk_load import embed_site, stage_split
+from omnigraph.graph import session_of
+from omnigraph.pipeline.bulk_load import stage_split
 from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 from tests.support.embedding_provider import Provider
@@ -190,7 +192,7 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_SECRET", "x")
-    names = dict(embed_site.executor_site(graph.uri, "op", embed_site.count_processes(Threads())).access.settings)
+    names = dict(embed_site(session_of(graph).kernel.store, "op", Threads()).access.settings)
     assert (names["OPENAI_API_KEY"], names["OMNIGRAPH_EMBED_BASE_URL"]) == ("secret-key", provider.url)
     assert "SOME_OTHER_SECRET" not in names
 
@@ -214,9 +216,9 @@ def test_site_leaves_no_setting_of_an_earlier_driver_behind(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMNIGRAPH_EMBED_BASE_URL")
-    place = embed_site.executor_site(graph.uri, "op", 1).access
+    access = embed_site(session_of(graph).kernel.store, "op", Threads()).access
     monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", "http://earlier")
-    place.store()
+    access.store()
     assert "OMNIGRAPH_EMBED_BASE_URL" not in os.environ
 
 
@@ -231,7 +233,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     expected = {f"d{number}": pytest.approx(made(f"t{number % 4}")) for number in range(9)}
     assert vectors(graph) == expected
     graph.mutate('query u() { update Doc set { text: "new" } where name = "d0" }')
-    assert embed_site.count_processes(Executors(spark)) == 2
+    assert Executors(spark).processes == 2
     receipt = pipeline.embed(graph, engine="spark")
     assert (receipt.engine, receipt.properties[0].tally.filled) == ("spark", 1)
     assert asked(provider) == ["new"]

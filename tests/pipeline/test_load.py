@@ -18,6 +18,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import Unit
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
@@ -184,13 +185,10 @@ class DuringReading:
     def __init__(self, action: Callable[[], object], stage: str = "reading") -> None:
         self.action, self.stage = action, stage
 
-    def begin(self, stage: str, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, unit: Unit) -> None:
         if stage == self.stage:
             self.stage = ""
             self.action()
-
-    def reach(self, done: int) -> None:
-        pass
 
 
 @pytest.mark.parametrize("branch", ["main", "side"])
@@ -203,7 +201,7 @@ def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     other = og.open(graph.uri)
     insert = DuringReading(lambda: other.mutate('query q() { insert Note { text: "meanwhile" } }', branch=branch))
     with pytest.raises(ReadSetChanged, match="changed on branch") as caught:
-        load_bytes(graph, note, tmp_path, "overwrite", branch=branch, watcher=insert)
+        load_bytes(graph, note, tmp_path, "overwrite", branch=branch, progress=insert)
     assert caught.value.effect.value == "none"
     assert stray_files(graph) == []
     assert len(rows(graph, "node:Note", branch)) == 2
@@ -218,10 +216,10 @@ def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph,
     def write_elsewhere() -> None:
         other.mutate('query q() { insert Person { name: "eve" } }')
 
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(write_elsewhere))
+    load_bytes(graph, note, tmp_path, "overwrite", progress=DuringReading(write_elsewhere))
     assert (set(rows(graph, "node:Note")), "eve" in rows(graph, "node:Person")) == ({"n1"}, True)
     assert other.commits()[0].kind == "load"
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.maintenance.ensure_indices()))
+    load_bytes(graph, note, tmp_path, "overwrite", progress=DuringReading(lambda: other.maintenance.ensure_indices()))
     assert [one.kind for one in other.commits()[:3]] == ["load", "ensure_indices", "load"]
     assert set(rows(graph, "node:Note")) == {"n1"}
 
@@ -232,14 +230,14 @@ def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_pat
     options: dict[str, Any] = {"job_id": "day-1", "branch": branch, "from_branch": None if branch == "main" else "main"}
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)))
-    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    again = load_bytes(graph, raw, tmp_path, "append", progress=twin, **options)
     assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
     assert stray_files(graph) == []
     (tmp_path / "b").mkdir()
     other_raw = lines_of([person("dee")])
     rival = DuringReading(lambda: load_bytes(other, other_raw, tmp_path / "b", "append", job_id="day-2"))
     with pytest.raises(JobExists, match="loaded other input"):
-        load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", watcher=rival, job_id="day-2")
+        load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", progress=rival, job_id="day-2")
 
 
 def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(graph: Graph, tmp_path: Path) -> None:
@@ -247,7 +245,7 @@ def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(grap
     options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "digesting")
-    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    again = load_bytes(graph, raw, tmp_path, "append", progress=twin, **options)
     assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
 
 

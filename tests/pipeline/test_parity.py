@@ -17,14 +17,14 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load import (
-    key_files,
-    key_hashes,
     matching,
     read_split,
     set_checks,
     stage_split,
     staged_input,
 )
+from omnigraph.pipeline.key_buckets import files as key_files
+from omnigraph.pipeline.key_buckets import hashes as key_hashes
 from omnigraph.rules.validate import RULES
 from tests.support.case_engine import Engine, Ran, _records
 from tests.support.case_file import CASES, Case, Step, read_cases

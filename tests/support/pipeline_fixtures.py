@@ -15,11 +15,19 @@ from typing import Any
 from unittest.mock import patch
 
 import omnigraph as og
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import splits
 from omnigraph.pipeline.bulk_load.report import LoadReport
+
+
+class ThreadsAsExecutors(Threads):
+    """Threads that stand for Spark executors, so that the code for executors runs without Spark."""
+
+    engine = "spark"
+
 
 SCHEMA = """
 node Person {

@@ -14,9 +14,9 @@ from typing import Final, Self
 import orjson
 
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on_branch
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import verify
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.file_removal import Listing
@@ -344,7 +344,7 @@ def _copy_files(source: Store, target: Store, files: Mapping[str, int], copied: 
         batch = paths[start : start + CLONE_BATCH_FILES]
         target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
         copied.update((path, files[path]) for path in batch)
-        common.tell("files copied", len(copied), total)
+        report_progress("files copied", len(copied), total)
 
 
 def _verify_clone(store: Store, contents: Contents) -> None:

@@ -11,13 +11,13 @@ import pyarrow as pa
 from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 

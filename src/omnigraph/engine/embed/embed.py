@@ -15,7 +15,7 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, add_retry_counts, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
-from omnigraph.engine.embed.tasks import LocalSite, Part, TaskSite, find_fragments_in_need, stage_part
+from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import GraphSession
@@ -23,6 +23,7 @@ from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
+from omnigraph.ids import new_ulid
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
@@ -84,7 +85,6 @@ def embed(
     *,
     embedder: Embedder | None = None,
     runner: Runner | None = None,
-    site: TaskSite | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = strip_name(branch)
@@ -96,9 +96,8 @@ def embed(
         embedder = default_embedder(session.full_view(branch))
     request = EmbedRequest(types, mode, select)
     with ExitStack() as stack:
-        transaction = _EmbedTransaction(
-            session, request, embedder, runner, site or LocalSite(session.kernel.store, embedder), stack
-        )
+        site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
+        transaction = _EmbedTransaction(session, request, embedder, runner, site, stack)
         commit = transaction.publish(branch)
     compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
@@ -127,7 +126,7 @@ class _EmbedTransaction:
         request: EmbedRequest,
         embedder: Embedder | None,
         runner: Runner,
-        site: TaskSite,
+        site: EmbedSite,
         stack: ExitStack,
     ) -> None:
         self.session = session

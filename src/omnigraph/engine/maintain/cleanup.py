@@ -14,12 +14,12 @@ from itertools import count
 from omnigraph import failpoints
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once
 from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
@@ -119,6 +119,7 @@ def cleanup(
     settle(kernel, swept)
     # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
     with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
+        # Everything is read and checked before the first deletion; an error up to here has removed nothing.
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)
@@ -167,11 +168,15 @@ class _Cleanup:
         """Delete what was planned: the catalog first, then all others side by side."""
         catalog, *others = self.plans
         rows = [self._remove_one(catalog, held)]
-        tell = _Progress(len(self.plans))
-        tell()
+        done = count(1)
+
+        def report() -> None:
+            report_progress("datasets cleaned", next(done), len(self.plans))
+
+        report()
         if rows[0].error is None:
             rows += self.kernel.store.in_parallel(
-                [partial(self._remove_one, plan, held, tell) for plan in others], at_once()
+                [partial(self._remove_one, plan, held, report) for plan in others], at_once()
             )
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
@@ -187,7 +192,7 @@ class _Cleanup:
         drop_empty_folders(self.kernel, self.kept.snapshots, self.age)
         return tuple(rows)
 
-    def _remove_one(self, plan: RemovalPlan, held: Declared, tell: Callable[[], None] | None = None) -> TypeCleaned:
+    def _remove_one(self, plan: RemovalPlan, held: Declared, report: Callable[[], None] | None = None) -> TypeCleaned:
         """Delete the planned versions of one dataset and its forks; a failure affects this dataset only."""
         # If the lease expired, others may have treated this cleanup as dead and referred to what it would delete.
         held.refuse_lost()
@@ -197,8 +202,8 @@ class _Cleanup:
                 remove(self.kernel.store, plan)
             except OmniGraphError as error:
                 row = TypeCleaned(row.type_key, error=error.message, error_code=error.code)
-        if tell is not None:
-            tell()
+        if report is not None:
+            report()
         return row
 
     def row(self, plan: RemovalPlan) -> TypeCleaned:
@@ -213,14 +218,3 @@ class _Cleanup:
         if plan.path in self.kept.drifted:
             return DriftDetected("a foreign tool has written to it by path; run `omnigraph repair` first")
         return plan.error
-
-
-class _Progress:
-    """Counts the datasets that are done, from any thread."""
-
-    def __init__(self, total: int) -> None:
-        self._done = count(1)
-        self._total = total
-
-    def __call__(self) -> None:
-        common.tell("datasets cleaned", next(self._done), self._total)

@@ -12,7 +12,7 @@ from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome
-from omnigraph.engine.merge.merge_tasks import ThisProcess, Workers
+from omnigraph.engine.merge.merge_tasks import ExecuteMerge, merge_in_memory
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
@@ -27,7 +27,7 @@ def merge(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    workers: Workers | None = None,
+    execute: ExecuteMerge = merge_in_memory,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, only return the outcome."""
     source, into = strip_name(source, "source"), strip_name(into, "into")
@@ -49,7 +49,7 @@ def merge(
         parsed,
         {"source": source},
         may_adopt=True,
-        workers=workers or ThisProcess(),
+        execute=execute,
         expected=target,
     )
     return application.preview() if dry_run else application.run()

@@ -21,7 +21,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
-from omnigraph.pipeline.spark.executors import Engine, check_engine
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.pipeline.spark.session import session
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.store.write.fragments import scan_fragments
@@ -74,17 +74,14 @@ def measure(
     spark: Any = None,
 ) -> Measured:
     """Compute a measure on a branch or a past state, and write it back if `write_to` is set."""
-    check_engine(engine)
+    choice = RunnerChoice(engine, None)
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
     view = session_of(graph).view(branch, at)
     nodes = select_nodes(view, edges)
-    if engine == "auto":
-        engine = (
-            "spark" if _count_edges(view, [edge.table_key for edge in nodes.edges]) > ALGO_LOCAL_EDGES_MAX else "local"
-        )
-    if engine == "spark":
+    is_on_spark = choice.takes_spark(_count_edges(view, [edge.table_key for edge in nodes.edges]), ALGO_LOCAL_EDGES_MAX)
+    if is_on_spark:
         from omnigraph.pipeline.algo.blocks import spark_graph
 
         with spark_graph(view, nodes, spark) as blocks:
@@ -92,7 +89,7 @@ def measure(
     else:
         values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
     commit = write_values(session_of(graph), values, write_to, branch) if write_to is not None else None
-    return Measured(values, engine, commit)
+    return Measured(values, "spark" if is_on_spark else "local", commit)
 
 
 def _count_edges(view: View, keys: Sequence[str]) -> int:

@@ -25,13 +25,13 @@ from omnigraph.engine.changes.commit_diff import Step
 from omnigraph.engine.changes.cursor import ChangeFilter, Scope, Token, decode, encode
 from omnigraph.engine.changes.feed import feed_scope, start_commit, steps_after
 from omnigraph.engine.changes.state_diff import Pair
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import ChangeFeedGap, SchemaBoundary, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.limits import STREAM_COMMITS, STREAM_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.pipeline.datasource.options import STREAM_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.pipeline.datasource.stream_rows import TypeChange, read_change, stream_schema

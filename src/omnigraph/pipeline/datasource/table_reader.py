@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omnigraph.engine.export import split_batch
+from omnigraph.engine.graph_access import GraphAccess, graph_access, parse_catalog
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
@@ -27,7 +28,6 @@ from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access, parse_catalog
 from omnigraph.pipeline.datasource.options import READ_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import column_names, find_type, spark_fields, to_spark_column
 from omnigraph.rules.arrow_typing import Column, arrays, pc

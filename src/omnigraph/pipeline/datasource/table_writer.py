@@ -23,10 +23,10 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.job import Job
+from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.bulk_load.transaction import LoadOptions, LoadTransaction
+from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.store.write.fragments import side_folder
@@ -79,9 +79,11 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
         session = session_of(graph)
         session.require("change", on_branch(options.branch))
         view = session.full_view(options.branch)
-        key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
-        load_options = LoadOptions(mode, options.branch, session.actor)
-        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
+        visible = write_permissions(session, view.snapshot).visible.snapshot.state.schema
+        schema = InputSchema(visible.ir, view.snapshot.state.schema.ir_hash)
+        key = find_type(schema.catalog, options.type).table_key
+        load_options = LoadOptions(mode=mode, branch=options.branch)
+        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key], schema)
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -138,7 +140,7 @@ def publish_partitions(
     if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
-    load_options = LoadOptions(write_plan.mode, options.branch, write_plan.intent.actor, job_id, properties=marks)
+    load_options = LoadOptions(mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks)
     transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
     store = session.kernel.store
     try:
