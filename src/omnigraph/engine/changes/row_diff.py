@@ -125,26 +125,19 @@ class _Bytes:
         return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, values)
 
 
-_AS_BYTES: Final = _Bytes()
+AS_BYTES: Final = _Bytes()
 
 
-def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES) -> RowChanges:
+def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what changed, at a cost that follows the change; None is a type that does not exist."""
     return compare(before, after, candidates(before, after), blobs)
-
-
-def row_changes_by_comparing(
-    before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES
-) -> RowChanges:
-    """Return the same by comparing every row: what `row_changes` is held against."""
-    return compare(before, after, _paired(_all_rows(before), _all_rows(after)), blobs)
 
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
     """Return the rows that may differ: `id` in ascending order, and row ids `before` and `after`, null where absent."""
     if before is None or after is None or _regains(before, after):
-        return _paired(_all_rows(before), _all_rows(after))
-    return _paired(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+        return paired_rows(all_rows(before), all_rows(after))
+    return paired_rows(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
 
 
 def _regains(before: Dataset, after: Dataset) -> bool:
@@ -166,9 +159,7 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
     return {_property(field) for field in dataset.schema} - added
 
 
-def compare(
-    before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = _AS_BYTES
-) -> RowChanges:
+def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what became of some candidates; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
     was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
@@ -308,11 +299,11 @@ def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None)
     return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
 
 
-def _all_rows(dataset: Dataset | None) -> pa.Table:
+def all_rows(dataset: Dataset | None) -> pa.Table:
     return _NOTHING if dataset is None else dataset.read(["id"], with_row_id=True)
 
 
-def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
+def paired_rows(before: pa.Table, after: pa.Table) -> pa.Table:
     left = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
     right = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
     return left.join(right, keys="id", join_type="full outer").sort_by("id")
