@@ -66,7 +66,7 @@ def publish(
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
     if base.is_stale and store.has_version(strict.ref):
         raise Moved
-    _refuse_held_up(plan, base.at if begun is None else begun)
+    _reject_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
     publication.current().begin(plan.operation_id)
     try:
@@ -234,14 +234,14 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
     raise _unknown(plan, failure) from failure
 
 
-def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
+def _reject_held_up(plan: plans.Plan, begun: float) -> None:
     """Raise if a sweep may have removed staged files while this process was suspended.
 
     Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
     """
     held = held_here(plan.operation_id)
     if held is not None:
-        held.refuse_lost()
+        held.reject_lost()
     elif clock.elapsed() - begun > STAGED_SECONDS_MAX:
         raise ConflictError(
             "the write was held up for so long that a sweep may have removed what it staged; nothing was written, run"

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from omnigraph.engine.changes.row_diff import RowChanges, is_blob
 from omnigraph.limits import BLOB_VALUE_BYTES_MAX
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import blob_places, have_same_bytes, read_range
 from omnigraph.store.blobs.rows import StoredBlobs
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -24,7 +24,6 @@ from omnigraph.store.read.lookup import ROW_ADDRESS
 from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 # The first byte of a value: literal bytes follow, or a storage location.
 _LITERAL: Final = b"\0"

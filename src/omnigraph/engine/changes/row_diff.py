@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import blob_places, have_same_bytes
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset
@@ -25,7 +25,6 @@ from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.read.version_diff import moved_rows
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 Mask = NDArray[np.bool_]
 

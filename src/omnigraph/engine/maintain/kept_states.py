@@ -17,7 +17,7 @@ from omnigraph.limits import REPREPARE_MAX, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import history
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
-from omnigraph.manifest.intents import CLEANUP, Intent, pending, refuse_unreadable
+from omnigraph.manifest.intents import CLEANUP, Intent, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
 from omnigraph.manifest.pins import CatalogPins, read_pins
@@ -30,7 +30,7 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
     """Return the retained states; starts over if a branch is deleted meanwhile."""
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
-        refuse_unreadable(unreadable, CLEANUP)
+        reject_unreadable(unreadable, CLEANUP)
         kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
         try:
             kept.find()

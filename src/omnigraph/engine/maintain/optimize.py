@@ -128,7 +128,7 @@ def optimize(
     """
     branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
-    session.kernel.refuse_read_only()
+    session.kernel.reject_read_only()
     with ExitStack() as stack:
         work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)

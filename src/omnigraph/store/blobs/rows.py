@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from omnigraph.limits import BLOB_COPY_BYTES
@@ -24,7 +24,6 @@ from omnigraph.store.read.ordered_scan import blob_sizes, read_blobs
 from omnigraph.store.write.transaction import write_stream
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 arrays: Any = pa
 
 Places = NDArray[np.int64]

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import SORTED_BYTES_MAX
 from omnigraph.store.read.dataset import Dataset, lance_errors
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 ROW_ID: Final = "_rowid"
 
@@ -75,7 +74,7 @@ def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
     tool can write those, and reading them would open whatever file or address they name.
     """
     storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
-    if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), "")).as_py():
+    if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), pa.scalar(""))).as_py():
         raise GraphError(
             "a blob refers to data outside of the graph, which is never read; restore the graph from a backup",
             code="blob.integrity",

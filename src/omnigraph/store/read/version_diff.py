@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from lance import LanceFragment
 from numpy.typing import NDArray
 
@@ -24,7 +24,6 @@ from omnigraph.store.read.lookup import ID, ROW_ADDRESS
 from omnigraph.store.read.ordered_scan import ROW_ID
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 _UPDATED: Final = "_row_last_updated_at_version"
 

@@ -218,7 +218,7 @@ def _repeated(line: bytes) -> str:
 
 
 def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    decoder = json.JSONDecoder(parse_constant=_reject_constant)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -240,5 +240,5 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
         yield number, value
 
 
-def _refuse_constant(word: str) -> object:
+def _reject_constant(word: str) -> object:
     raise ValueError(f"{word} is no JSON value")
