@@ -227,7 +227,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
         if isinstance(clause, ast.Negation):
             if not _mentions_outer(clause.clauses, scope):
                 hint = "mention a variable of the pattern around it"
-                ctx.report("T9", clause.span, "this `not` block is about nothing outside it", hint)
+                ctx.report("T9", clause.span, "this `not` block shares no variable with the outer pattern", hint)
                 continue
             block.negations.append(check_block(ctx, clause.clauses, scope))
     return block
@@ -241,7 +241,7 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
         _check_variable_count(ctx, scope, clause)
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
-            ctx.report("T30", clause.span, "this `optional` block is about nothing outside it", hint)
+            ctx.report("T30", clause.span, "this `optional` block shares no variable with the outer pattern", hint)
             for name in _bound_names(clause.clauses):
                 scope.setdefault(name, Variable(name, Kind.BROKEN))
             continue
