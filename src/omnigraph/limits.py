@@ -110,8 +110,8 @@ POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
-# Maintenance: attempts to optimize a type that concurrent writers change, how long versions of the catalog are safe from
-# cleanup (in publish deadlines), and versions that one thread of cleanup reads before it reports.
+# Maintenance: attempts to optimize a type that concurrent writers change, how long versions of the catalog are safe
+# from cleanup (in publish deadlines), and versions that one thread of cleanup reads before it reports.
 OPTIMIZE_ATTEMPTS_MAX: Final = 3
 CLEANUP_DEADLINES_MIN: Final = 10
 REACH_BATCH_VERSIONS: Final = 64

@@ -65,7 +65,7 @@ QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
         "T6": "A property is read from an unbound variable, or its type lacks it.",
         "T7": "A parameter, call or filter operand has a type that does not fit.",
         "T8": "An aggregate is applied to a type that it does not support.",
-        "T9": "A plain column is returned beside an aggregate, or a `not` block shares no variable with the outer pattern.",
+        "T9": "A plain column beside an aggregate, or a `not` block that shares no variable with the outer pattern.",
         "T10": "A mutation names a type that does not exist.",
         "T11": "A mutation names a property that its type lacks or that it cannot address.",
         "T12": "An insert omits a required property or endpoint.",

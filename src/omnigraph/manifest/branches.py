@@ -153,7 +153,7 @@ def list_tags(kernel: Kernel) -> list[Tag]:
     return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda tag: tag.name)
 
 
-def checked_name(name: str, what: str) -> str:
+def checked_name(name: str, noun: str) -> str:
     """Return the trimmed name of a branch or tag; raise if it is not valid."""
     name = name.strip()
     reason = ""
@@ -171,7 +171,7 @@ def checked_name(name: str, what: str) -> str:
         # Clients and proxies normalise addresses, and would ask for another one than was meant.
         reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
     if reason:
-        raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
+        raise GraphError(f"`{name}` cannot name a {noun}: {reason}", code="branch.invalid_name", name=name)
     return name
 
 
@@ -200,11 +200,11 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
         yield held.operation_id
 
 
-def _reject_taken(main: Snapshot, name: str, what: str) -> None:
+def _reject_taken(main: Snapshot, name: str, noun: str) -> None:
     # A name shared by a branch and a tag would be ambiguous wherever either is accepted.
     taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
     if taken:
-        code = f"{what}.exists"
+        code = f"{noun}.exists"
         raise GraphError(f"{taken[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
 
 
@@ -264,9 +264,9 @@ def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str, BranchId]
     return sorted([*children, *tags])
 
 
-def _not_found(what: str, name: str) -> GraphError:
+def _not_found(noun: str, name: str) -> GraphError:
     return GraphError(
-        f"there is no {what} `{name.strip()}`; list them with `omnigraph {what} list`",
-        code=f"{what}.not_found",
+        f"there is no {noun} `{name.strip()}`; list them with `omnigraph {noun} list`",
+        code=f"{noun}.not_found",
         name=name.strip(),
     )

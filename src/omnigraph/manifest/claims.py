@@ -116,7 +116,7 @@ class ClaimQueue:
     been first is measured by our own clock, from when we first saw it there.
     """
 
-    own: str
+    name: str
     claimed_at: float
     expired: set[str] = field(default_factory=set)
     _first: str | None = None
@@ -125,7 +125,7 @@ class ClaimQueue:
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         """Return the claims that come before ours, in order."""
         claims = sorted(listing)
-        mine = next((claim for claim in claims if claim.name == self.own), None)
+        mine = next((claim for claim in claims if claim.name == self.name), None)
         if mine is not None:
             oldest_us = mine.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
             self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
@@ -161,7 +161,7 @@ class ClaimLine:
     def look(self, store: Store) -> bool:
         """Return True if other processes claim the branch; one request, which may run beside others."""
         queue = self._queue
-        has_others = any(queue is None or claim.name != queue.own for claim in self._list(store))
+        has_others = any(queue is None or claim.name != queue.name for claim in self._list(store))
         self.contention.note_look(has_others, clock.elapsed())
         return has_others
 
@@ -201,7 +201,7 @@ class ClaimLine:
     def renew(self, store: Store, attempt_seconds: float) -> None:
         """After a lost race: replace a claim that has expired by a new one at the end of the queue."""
         if self._queue is not None and self._first_at is not None:
-            hold = int(self._queue.own.rpartition("-")[2]) / 1_000
+            hold = int(self._queue.name.rpartition("-")[2]) / 1_000
             if clock.elapsed() - self._first_at > hold:
                 self.leave(store)
                 self.join(store, attempt_seconds)
@@ -210,7 +210,7 @@ class ClaimLine:
         """Delete our claim, so that the next in the queue can go; in the background on remote storage."""
         queue, self._queue = self._queue, None
         if queue is not None:
-            names = [queue.own, *queue.expired]
+            names = [queue.name, *queue.expired]
             if store.root.is_local:
                 self._remove(store, names)
             else:

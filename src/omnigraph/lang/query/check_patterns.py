@@ -261,8 +261,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
         return
     bound = scope.get(variable)
     if bound is not None and bound.kind in (Kind.EDGE, Kind.HOPS):
-        what, code = ("an edge", "T23") if bound.kind is Kind.EDGE else ("a number of hops", "T37")
-        ctx.report(code, clause.variable.span, f"`${variable}` is {what} and cannot be bound as a node")
+        noun, code = ("an edge", "T23") if bound.kind is Kind.EDGE else ("a number of hops", "T37")
+        ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
     if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
         message = f"`${variable}` is already a `{bound.type_name}` and cannot also be a `{type_name}`"

@@ -101,10 +101,10 @@ def inherited_place(dataset: str, base: str) -> str:
     >>> inherited_place("nodes/1", "/old/nodes/1/tree/f"), inherited_place("nodes/1", "s3://b/g/nodes/1")
     ('nodes/1/tree/f', 'nodes/1')
     """
-    root, end, rest = f"{base}/".rpartition(f"/{dataset}/")
+    root, end, inside = f"{base}/".rpartition(f"/{dataset}/")
     if not (root and end):
         raise UnknownManifest(f"it inherits files from `{base}`, which is not in `{dataset}`")
-    return f"{dataset}/{rest}".rstrip("/")
+    return f"{dataset}/{inside}".rstrip("/")
 
 
 def _ancestors(path: str) -> Iterable[str]:

@@ -55,7 +55,7 @@ class VectorSearch:
         self._lock = Lock()
         self._searches = 0
         self._matrix: Matrix | None = None
-        self._rest: Matrix | None = None
+        self._unindexed: Matrix | None = None
         self._clusters: Clusters | None = None
 
     def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
@@ -109,11 +109,11 @@ class VectorSearch:
         if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
             return self._streamed(query, candidates, limit, fragments)
         with self._lock:
-            if self._rest is None:
+            if self._unindexed is None:
                 table = self._dataset.read_fragments(fragments, self._column)
                 column = table.column(self._column).combine_chunks()
-                self._rest = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
-        return self._rest.among(candidates).nearest(query, limit)
+                self._unindexed = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
+        return self._unindexed.among(candidates).nearest(query, limit)
 
     def _clustered(self) -> Clusters:
         matrix = self._all()
@@ -180,8 +180,8 @@ class IndexedVectors:
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
         scanned = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id not in self.covered)
         how = "bounded by their reach" if all(index.is_measured for index in indexes) else "all compared"
-        rest = f", and {scanned} entities that the index does not know" if scanned else ""
-        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{rest}"
+        unindexed = f", and {scanned} entities that the index does not know" if scanned else ""
+        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{unindexed}"
 
     @property
     def known(self) -> Flags:
@@ -203,7 +203,7 @@ class IndexedVectors:
             return self._compared(query, flags, limit, share)
         for index in indexes:
             index.measure()
-        partitions = [(number, cell) for number, one in enumerate(indexes) for cell in range(len(one.sizes))]
+        partitions = [(number, cell) for number, index in enumerate(indexes) for cell in range(len(index.sizes))]
         least = np.concatenate([index.bounds(query) for index in indexes])
         sizes = np.concatenate([index.sizes for index in indexes])
         nearest = (np.empty(0, np.uint64), np.empty(0))

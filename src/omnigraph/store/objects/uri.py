@@ -69,12 +69,12 @@ class Location:
         return cls._local(text, os.path.expanduser(text))
 
     @classmethod
-    def _parse_file(cls, text: str, rest: str) -> Location:
-        if not rest.startswith("/"):
+    def _parse_file(cls, text: str, escaped: str) -> Location:
+        if not escaped.startswith("/"):
             raise _bad_uri(text, "names a host or a relative path; write three slashes: `file:///path`")
-        if "?" in rest or "#" in rest:
+        if "?" in escaped or "#" in escaped:
             raise _bad_uri(text, "has a query or fragment; write `?` as `%3F` and `#` as `%23`")
-        return cls._local(text, unquote(rest, errors="surrogateescape"))
+        return cls._local(text, unquote(escaped, errors="surrogateescape"))
 
     @classmethod
     def _local(cls, text: str, path: str) -> Location:
@@ -83,8 +83,8 @@ class Location:
         return cls("file", "", os.path.abspath(path))
 
     @classmethod
-    def _parse_s3(cls, text: str, rest: str) -> Location:
-        bucket, _, key = rest.partition("/")
+    def _parse_s3(cls, text: str, address: str) -> Location:
+        bucket, _, key = address.partition("/")
         if not _BUCKET.fullmatch(bucket):
             raise _bad_uri(text, "has no valid bucket name after `s3://`")
         key = key.strip("/")

@@ -36,7 +36,7 @@ def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.Rec
             return
         rows = dataset.count() * SORTED_BYTES_MAX // _WINDOW_PART // stored
         for batch in _sorted(dataset, ["id"], max(_WINDOW_ROWS_MIN, rows)):
-            yield from _rest(dataset, batch, columns)
+            yield from _fetch_columns(dataset, batch, columns)
 
 
 def _sorted(dataset: Dataset, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ def _stored_bytes(dataset: Dataset) -> int:
     return sum(file.file_size_bytes or 0 for file in files)
 
 
-def _rest(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _fetch_columns(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     row_ids: Any = batch.column(ROW_ID)
     rows = dataset.take(row_ids.to_pylist(), columns)
     assert rows.num_rows == len(row_ids), "a pinned version keeps its rows"

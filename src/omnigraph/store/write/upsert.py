@@ -23,13 +23,13 @@ from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of
 from omnigraph.store.write.transaction import Change, append, changed, replacing
 
 
-def delete_found(dataset: Dataset, found: pa.Table) -> Change | None:
+def delete_found(dataset: Dataset, rows: pa.Table) -> Change | None:
     """Stage the removal of rows whose addresses at this version are known."""
-    if found.num_rows == 0:
+    if rows.num_rows == 0:
         return None
-    updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
-    operation = LanceOperation.Delete(updated, emptied, f"{found.num_rows} rows by address")
-    return changed(dataset, operation, dataset.count() - found.num_rows)
+    updated, emptied = mark_gone(dataset, rows.column(ROW_ADDRESS).to_numpy())
+    operation = LanceOperation.Delete(updated, emptied, f"{rows.num_rows} rows by address")
+    return changed(dataset, operation, dataset.count() - rows.num_rows)
 
 
 def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list[FragmentMetadata], list[int]]:
@@ -56,26 +56,26 @@ def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list
 
 
 def upsert(
-    dataset: Dataset, rows: pa.Table, found: pa.Table | None = None, blobs: Sequence[StoredBlobs] = ()
+    dataset: Dataset, rows: pa.Table, existing: pa.Table | None = None, blobs: Sequence[StoredBlobs] = ()
 ) -> Change | None:
     """Stage rows that replace those of the same id and add the others.
 
-    `found` is what `find` says of the rows' ids at this version, if the caller has asked; a row that it leaves out
+    `existing` is what `find` says of the rows' ids at this version, if the caller has asked; a row that it leaves out
     would be there twice. `blobs` are stored ones that rows take over.
     """
     if rows.num_rows == 0:
         return None
     ids = ids_of(rows)
-    if found is None:
-        found = find(dataset, ids)
-    if found.num_rows == 0:
+    if existing is None:
+        existing = find(dataset, ids)
+    if existing.num_rows == 0:
         # An append can be rebased onto a newer version without being staged again; an update cannot.
         return append_with_blobs(dataset, rows, blobs)
-    leaving = found.column(ROW_ADDRESS).to_numpy()
+    leaving = existing.column(ROW_ADDRESS).to_numpy()
     written = write_with_blobs(dataset, rows, blobs, leaving)
     updated, emptied = mark_gone(dataset, np.concatenate([leaving, written.rewritten]))
     operation = replacing(dataset, emptied, updated, assembled(dataset, written.staged))
-    row_count = dataset.count() + rows.num_rows - found.num_rows
+    row_count = dataset.count() + rows.num_rows - existing.num_rows
     return changed(dataset, operation, row_count, shared_paths(written.staged))
 
 

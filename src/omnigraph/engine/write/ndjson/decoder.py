@@ -42,7 +42,7 @@ def decode(
         envelopes.take_compatible(first_line - 1 + number, value)
     converter = Converter(findings, aliases)
     loaded: dict[str, Loaded] = {}
-    for gathered in envelopes.rest():
+    for gathered in envelopes.take_all():
         add_part(loaded, converter.convert(gathered))
     aliases.apply(loaded)
     return dict(sorted(loaded.items()))
@@ -79,7 +79,7 @@ class Decoder:
     def _add_one_by_one(self, lines: Lines) -> None:
         for number, value in parse_lines(lines, self._findings, self._line_bytes_max):
             self._envelopes.take(number, value)
-        for gathered in self._envelopes.rest():
+        for gathered in self._envelopes.take_all():
             add_part(self.loaded, self._converter.convert(gathered))
 
 

@@ -33,16 +33,16 @@ _TOKENS: Final = b"{}[]:,"
 def read_blocks(data: Data) -> Iterator[bytes]:
     """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
-        rest = b""
+        line = b""
         while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
             cut = raw.rfind(b"\n") + 1
             if cut:
-                yield rest + raw[:cut]
-                rest = raw[cut:]
-            elif len(rest) <= INGEST_LINE_BYTES_MAX:
-                rest += raw
-        if rest:
-            yield rest
+                yield line + raw[:cut]
+                line = raw[cut:]
+            elif len(line) <= INGEST_LINE_BYTES_MAX:
+                line += raw
+        if line:
+            yield line
 
 
 def line_too_long(number: int, limit: int) -> Violation:
@@ -190,12 +190,12 @@ def _members(value: Any, line: bytes) -> int:
         return len(value) + len(data)
     total, stack = 0, [value]
     while stack:
-        one = stack.pop()
-        if type(one) is dict:
-            total += len(one)
-            stack.extend(one.values())
-        elif type(one) is list:
-            stack.extend(one)
+        item = stack.pop()
+        if type(item) is dict:
+            total += len(item)
+            stack.extend(item.values())
+        elif type(item) is list:
+            stack.extend(item)
     return total
 
 
@@ -206,15 +206,15 @@ def _count(line: bytes, tokens: bytes) -> int:
 
 
 def _repeated(line: bytes) -> str:
-    found: list[str] = []
+    repeated: list[str] = []
 
     def pairs(members: list[tuple[str, object]]) -> dict[str, object]:
         names = [name for name, _ in members]
-        found.extend(name for place, name in enumerate(names) if name in names[:place])
+        repeated.extend(name for index, name in enumerate(names) if name in names[:index])
         return dict(members)
 
     json.loads(line, object_pairs_hook=pairs)
-    return found[0]
+    return repeated[0]
 
 
 def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
@@ -224,15 +224,15 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
     except UnicodeDecodeError as error:
         findings.add(Violation("N1", f"the input is not valid UTF-8: {error.reason}", line=number + 1))
         return
-    place, end = 0, len(text)
+    position, end = 0, len(text)
     while True:
-        while place < end and text[place] in " \t\r\n":
-            place += 1
-        if place == end:
+        while position < end and text[position] in " \t\r\n":
+            position += 1
+        if position == end:
             return
         number += 1
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             reason = str(error).partition(": line")[0].lower()
             findings.add(Violation("N1", f"this is not valid JSON: {reason}", line=number))
