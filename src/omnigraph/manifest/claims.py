@@ -125,12 +125,17 @@ class ClaimQueue:
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         """Return the claims that come before ours, in order."""
         claims = sorted(listing)
+        # A ticket lock without a lock: tickets are ordered by storage's timestamp and then by name, which every process
+        # lists alike, so all agree on who is first.
         mine = next((claim for claim in claims if claim.name == self.name), None)
         if mine is not None:
+            # Storage's time now is about the time of our claim plus what has passed since; only differences of the same
+            # clock are used, so wrong clocks neither expire live claims nor keep dead ones.
             oldest_us = mine.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
             self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
             claims = claims[: claims.index(mine)]
         live = [claim for claim in claims if claim.name not in self.expired]
+        # A lease: a crashed or stuck owner holds up the others no longer than the time it asked for.
         while live and self._held_too_long(live[0], now):
             self.expired.add(live.pop(0).name)
         return live
@@ -188,6 +193,7 @@ class ClaimLine:
             clock.pause(self.contention.poll_seconds(len(ahead)))
             is_next = len(ahead) == 1
             if is_next and not store.root.is_local:
+                # On remote storage the two round trips overlap.
                 polled = store.pool.submit(self._ahead, store)
                 catch_up()
                 ahead = polled.result()

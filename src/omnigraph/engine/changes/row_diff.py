@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.rules.arrow_typing import pc
-from omnigraph.store.blobs.cells import blob_places, have_same_bytes
+from omnigraph.store.blobs.cells import blob_locations, have_same_bytes
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS
@@ -257,7 +257,7 @@ def _equal_blobs(
 def _are_same_places(before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table) -> Mask:
     """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
-        blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
+        blob_locations(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
         for dataset, column, rows in ((before, name, left), (after, renamed, right))
     )
     is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]

@@ -22,7 +22,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
 from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH, Claims
-from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.read.dataset import DatasetRef
 
 
@@ -155,7 +155,7 @@ class KeptStates:
                 for fork in self.listing.forks(path)
             }
 
-    def _keep_type(self, location: Place, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
+    def _keep_type(self, location: DatasetFork, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
         listed = self.listing.versions.get(location, {})
         if not pinned:
             # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
@@ -174,7 +174,7 @@ class KeptStates:
         newer = {number for number in listed if number >= max(pinned)}
         return (pinned & listed.keys()) | newer | self._young(listed)
 
-    def _is_stored(self, location: Place, version: int) -> bool:
+    def _is_stored(self, location: DatasetFork, version: int) -> bool:
         return self.kernel.store.has_version(DatasetRef(*location, version))
 
     def _young(self, listed: Mapping[int, int]) -> set[int]:

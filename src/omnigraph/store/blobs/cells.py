@@ -116,7 +116,7 @@ def blob_name(number: int) -> str:
     return f"{number:032b}"[::-1] + ".blob"
 
 
-def blob_places(
+def blob_locations(
     dataset: Dataset, column: str, addresses: NDArray[np.uint64]
 ) -> tuple[pa.Array[Any], NDArray[np.int64]]:
     """Return by row address the data file that holds what is stored of a blob, and the number of its row there.

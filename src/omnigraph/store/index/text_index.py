@@ -104,6 +104,7 @@ class IndexedTexts:
         if len(positions) == 0:
             return positions, np.empty(0, np.int32)
         norms = self._built_on.norms(self.lengths[positions])
+        # Invert BM25: score = weight * saturated(count, norm), and `saturated` is strictly increasing in the count.
         worth = scores / self._weight(term, positions, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
             exact = bm25.occurrences(worth, norms)

@@ -24,7 +24,7 @@ from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 
 # Up to this many candidates are looked at one by one.
-TOLD_ROWS_MAX: Final = 10_000
+TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
 # Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
@@ -69,7 +69,7 @@ class VectorSearch:
             self._searches += 1
             if self._searches > SEARCHES_BEFORE_CLUSTERS:
                 return self._clustered().nearest(query, limit)
-        if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
+        if candidates is not None and len(candidates) <= TAKEN_CANDIDATES_MAX and self._matrix is None:
             return self._taken(candidates).nearest(query, limit)
         if self._index.segments and limit is not None and self._matrix is None:
             nearest = self._by_index(query, candidates, limit)
@@ -209,6 +209,8 @@ class IndexedVectors:
         nearest = (np.empty(0, np.uint64), np.empty(0))
         is_read = np.zeros(len(partitions), np.bool_)
         while True:
+            # Invariant: every vector nearer than `reach` is in `nearest` or in an unread partition whose bound is
+            # within it.
             reach = nearest[1][limit - 1] if len(nearest[1]) >= limit else np.inf
             left = np.flatnonzero(~is_read & (least <= reach))
             if len(left) == 0:
