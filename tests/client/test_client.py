@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -251,13 +250,6 @@ def test_connect_wrong_address_says_what_to_write(url: str, graph: str | None, s
     with pytest.raises(UsageError) as caught:
         og.connect(url, graph=graph)
     assert says in caught.value.message
-
-
-def test_connect_without_httpx_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(UsageError) as caught:
-        og.connect("http://localhost:8080", graph="g")
-    assert "omnigraph[client]" in caught.value.message
 
 
 def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

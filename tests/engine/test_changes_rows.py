@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.engine.changes import row_diff
-from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes, row_changes_by_comparing
+from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.write.staging import physical
 from omnigraph.errors import StorageError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
@@ -28,8 +28,9 @@ from omnigraph.store.read.version_diff import moved_rows
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import Change, append, overwrite
-from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.support.staged_fixtures import commit, create, people, rewrite
+from omnigraph.store.write.upsert import upsert
+from tests.support.full_comparison import row_changes_by_comparing
+from tests.support.staged_fixtures import commit, create, delete_ids, people, rewrite
 
 pytestmark = pytest.mark.slow
 

@@ -157,7 +157,7 @@ def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
         assert after.modified_us > before.modified_us
         # After a long silence it looks whether it was taken for dead, and finds what it wrote.
         held._beaten_at -= 3_600
-        held.refuse_lost()
+        held.reject_lost()
         store.objects.delete(held.intent.object_path)
         held._beaten_at -= 3_600
         assert isinstance(refused(held.beat), ConflictError)

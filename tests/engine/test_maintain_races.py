@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, Effect, GraphError, OmniGraphError, StorageError
-from omnigraph.failpoints import Park, Point
+from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
@@ -23,6 +23,7 @@ from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
+from tests.support.failpoint_actions import Park
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.s3_server import Fault, FaultKind, Request, S3Server, s3_server
 

@@ -184,7 +184,7 @@ def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
 
 def test_inherited_place_outside_of_its_dataset_is_unknown() -> None:
     with pytest.raises(UnknownManifest):
-        reachability.inherited_place("nodes/1", "/a/g/nodes/2")
+        reachability.inherited_directory("nodes/1", "/a/g/nodes/2")
 
 
 def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp_path: Path) -> None:

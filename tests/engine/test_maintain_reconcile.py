@@ -25,6 +25,7 @@ from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
 from tests.engine.test_maintain_sweep import dead_optimize, files
+from tests.support.failpoint_actions import fail_with
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +148,7 @@ def test_reconcile_takes_on_so_many_types_and_leaves_large_ones(graph: Graph, mo
 
 def test_reconcile_finishes_links_and_settles_the_dead(graph: Graph) -> None:
     staged = dead_optimize(graph)
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(StorageError("cut off"))}):
         people(graph, "e")
         graph.close()
     report = og.open(graph.uri).maintenance.reconcile()

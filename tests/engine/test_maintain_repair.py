@@ -21,6 +21,7 @@ from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from tests.support.failpoint_actions import fail_with
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
 
 def displace(graph: Graph) -> None:
     """Publish a version, and let a foreign tool write under its number before it is linked."""
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(StorageError("cut off"))}):
         graph.ingest([{"type": "Person", "data": {"name": "d"}}])
         graph.close()
     by_path(graph).delete("id = 'a'")

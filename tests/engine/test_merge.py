@@ -12,7 +12,6 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import between, on_branch, on_target
-from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import apply, merge_tasks, three_way
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
@@ -22,6 +21,8 @@ from omnigraph.manifest import updates
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import read as read_audit
 from omnigraph.manifest.recovery import sweep
+from tests.support.failpoint_actions import fail_with
+from tests.support.full_comparison import row_changes_by_comparing
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.merge_fixtures import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
 from tests.support.policy_recorder import Recorder
@@ -334,7 +335,7 @@ def _outlives_a_sweep(graph: Graph, branch: str, ages: dict[str, int]) -> None:
 
 def test_merge_adopts_a_version_that_was_not_linked_yet(graph: Graph) -> None:
     graph.branches.create("target")
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(OmniGraphError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(OmniGraphError("cut off"))}):
         set_age(graph, "Alice", 31, "review")
     fresh = og.open(graph.uri)
     fresh.branches.merge("review", into="target")
@@ -483,7 +484,7 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
     monkeypatch.setattr(type(session_of(graph).kernel.store.objects), "delete_into_reserve", lambda self, path: None)
-    cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
+    cut = failpoints.armed({Point.COMMIT_STAGED: fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")
     monkeypatch.undo()

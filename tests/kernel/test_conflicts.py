@@ -27,7 +27,7 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
+from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinIs, Requirement, SchemaIs
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.support.fleet_operations import (
@@ -99,12 +99,6 @@ BROKEN: dict[str, tuple[Requirement, type[OmniGraphError], str, dict[str, object
         "conflict.version_mismatch",
         {"type_key": "node:Gone", "expected": 1, "actual": 0},
     ),
-    "pin at least": (
-        PinAtLeast(PERSON, 2),
-        VersionMismatch,
-        "conflict.version_mismatch",
-        {"type_key": PERSON, "expected": 2, "actual": 1},
-    ),
     "if commit": (IfCommit(OTHER), PreconditionFailed, "precondition.failed", {"branch": "main", "expected": OTHER}),
 }
 
@@ -137,7 +131,6 @@ def test_requirement_that_holds_is_no_obstacle(root: str) -> None:
             HeadIs(now.head),
             IfCommit(now.head),
             PinIs(PERSON, 1),
-            PinAtLeast(PERSON, 1),
             SchemaIs(now.state.schema.ir_hash),
             BranchIs(now.state.branch_id),
         )

@@ -39,7 +39,7 @@ class OrderedByName(ClaimQueue):
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         claims = sorted(listing, key=lambda claim: claim.name)
         names = [claim.name for claim in claims]
-        return claims[: names.index(self.own)] if self.own in names else claims
+        return claims[: names.index(self.name)] if self.name in names else claims
 
 
 class NeverExpires(ClaimQueue):

@@ -29,6 +29,7 @@ from omnigraph.store.files.protobuf import write_message
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
+from tests.support.failpoint_actions import Park
 from tests.support.fleet_operations import in_thread, manifest_file
 from tests.support.kernel_fixtures import (
     CITY,
@@ -520,7 +521,7 @@ def test_init_over_a_stray_schema_copy_needs_force(root: str) -> None:
 
 
 def test_init_under_a_live_claim_is_refused_and_leaves_the_claim(root: str) -> None:
-    park = failpoints.Park()
+    park = Park()
     with failpoints.armed({Point.INIT_CLAIMED: park}):
         first = in_thread(lambda: begin(root))
         assert park.arrived.wait(30)

@@ -12,8 +12,19 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, cover
 from omnigraph.store.write import compaction
 from omnigraph.store.write.compaction import fold_tail, fragment_counts, plan
 from omnigraph.store.write.transaction import append
-from omnigraph.store.write.upsert import delete_ids, delete_where, upsert
-from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rewrite, rows
+from omnigraph.store.write.upsert import upsert
+from tests.support.staged_fixtures import (
+    blobs,
+    commit,
+    create,
+    delete_ids,
+    delete_where,
+    image,
+    people,
+    pictures,
+    rewrite,
+    rows,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.lookup import Positions, find, find_rows, hash_values, is_hashable
-from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.support.staged_fixtures import commit, create, people
+from omnigraph.store.write.upsert import upsert
+from tests.support.staged_fixtures import commit, create, delete_ids, people
 
 TEXTS = st.lists(st.text(max_size=300), min_size=1, max_size=20)
 

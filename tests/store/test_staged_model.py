@@ -14,9 +14,9 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.transaction import Change
-from omnigraph.store.write.upsert import delete_ids, upsert
+from omnigraph.store.write.upsert import upsert
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.staged_fixtures import commit, create, fold, people, rewrite, rows
+from tests.support.staged_fixtures import commit, create, delete_ids, fold, people, rewrite, rows
 
 __all__ = ["s3_server"]
 

@@ -308,9 +308,9 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
         raise _diverged(store, "was written to since it was made")
 
 
-def _diverged(store: Store, what: str) -> GraphError:
+def _diverged(store: Store, subject: str) -> GraphError:
     return GraphError(
-        f"`{store.root.uri}` {what}; nothing was copied. Clone to another place",
+        f"`{store.root.uri}` {subject}; nothing was copied. Clone to another place",
         code="clone.diverged",
         uri=store.root.uri,
     )

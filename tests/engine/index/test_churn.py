@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
         (clustering, "VECTOR_PARTITION_ROWS", 8),
         (vector_search, "SEARCHES_BEFORE_BALLS", 1),
-        (vector_search, "TOLD_ROWS_MAX", 3),
+        (vector_search, "TAKEN_CANDIDATES_MAX", 3),
     ):
         monkeypatch.setattr(module, name, value)
 

@@ -18,6 +18,7 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
+from tests.support.failpoint_actions import fail_with
 from tests.support.fleet_operations import stranger
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
 from tests.support.policy_recorder import Recorder
@@ -336,7 +337,7 @@ def test_apply_schema_changed_by_another_process_in_between_is_a_conflict(graph:
 
 def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph) -> None:
     with (
-        failpoints.armed({Point.PUBLISH_BEFORE: failpoints.fail_with(StorageError("lost"))}),
+        failpoints.armed({Point.PUBLISH_BEFORE: fail_with(StorageError("lost"))}),
         pytest.raises(OmniGraphError),
     ):
         graph.schema.apply(WITH_SHIP.replace("imo: String @key", "code: I64 @key"))

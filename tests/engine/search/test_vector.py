@@ -84,7 +84,7 @@ def test_nearest_candidates_restrict_before_the_limit(
 ) -> None:
     for module, name, value in WAYS[way]:
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(vector_search, "TOLD_ROWS_MAX", told)
+    monkeypatch.setattr(vector_search, "TAKEN_CANDIDATES_MAX", told)
     notes, vectors = many(tmp_path)
     names = ["n001", "n002", "n003", "n004", "n005"]
     among = np.array(notes.rows(*names, "none1"), np.uint64)

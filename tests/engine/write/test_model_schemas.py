@@ -22,6 +22,7 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from omnigraph.store.objects import durability
+from tests.support.failpoint_actions import fail_with
 from tests.support.write_crash_child import Killer
 from tests.support.write_fixtures import rows, state
 from tests.support.write_model_actions import (
@@ -107,7 +108,7 @@ class Histories(RuleBasedStateMachine):
             self.accept(step)
 
     def end(self, step: Step, point: Point) -> None:
-        with failpoints.armed({point: failpoints.fail_with(Death())}), suppress(Death, OmniGraphError):
+        with failpoints.armed({point: fail_with(Death())}), suppress(Death, OmniGraphError):
             perform(self.handles[0], step.action)
 
     def expect(self, handle: int, step: Step) -> None:

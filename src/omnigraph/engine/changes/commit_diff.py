@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine import history
 from omnigraph.engine.changes.change_json import change_texts
@@ -45,9 +44,9 @@ from omnigraph.limits import (
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.rules.arrow_typing import pc
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 # Which entities of a large commit changed is found out once for all of its pages.
 _found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
@@ -27,6 +26,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.read.dataset import Dataset
 
 
@@ -129,7 +129,6 @@ def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
 
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 _TEXT: Final = pa.string()
 _COLUMNS: Final[dict[str, pa.DataType]] = {

@@ -198,7 +198,7 @@ class _EmbedTransaction:
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            self.session.kernel.refuse_read_only()
+            self.session.kernel.reject_read_only()
             held = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held

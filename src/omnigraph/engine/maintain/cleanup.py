@@ -114,7 +114,7 @@ def cleanup(
         swept.add({info.path: info for info in (*staged, *planned.residue)}.values())
         rows = tuple(map(planned.row, planned.plans))
         return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, preview_purges(kernel))
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     swept = SweepReport()
     settle(kernel, swept)
     # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
@@ -195,7 +195,7 @@ class _Cleanup:
     def _remove_one(self, plan: RemovalPlan, held: Declared, report: Callable[[], None] | None = None) -> TypeCleaned:
         """Delete the planned versions of one dataset and its forks; a failure affects this dataset only."""
         # If the lease expired, others may have treated this cleanup as dead and referred to what it would delete.
-        held.refuse_lost()
+        held.reject_lost()
         row = self.row(plan)
         if row.error is None:
             try:

@@ -17,12 +17,12 @@ from omnigraph.limits import REPREPARE_MAX, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import history
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
-from omnigraph.manifest.intents import CLEANUP, Intent, pending, refuse_unreadable
+from omnigraph.manifest.intents import CLEANUP, Intent, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
 from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH, Claims
-from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.read.dataset import DatasetRef
 
 
@@ -30,7 +30,7 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
     """Return the retained states; starts over if a branch is deleted meanwhile."""
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
-        refuse_unreadable(unreadable, CLEANUP)
+        reject_unreadable(unreadable, CLEANUP)
         kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
         try:
             kept.find()
@@ -159,7 +159,7 @@ class KeptStates:
                 for fork in self.listing.forks(path)
             }
 
-    def _keep_type(self, location: Place, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
+    def _keep_type(self, location: DatasetFork, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
         listed = self.listing.versions.get(location, {})
         if not pinned:
             # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
@@ -179,7 +179,7 @@ class KeptStates:
         newer = {number for number in listed if number >= max(pinned)}
         return (pinned & listed.keys()) | newer | self._young(listed)
 
-    def _is_stored(self, location: Place, version: int) -> bool:
+    def _is_stored(self, location: DatasetFork, version: int) -> bool:
         return self.kernel.store.has_version(DatasetRef(*location, version))
 
     def _young(self, listed: Mapping[int, int]) -> set[int]:

@@ -123,7 +123,7 @@ def optimize(
     """
     branch = strip_name(branch)
     session.require("change", on_branch(branch))
-    session.kernel.refuse_read_only()
+    session.kernel.reject_read_only()
     with ExitStack() as stack:
         work = _Optimize(session, branch, stack, choose_runner, only)
         receipt = work.run()

@@ -89,7 +89,7 @@ class Reconciliation:
         session, kernel = self._session, self._session.kernel
         # A policy may have changed since the last round.
         session.require("admin", GRAPH)
-        kernel.refuse_read_only()
+        kernel.reject_read_only()
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive_intent(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))

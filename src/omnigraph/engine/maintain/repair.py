@@ -123,7 +123,7 @@ def repair(session: GraphSession, branch: str = MAIN, *, confirm: bool, force: b
     kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
         return RepairReport(branch, tuple(_classify_all(kernel, snapshot)), None)
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     # Exclusive: concurrent repairs could adopt and discard the same version.
     with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)

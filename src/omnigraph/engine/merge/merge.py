@@ -36,7 +36,7 @@ def merge(
     target, names = session.find_branch(into)
     session.require("branch_merge", between(source, names))
     # On a retry of an applied merge, report that first: its source may have been deleted since.
-    session.kernel.refuse_repeated(into)
+    session.kernel.reject_repeated(into)
     parsed = read_resolutions(resolutions)
     theirs = session.full_view_of(session.head(source))
     check_flow(session, theirs.snapshot, names)

@@ -135,7 +135,7 @@ class Reader:
             add_part(self.loaded, converter.convert(gathered))
             if self._is_too_much():
                 break
-        for gathered in envelopes.rest():
+        for gathered in envelopes.take_all():
             add_part(self.loaded, converter.convert(gathered))
         if aliases is not None and not self.findings.violations:
             aliases.apply(self.loaded)

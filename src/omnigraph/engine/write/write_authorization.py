@@ -22,7 +22,7 @@ def missing_base(session: GraphSession, branch: str, from_branch: str | None) ->
     except GraphError as error:
         if error.code != "branch.not_found" or from_branch is None:
             raise
-        session.kernel.refuse_read_only()
+        session.kernel.reject_read_only()
         return strip_name(from_branch, "from_branch")
     return None
 

@@ -107,7 +107,7 @@ class LoadTransaction:
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
-        self.session.kernel.refuse_read_only()
+        self.session.kernel.reject_read_only()
         with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as held:
             self.job = self.plan_job(held.operation_id, load_plan.table_keys, load_plan.schema)
             held.staging(*self.job.claims)

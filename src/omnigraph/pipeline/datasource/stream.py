@@ -111,7 +111,7 @@ class Feed:
     def _shares(self, step: Step, pair: Pair) -> list[TypeChange]:
         assert pair.before is not None
         assert pair.after is not None
-        self._refuse_other_shape(step, pair.after.type_)
+        self._reject_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
         session, commit = session_of(self.graph), step.commit
         # Row counts show how much a large load inserted, without reading any row.
@@ -127,7 +127,7 @@ class Feed:
         )
         return [replace(change, share=share, shares=shares) for share in range(shares)]
 
-    def _refuse_other_shape(self, step: Step, type_: Type) -> None:
+    def _reject_other_shape(self, step: Step, type_: Type) -> None:
         """Raise `SchemaBoundary` if the columns of the type changed since the stream started."""
         if "type" not in self.options.values:
             return
