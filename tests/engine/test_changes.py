@@ -30,6 +30,7 @@ from tests.support.change_fixtures import (
     order,
     write,
 )
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +71,7 @@ def check(graph: og.Graph, branch: str) -> None:
             assert told(graph, a, b) == expected(worlds[a], worlds[b]), (a, b)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(STEPS)
 def test_diff_of_any_two_commits_says_what_their_exports_say(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -29,6 +29,7 @@ from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import Change, append, overwrite
 from omnigraph.store.write.upsert import delete_ids, upsert
+from tests.support.examples import examples
 from tests.support.staged_fixtures import commit, create, people, rewrite
 
 pytestmark = pytest.mark.slow
@@ -161,7 +162,7 @@ OTHERS: st.SearchStrategy[tuple[str, list[int], int]] = st.tuples(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.one_of(WRITES, WRITES, OTHERS), min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_row_changes_over_random_histories_equal_the_full_comparison(steps: list[Step], random: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:

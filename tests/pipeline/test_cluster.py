@@ -24,7 +24,7 @@ from omnigraph.pipeline.spark.java import find_java
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
-PEOPLE = 8_000
+PEOPLE = 2_000
 LOOPBACK = "127.0.0.1"
 
 

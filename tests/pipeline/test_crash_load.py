@@ -24,7 +24,7 @@ from tests.support.spark_driver import SPLIT_BYTES
 LOADS = ("load_append", "load_merge", "load_overwrite", "load_on_branch")
 # What one step leaves is what the next one finds, so one side of each is enough.
 PASSED_BY = ("sync", "sync.temporary", "durable.after")
-STRIDE = 5
+STRIDE = 12
 
 
 class LoadZygote(Zygote):
@@ -99,7 +99,7 @@ def test_crash_oracle_catches_broken_loads(zygote: Zygote, tmp_path: Path, mutan
 @pytest.mark.slow
 def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again(tmp_path: Path) -> None:
     people = [
-        {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(8_000)
+        {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(4_000)
     ]
     file = tmp_path / "people.ndjson"
     file.write_bytes(lines_of(people))

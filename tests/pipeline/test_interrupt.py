@@ -16,7 +16,7 @@ from omnigraph.manifest.intents import pending
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
-FILES = 300
+FILES = 80
 
 
 @pytest.mark.spark

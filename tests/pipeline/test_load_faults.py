@@ -15,7 +15,7 @@ from tests.support.crash_campaign import Campaign, LocalPlace, Zygote
 from tests.support.crash_checks import essence_of
 
 # Of the operations on storage only every so many-th; each point of a commit counts by itself.
-STRIDE = 12
+STRIDE = 20
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.coerce_column import decode_column, from_fitted
 from omnigraph.rules.coerce_value import Misfit, fit
 from omnigraph.rules.datetimes import date_column, datetime_column, parse_days, parse_milliseconds
+from tests.support.examples import examples
 
 TYPES = [
     *(PropertyType(scalar, nullable=True) for scalar in Scalar if scalar is not Scalar.VECTOR),
@@ -141,7 +142,7 @@ ZONES = st.sampled_from(["", "Z", "+00:00", "-01:30", "+23:59", "+24:00", "+01:6
 SPELLINGS = st.one_of(DATES, st.tuples(DATES, TIMES, FRACTIONS, ZONES).map("".join))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(st.none(), SPELLINGS), max_size=3))
 def test_date_columns_agree_with_single_texts(few: list[str | None]) -> None:
     texts = few * 40

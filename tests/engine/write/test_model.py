@@ -193,4 +193,9 @@ def test_short_histories_agree_with_a_dictionary() -> None:
 
 @pytest.mark.slow
 def test_more_histories_agree_with_a_dictionary() -> None:
-    run_histories(40, 12)
+    run_histories(12, 12)
+
+
+@pytest.mark.long
+def test_many_histories_agree_with_a_dictionary() -> None:
+    run_histories(200, 12)

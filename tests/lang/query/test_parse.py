@@ -15,6 +15,7 @@ from omnigraph.lang.query import compile_query, ir, lint_queries
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
+from tests.support.examples import examples
 from tests.support.query_fixtures import catalog_f, catalog_from, codes_of, compiled, read_text
 from tests.support.typical_queries import TYPICAL_QUERY
 
@@ -155,13 +156,13 @@ def test_parse_many_unknown_names_stop_at_the_cap() -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_parse_arbitrary_text_never_escapes(text: str) -> None:
     survives(text)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_parse_token_soup_never_escapes(pieces: list[str], inside: bool) -> None:
     soup = " ".join(pieces)
     survives(read_text(f"$v: Vessel {soup}") if inside else soup)
@@ -178,7 +179,7 @@ def corpus_sources() -> list[str]:
 
 
 @given(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_parse_mutated_sources_never_escape(seed: int) -> None:
     rng = random.Random(seed)
     text = rng.choice(corpus_sources())
