@@ -168,7 +168,7 @@ def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
     assert run.stdout.splitlines()[-1] == "[]"
 
 
-def test_main_query_of_a_process_of_its_own_leaves_pandas_until_it_is_needed(files: dict[str, str]) -> None:
+def test_main_query_in_its_own_process_imports_no_pandas(files: dict[str, str]) -> None:
     store = str(Path(files["schema.pg"]).parent / "g.omni")
     assert main(["init", store, "--schema", files["schema.pg"], "--quiet"]) == 0
     given = ["omnigraph", "query", "--store", store, "--query", files["good.gq"], "--params", '{"c": "x"}']

@@ -110,7 +110,7 @@ def test_blob_at_a_commit_is_the_one_of_then(graph: og.Graph) -> None:
     assert graph.blob("P", "a", "image").read() == b"other"
 
 
-def test_blob_of_a_renamed_type_and_property_is_found_by_the_name_of_today(graph: og.Graph) -> None:
+def test_blob_of_a_renamed_type_and_property_has_todays_names(graph: og.Graph) -> None:
     first = graph.snapshot().head
     renamed = SCHEMA.replace("node P {", 'node N @rename_from("P") {').replace("P ->", "N ->").replace("-> P", "-> N")
     graph.schema.apply(renamed.replace("image: Blob?", 'picture: Blob? @rename_from("image")'))
@@ -161,7 +161,7 @@ def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: 
     assert caught.value.code == "blob.integrity"
 
 
-def test_blob_that_refers_outside_of_the_graph_is_refused_before_its_bytes_are_read() -> None:
+def test_blob_that_refers_outside_of_the_graph_is_refused_unread() -> None:
     def described(uri: str) -> pa.Array[Any]:
         cells = [{"kind": 0, "size": 1, "blob_uri": ""}, {"kind": 3 if uri else 1, "size": 4, "blob_uri": uri}]
         return pa.array(cells)

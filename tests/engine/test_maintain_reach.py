@@ -223,7 +223,7 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
     assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}
 
 
-def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
+def test_staged_manifest_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
     store = og.init(tmp_path / "g.omni", "node A { k: String @key }").session.kernel.store
     store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
     assert reachability._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"

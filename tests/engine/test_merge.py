@@ -506,7 +506,7 @@ def test_merge_leaves_no_intent_behind(graph: Graph) -> None:
     check_invariants(graph.session.kernel)
 
 
-def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(graph: Graph) -> None:
+def test_merge_repeated_under_its_id_names_its_commit_without_its_source(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     chosen = new_ulid()
     done = graph.acting_as(None, chosen).branches.merge("review", delete_branch=True)
@@ -569,7 +569,7 @@ def _optimize(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("leave", [_write_and_take_back, _write_and_revert, _optimize])
-def test_branch_that_goes_back_to_a_version_it_forked_before_stays_writable(
+def test_branch_that_returns_to_a_version_it_forked_stays_writable(
     graph: Graph, leave: Callable[[Graph], None]
 ) -> None:
     """A fast forward gives the branch main's version again, of which it has a fork that has moved on."""

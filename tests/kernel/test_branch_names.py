@@ -77,9 +77,7 @@ def test_names_survive_cleanup(graph: Graph) -> None:
     assert names(graph, commit) == BranchNames(("a",))
 
 
-def test_names_of_a_branch_whose_deletion_was_interrupted_are_those_it_gets(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_a_branch_with_an_interrupted_deletion_are_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     with monkeypatch.context() as broken:

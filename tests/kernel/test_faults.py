@@ -64,7 +64,7 @@ def refused(work: Callable[[], object]) -> OmniGraphError:
 # -- damaged and foreign manifests -----------------------------------------------------------------------------
 
 
-def test_truncated_manifest_file_is_corruption_and_older_versions_still_read(root: str) -> None:
+def test_truncated_manifest_file_is_corruption_and_the_past_still_reads(root: str) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"]})
     newest = insert(kernel, {PERSON: ["b"]}).snapshot
@@ -77,7 +77,7 @@ def test_truncated_manifest_file_is_corruption_and_older_versions_still_read(roo
     assert open_graph(root).at_version("main", newest.version - 1).state.pins[PERSON].row_count == 1
 
 
-def test_truncated_rows_of_the_manifest_are_corruption_that_names_the_version(root: str) -> None:
+def test_truncated_manifest_rows_are_corruption_that_names_the_version(root: str) -> None:
     kernel = create(root)
     before = set(Path(root, "__manifest/data").iterdir())
     newest = insert(kernel, {PERSON: ["a"]}).snapshot
@@ -125,7 +125,7 @@ def _first(listed: list[dict[str, object]], kind: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradicting_manifest_rows_are_corruption_and_nothing_is_written(root: str, name: str) -> None:
+def test_contradicting_manifest_rows_are_corruption_and_stop_writes(root: str, name: str) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"]})
     rewrite_manifest(root, CONTRADICTIONS[name])
@@ -138,7 +138,7 @@ def test_contradicting_manifest_rows_are_corruption_and_nothing_is_written(root:
     assert sorted(Path(root).rglob("*")) == files
 
 
-def test_foreign_rows_of_an_unknown_kind_are_refused_or_kept_but_never_dropped(root: str) -> None:
+def test_foreign_rows_of_an_unknown_kind_are_refused_or_kept(root: str) -> None:
     create(root)
 
     def add(listed: list[dict[str, object]]) -> None:
@@ -286,7 +286,7 @@ def full() -> StorageError:
     return StorageError("the disk is full: free some space", kind=StorageKind.FULL, errno="ENOSPC")
 
 
-def test_disk_that_fills_up_at_any_durable_operation_loses_nothing_and_says_its_effect(root: str) -> None:
+def test_disk_full_at_any_durable_operation_loses_nothing(root: str) -> None:
     kernel = create(root)
     operations = count_durable(lambda: insert(kernel, {PERSON: ["p00"], CITY: ["c00"]}))
     assert operations >= 5
@@ -311,7 +311,7 @@ def test_disk_that_fills_up_at_any_durable_operation_loses_nothing_and_says_its_
     check_invariants(open_graph(root))
 
 
-def test_sync_that_fails_after_the_publish_does_not_claim_that_nothing_happened(root: str) -> None:
+def test_sync_that_fails_after_the_publish_does_not_deny_the_effect(root: str) -> None:
     kernel = create(root)
     armed = threading.Event()
     original = durability._fsync
@@ -558,7 +558,7 @@ def test_init_with_an_unreadable_claim_is_refused_and_names_it(root: str) -> Non
 
 
 @pytest.mark.parametrize("place", range(1, 7))
-def test_init_that_fails_before_the_manifest_leaves_nothing_and_can_be_repeated(root: str, place: int) -> None:
+def test_init_that_fails_before_the_manifest_can_be_repeated(root: str, place: int) -> None:
     seen: list[str] = []
 
     def action(detail: str) -> None:

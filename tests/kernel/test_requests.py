@@ -234,7 +234,7 @@ def test_s3_requests_are_the_same_past_one_page_of_versions(s3_server: S3Server)
 
 
 @pytest.mark.s3
-def test_s3_commit_over_three_types_adds_nine_requests_for_each_but_none_in_sequence(s3_server: S3Server) -> None:
+def test_s3_commit_over_three_types_adds_no_request_in_sequence(s3_server: S3Server) -> None:
     kernel = create(s3_server.uri("g"))
     insert(kernel, {PERSON: ["a"], CITY: ["a"], KNOWS: ["a"]})
     found = requests_of(s3_server, kernel, lambda: insert(kernel, {PERSON: ["b"], CITY: ["b"], KNOWS: ["b"]}))
@@ -244,7 +244,7 @@ def test_s3_commit_over_three_types_adds_nine_requests_for_each_but_none_in_sequ
 
 
 @pytest.mark.s3
-def test_s3_commit_on_a_branch_asks_once_more_for_the_name_but_does_not_wait(s3_server: S3Server) -> None:
+def test_s3_commit_on_a_branch_asks_for_the_name_without_waiting(s3_server: S3Server) -> None:
     kernel = create(s3_server.uri("g"))
     branches.create_branch(kernel, "x", kernel.snapshot())
     insert(kernel, {PERSON: ["a"]}, "x")

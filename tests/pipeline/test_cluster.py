@@ -113,7 +113,7 @@ def records() -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_cluster_that_loses_a_worker_amid_a_load_loads_the_same_as_an_ingest(tmp_path: Path) -> None:
+def test_cluster_that_loses_a_worker_loads_the_same_as_an_ingest(tmp_path: Path) -> None:
     file = tmp_path / "input.ndjson"
     file.write_bytes(lines_of(records()))
     here, there = world(tmp_path / "here"), world(tmp_path / "there")

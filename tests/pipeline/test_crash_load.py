@@ -97,7 +97,7 @@ def test_crash_oracle_catches_broken_loads(zygote: Zygote, tmp_path: Path, mutan
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again(tmp_path: Path) -> None:
+def test_driver_killed_while_executors_write_can_be_run_again(tmp_path: Path) -> None:
     people = [
         {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(4_000)
     ]

@@ -21,7 +21,7 @@ FILES = 80
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_load_command_interrupted_amid_its_tasks_leaves_the_graph_untouched(tmp_path: Path) -> None:
+def test_load_command_interrupted_in_its_tasks_changes_nothing(tmp_path: Path) -> None:
     graph = world(tmp_path / "g.omni")
     before, version = contents(graph), graph.snapshot().version
     (tmp_path / "in").mkdir()

@@ -242,7 +242,7 @@ def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_pat
         load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", watcher=rival, job_id="day-2")
 
 
-def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(graph: Graph, tmp_path: Path) -> None:
+def test_load_on_a_branch_that_the_same_job_creates_is_applied_once(graph: Graph, tmp_path: Path) -> None:
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
     options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
     first: list[LoadReport] = []
@@ -267,7 +267,7 @@ def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> 
 # -- quarantine ------------------------------------------------------------------------------------------------
 
 
-def test_load_with_quarantine_leaves_out_what_is_wrong_and_what_depends_on_it(graph: Graph, tmp_path: Path) -> None:
+def test_load_with_quarantine_leaves_out_bad_rows_and_dependents(graph: Graph, tmp_path: Path) -> None:
     records = [
         person("cy"),
         person("dee", level=77),

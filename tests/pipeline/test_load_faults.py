@@ -50,7 +50,7 @@ def test_crash_in_a_load_that_rejects_leaves_before_or_after(zygote: Zygote, tmp
 
 
 @pytest.mark.slow
-def test_crash_in_a_load_on_a_new_branch_leaves_what_the_same_job_finishes(zygote: Zygote, tmp_path: Path) -> None:
+def test_crash_in_a_load_on_a_new_branch_is_finished_by_the_same_job(zygote: Zygote, tmp_path: Path) -> None:
     campaign = prepared(zygote, "load_on_new_branch", tmp_path)
     main = campaign.before["branches"]["main"]["types"]
     moments = [

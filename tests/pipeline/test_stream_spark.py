@@ -52,7 +52,7 @@ def test_stream_query_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) ->
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_stream_query_follows_a_graph_and_writes_one_type_of_it_elsewhere(spark: Any, tmp_path: Path) -> None:
+def test_stream_query_follows_a_graph_and_writes_one_type_elsewhere(spark: Any, tmp_path: Path) -> None:
     graph, copy = new_graph(tmp_path / "from"), new_graph(tmp_path / "to")
     write(graph, node("a", v=1.0), node("b", tags=["x"]), node("q", "Q"))
     feed = spark.readStream.format("omnigraph").option("graph", graph.uri).option("type", "P")

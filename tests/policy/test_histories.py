@@ -36,7 +36,7 @@ def test_restricted_actor_sees_a_graph_without_the_hidden_types(tmp_path: Path, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
-def test_restricted_actor_sees_a_graph_without_the_hidden_types_in_many_histories(tmp_path: Path, policy: str) -> None:
+def test_restricted_actor_sees_no_hidden_types_in_many_histories(tmp_path: Path, policy: str) -> None:
     kinds = {step for seed in range(100, 100 + HISTORIES) for step in run(folder(tmp_path, seed), policy, seed, 20)}
     assert kinds == STEPS.keys()
 

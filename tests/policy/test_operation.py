@@ -52,7 +52,7 @@ def test_operation_applied_long_ago_is_found(graph: Graph, monkeypatch: pytest.M
     assert ada.operation(chosen).outcome == "applied"
 
 
-def test_operation_applied_where_the_asker_may_not_read_is_refused_and_not_called_absent(graph: Graph) -> None:
+def test_operation_applied_where_the_asker_may_not_read_is_refused(graph: Graph) -> None:
     graph.acting_as("bob", OLD).mutate(WRITE, params={"name": "Eve"}, branch="draft")
     with pytest.raises(PolicyDenied):
         graph.acting_as("ada").operation(OLD)

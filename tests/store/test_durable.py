@@ -299,7 +299,7 @@ def test_objects_delete_prefix_returned_stays_deleted(tmp_path: Path) -> None:
         assert loss.surviving() == {}
 
 
-def test_objects_link_survives_once_its_directory_is_synced_and_staged_stays_until_then(tmp_path: Path) -> None:
+def test_objects_link_survives_once_its_directory_is_synced(tmp_path: Path) -> None:
     make(tmp_path / "d" / "staged", b"x")
     root = Location.parse(str(tmp_path))
     with PowerLoss(tmp_path) as loss:

@@ -45,7 +45,7 @@ def link(uri: str, registrar: Registrar, version: int) -> None:
 # -- managed commits ---------------------------------------------------------------------------------------------
 
 
-def test_managed_commit_plain_handle_stages_the_manifest_beside_the_others(uri: str) -> None:
+def test_managed_commit_of_a_plain_handle_stages_the_manifest(uri: str) -> None:
     """`Store.commit`: a dataset changes by path only when `Store.link` says so."""
     handle, registrar = create(uri), Registrar()
     staged = managed(handle, stage(handle, table("a")), registrar)

@@ -38,7 +38,7 @@ def test_texts_beyond_the_budget_are_a_budget_error(graph: og.Graph) -> None:
     assert caught.value.context["limit"] == "bytes"
 
 
-def test_arrays_that_arrow_cannot_hold_are_a_budget_error_and_bugs_stay_bugs() -> None:
+def test_arrays_that_arrow_cannot_hold_are_a_budget_error() -> None:
     with pytest.raises(BudgetExceeded), report_arrow_overflow(BudgetUsage(Budget())):
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
     with pytest.raises(pa.ArrowInvalid), report_arrow_overflow(BudgetUsage(Budget())):
