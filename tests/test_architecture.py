@@ -44,6 +44,7 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree", "layers"])
 def test_generated_part_is_current(name: str) -> None:
     made = getattr(TOOL, f"render_{name}")(source_modules())

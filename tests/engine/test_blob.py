@@ -51,6 +51,7 @@ def test_blob_read_outside_of_the_blob_is_refused(graph: og.Graph, start: int, e
     assert caught.value.context["length"] == 5
 
 
+@pytest.mark.slow
 def test_blob_read_of_too_many_bytes_at_once_is_refused(graph: og.Graph) -> None:
     write(graph, node("big", image=image(bytes(BLOB_READ_BYTES_MAX + 1))))
     found = graph.blob("P", "big", "image")

@@ -136,6 +136,7 @@ def check_random_histories(count: int) -> int:
     return crossed
 
 
+@pytest.mark.slow
 def test_best_common_ancestors_obey_their_definition_on_any_clocks() -> None:
     assert check_random_histories(200) > 100
 

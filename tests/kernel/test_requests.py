@@ -133,6 +133,7 @@ def check_local(counted: Counted, table_key: str, name: str) -> None:
     assert counted.cold() == LOCAL_COLD_OPEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [2, 200])
 def test_local_requests_do_not_depend_on_the_number_of_types(tmp_path: Path, types: int) -> None:
     counted = Counted(str(tmp_path / "graph.omni"), wide_schema(types))
@@ -276,6 +277,7 @@ def test_s3_commit_that_spills_pays_for_the_log_alone(s3_server: S3Server, monke
 # -- the look for claims ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_steady_commits_look_for_claims_seldom_and_ask_for_nothing_more(tmp_path: Path) -> None:
     counted = Counted(str(tmp_path / "graph.omni"))
     insert(counted.kernel, {PERSON: ["first"]})

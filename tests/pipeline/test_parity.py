@@ -91,6 +91,7 @@ def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
 _SIZES, _KEYS = st.sampled_from([17, 200, 10_000]), st.sampled_from([1, 7, 1_000_000])
 
 
+@pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
 @settings(max_examples=examples(15))
 def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
@@ -128,6 +129,7 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(TELLING)))
 def test_load_telling_input_equals_ingest(place: int) -> None:
     mode, records = TELLING[place]

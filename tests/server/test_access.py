@@ -261,6 +261,7 @@ def without_id(body: str) -> str:
     return re.sub(r'"request_id":"[^"]*"', "", body)
 
 
+@pytest.mark.slow
 def test_commit_of_a_branch_that_may_not_be_read_looks_absent(graph_uri: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(SCOPED)
     with serving_graph(graph_uri, tokens=TOKENS, policy=tmp_path / "policy.yaml") as live:
@@ -324,6 +325,7 @@ rules:
 PAIRS = "query pairs() { match { $a: Person $a knows $b } return { $a.name as a, $b.name as b } }"
 
 
+@pytest.mark.slow
 def test_type_that_an_actor_may_not_read_is_in_no_answer(graph_uri: str, tmp_path: Path, queries: Path) -> None:
     (tmp_path / "typed.yaml").write_text(TYPED)
     (queries / "pairs.gq").write_text(PAIRS)

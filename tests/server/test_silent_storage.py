@@ -76,6 +76,7 @@ def check_answers(replies: list[Reply], refused: str, uri: str, finish: Callable
         assert graph.operation(told["operation_id"]).outcome == "applied"
 
 
+@pytest.mark.slow
 def test_writes_behind_a_silent_publish_are_answered_within_one_deadline(
     graph_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

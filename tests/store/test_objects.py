@@ -325,6 +325,7 @@ def race(attempt: Callable[[int], bool]) -> list[int]:
         return [racer for racer, won in enumerate(pool.map(run, range(RACERS))) if won]
 
 
+@pytest.mark.slow
 def test_write_if_absent_race_has_one_winner(objects: Objects, root: Location) -> None:
     for number in range(50 if root.is_local else 10):
         [winner] = race(lambda racer, name=f"d/{number}": objects.write_if_absent(name, bytes([racer])))  # type: ignore[misc]

@@ -25,6 +25,7 @@ def ids(found: pa.Table) -> list[str]:
     return sorted(map(str, found["id"].to_pylist()))
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_hash_values_of_texts_differ_as_the_texts_do(texts: list[str]) -> None:
     hashes = hash_values(pa.array(texts, pa.string()))

@@ -85,6 +85,7 @@ def test_sum_has_the_64_bit_type_of_its_integers(graph: og.Graph) -> None:
     assert table.to_pylist() == [{"i": 0, "l": -(2**63), "u": 2**63, "m": 2.0**63}]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=40),
@@ -108,6 +109,7 @@ def test_grouped_sums_equal_those_of_python(rows: list[tuple[int, int]], dtype: 
     assert aggregate("avg", vector, groups).to_pylist() == pytest.approx(means, rel=1e-15, abs=1e-300)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8), st.integers(1, 2**50))
 def test_limbs_of_any_width_join_to_the_exact_sum(numbers: list[int], times: int) -> None:

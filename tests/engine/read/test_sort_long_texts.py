@@ -26,12 +26,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[og.Graph]:
         yield graph
 
 
+@pytest.mark.slow
 def test_sort_of_more_text_than_an_array_holds_needs_no_text(graph: og.Graph) -> None:
     # All rows together have 2.25 GB of text; nulls come first ascending and last descending.
     assert PEOPLE * PEOPLE * LENGTH > 2**31
     assert graph.query(SORT).rows() == [{"a": f"p{PEOPLE - 1}", "b": "p7"}, {"a": f"p{PEOPLE - 2}", "b": "p7"}]
 
 
+@pytest.mark.slow
 def test_texts_beyond_the_budget_are_a_budget_error(graph: og.Graph) -> None:
     with pytest.raises(BudgetExceeded) as caught:
         graph.query(SORT.replace("$a.k as a", "$a.t as t").replace(" limit 2", ""), budget=Budget(bytes_max=50_000_000))

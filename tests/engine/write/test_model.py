@@ -187,6 +187,7 @@ def run_histories(count: int, steps: int) -> None:
     run_state_machine_as_test(Histories, settings=options)
 
 
+@pytest.mark.slow
 def test_short_histories_agree_with_a_dictionary() -> None:
     run_histories(5, 8)
 

@@ -128,6 +128,7 @@ def test_parse_odd_characters_never_escape(text: str) -> None:
     survives(text)
 
 
+@pytest.mark.slow
 def test_parse_long_inputs_stay_linear() -> None:
     clauses = " ".join(f"$v.teu != {number}" for number in range(20_000))
     plan = compiled(read_text(f"$v: Vessel {clauses}")).ir
@@ -135,6 +136,7 @@ def test_parse_long_inputs_stay_linear() -> None:
     assert len(plan.pipeline) == 20_001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["/* ", '\\"', '"', "//", "(", "- ", "$v ", "1", "\n", "\\"])
 def test_parse_long_repetition_is_refused_quickly(piece: str) -> None:
     text = '"' + piece * (1_000_000 // len(piece))
@@ -144,23 +146,27 @@ def test_parse_long_repetition_is_refused_quickly(piece: str) -> None:
     assert time.perf_counter() - start < 20
 
 
+@pytest.mark.slow
 def test_parse_many_variables_and_blocks_are_refused_early() -> None:
     bindings = " ".join(f"$v{number}: Vessel" for number in range(5_000))
     blocks = " ".join(f"not {{ $v{number} towedBy $_ }}" for number in range(5_000))
     assert codes_of(read_text(f"{bindings} {blocks}", "$v4999.imo")) == ["Q000"]
 
 
+@pytest.mark.slow
 def test_parse_many_unknown_names_stop_at_the_cap() -> None:
     clauses = " ".join(f"$v.unknown_property_{number} = 1" for number in range(5_000))
     assert len(codes_of(read_text(f"$v: Vessel {clauses}"))) == DIAGNOSTICS_MAX
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 @settings(max_examples=examples(300), deadline=None)
 def test_parse_arbitrary_text_never_escapes(text: str) -> None:
     survives(text)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.booleans())
 @settings(max_examples=examples(500), deadline=None)
 def test_parse_token_soup_never_escapes(pieces: list[str], inside: bool) -> None:
@@ -178,6 +184,7 @@ def corpus_sources() -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @given(st.integers(min_value=0, max_value=2**32))
 @settings(max_examples=examples(400), deadline=None)
 def test_parse_mutated_sources_never_escape(seed: int) -> None:
