@@ -131,6 +131,15 @@ def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.slow
+def test_verify_finds_a_damaged_schema_of_a_blob(tmp_path: Path) -> None:
+    build(str(tmp_path / "g")).close()
+    for file in (tmp_path / "g").rglob("_versions/*.manifest"):
+        damage(file, lambda data: data.replace(b"\x03uri", b"\x03qri"))
+    findings = og.open(str(tmp_path / "g"), read_only=True).verify(data=True).findings
+    assert any("Lance cannot make sense of what is stored" in finding.message for finding in findings)
+
+
+@pytest.mark.slow
 def test_verify_finds_an_index_that_cannot_be_read(tmp_path: Path) -> None:
     build(str(tmp_path / "g")).close()
     file = next(one for one in sorted((tmp_path / "g").rglob("_indices/*/page_lookup.lance")))

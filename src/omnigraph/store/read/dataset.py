@@ -5,6 +5,7 @@ A handle never moves: it reads the same rows for as long as cleanup keeps the ve
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -251,7 +252,7 @@ def _storage_errors(doing: str) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         raise storage_error(doing, error) from error
     except BaseException as error:
-        if not is_panic(error):
+        if not is_panic(error) and not _is_raised_by_lance(error):
             raise
         raise StorageError(
             f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
@@ -263,6 +264,14 @@ def _storage_errors(doing: str) -> Iterator[None]:
 def is_panic(error: BaseException) -> bool:
     """Return True if Lance has panicked, as it does over some damaged files; the class cannot be imported."""
     return type(error).__name__ == "PanicException"
+
+
+def _is_raised_by_lance(error: BaseException) -> bool:
+    """Return True for a TypeError of Lance's own Python code: a damaged schema, and no wrong call of this package."""
+    if not isinstance(error, TypeError):
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("lance.")
 
 
 def storage_error(doing: str, error: BaseException) -> StorageError:
