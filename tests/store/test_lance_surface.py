@@ -57,6 +57,7 @@ def test_managed_commit_of_a_plain_handle_stages_the_manifest(uri: str) -> None:
     assert (lance.dataset(uri).version, lance.dataset(uri).latest_version) == (1, 1)
 
 
+@pytest.mark.slow
 def test_managed_commit_refused_by_the_registrar_aborts(uri: str) -> None:
     """`Store.commit`: the registrar has the last word on a version."""
     handle = create(uri)
