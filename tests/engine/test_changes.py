@@ -186,7 +186,9 @@ def test_commit_changes_have_images_of_both_sides(graph: og.Graph) -> None:
     parent = write(graph, node("a", v=1.0, tags=["x"]), node("b", image=image(b"one")), edge("1", "a", "b"))
     made = write(graph, node("a", v=None, tags=[]), edge("1", "b", "b", w=7))
     page = graph.commit_changes(made)
-    types = {pin.table_key: str(pin.identity) for pin in graph.snapshot().state.pins.values()}
+    types = {
+        f"{pair.kind}:{pair.known.type_.name}": pair.type_id for pair in state_diff.pairs(*[graph.session.view()] * 2)
+    }
     assert page.to_json() == {
         "cause": {
             "graph_commit_id": made,

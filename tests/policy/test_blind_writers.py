@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
 from omnigraph.policy import load_bundle
 from tests.support.flow_fixtures import PEOPLE, person, policy, root, salary, same_answer, template
 
@@ -152,11 +153,16 @@ groups: {w: [wendy], v: [vic]}
 rules:
   - {id: w, allow: {actors: {group: w}, actions: [change], types: [Person, Knows]}}
   - {id: v, allow: {actors: {group: v}, actions: [read, change], types: [Person, Knows]}}
+  - {id: m, allow: {actors: {group: v}, actions: [branch_create, branch_merge]}}
 """
 
 
 def knows(source: str, target: str, entity_id: str | None = None) -> dict[str, Any]:
     return {"edge": "Knows", "from": source, "to": target, "data": {"id": entity_id} if entity_id else {}}
+
+
+def salary_slip(slip: str) -> dict[str, Any]:
+    return {"type": "Salary", "data": {"slip": slip}}
 
 
 @pytest.fixture
@@ -221,6 +227,72 @@ def test_condition_on_an_unreadable_branch_does_not_tell_its_head(wendy: Graph) 
     assert error.code == "precondition.failed"
     assert str(og.open(wendy.uri).snapshot().head) not in str(error.to_json())
     assert "actual" not in error.context
+
+
+@pytest.mark.parametrize("door", ["merge", "dry run", "overwrite"])
+def test_hidden_edges_of_removed_nodes_tell_one_bit_and_no_more(wendy: Graph, door: str) -> None:
+    """That an edge would lose its end refuses the write; which node, which edge and how many there are is not told."""
+    vic, root = wendy.acting_as("vic"), og.open(wendy.uri)
+    root.ingest([salary_slip("s1"), salary_slip("s2")])
+    told = []
+    for number, ends in enumerate([["bob"], ["cy"], ["bob", "cy", "cy"], []]):
+        root.branches.create(f"ours{number}")
+        vic.branches.create(f"theirs{number}", from_=f"ours{number}")
+        for name in ("bob", "cy"):
+            vic.mutate(f'query q() {{ delete Person where name = "{name}" }}', branch=f"theirs{number}")
+        paid = [{"edge": "Paid", "from": "s1", "to": name, "data": {}} for name in ends]
+        root.ingest(paid, branch=f"ours{number}")
+        remove: Callable[[], object] = {
+            "merge": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}"),
+            "dry run": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}", dry_run=True),
+            "overwrite": lambda n=number: vic.ingest(
+                [person("ann"), knows("ann", "ann")], "overwrite", branch=f"ours{n}"
+            ),
+        }[door]
+        if ends:
+            error = error_of(remove)
+            told.append(str(error.to_json()).replace(f"ours{number}", "ours").replace(f"theirs{number}", "theirs"))
+        else:
+            remove()
+    assert len(set(told)) == 1
+    assert not any(word in told[0] for word in ("Paid", "bob", "s1"))
+
+
+@pytest.mark.parametrize("door", ["ingest", "mutate", "load", "load again", "operation"])
+def test_receipt_does_not_tell_the_head_of_an_unreadable_branch(wendy: Graph, door: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"type": "Person", "data": {"name": "zed"}}\n')
+    heads = [str(commit.commit_id) for commit in og.open(wendy.uri).commits()]
+    operation_id = new_ulid()
+    write: Callable[[Graph], Any] = {
+        "ingest": lambda actor: actor.ingest([person("zed")]),
+        "mutate": lambda actor: actor.mutate('query q() { insert Person { name: "zed" } }'),
+        "load": lambda actor: pipeline.load(actor, tmp_path / "in.jsonl", job_id="j"),
+        "load again": lambda actor: [pipeline.load(actor, tmp_path / "in.jsonl", job_id="j") for _ in range(2)],
+        "operation": lambda actor: actor.acting_as("wendy", operation_id).ingest([person("zed")]),
+    }[door]
+    receipt = write(wendy)
+    if door == "load again":
+        receipt = receipt[1]
+    if door == "operation":
+        receipt = wendy.operation(operation_id)
+    assert receipt.commit is not None
+    assert receipt.commit.actor == "wendy"
+    assert not any(head in str(receipt.commit.to_json("main")) for head in heads)
+    # Who may read the branch is told, as from the list of commits.
+    told = wendy.acting_as("vic").ingest([person("yan")]).commit
+    assert told is not None
+    assert told.parent == receipt.commit.commit_id
+
+
+def test_merge_receipt_does_not_tell_the_head_of_an_unreadable_target(dropbox: Graph) -> None:
+    dropbox.ingest([salary("s2", 77)])
+    head = dropbox.snapshot().head
+    uma = dropbox.acting_as("uma")
+    uma.ingest([person("bea")], branch="play")
+    receipt = uma.branches.merge("play", "main")
+    assert receipt.commit is not None
+    assert receipt.commit.parent is None
+    assert str(head) not in str(receipt.to_json())
 
 
 def test_name_of_a_hidden_type_in_the_input_is_like_any_other_word(wendy: Graph) -> None:

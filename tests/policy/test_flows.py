@@ -354,6 +354,16 @@ def test_commit_that_may_not_be_read_is_answered_like_an_absent_one(root: Graph)
     assert "secret" not in str(told)
 
 
+def test_commit_that_is_answered_as_not_found_is_logged_as_denied(
+    root: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    with caplog.at_level("INFO", "omnigraph.policy"):
+        assert code_of(lambda: root.acting_as("unp").query(PAY, branch="open", at=commit)) == "commit.not_found"
+    assert "deny" in {vars(record)["decision"] for record in caplog.records}
+
+
 # -- tags --------------------------------------------------------------------------------------------------------------
 
 

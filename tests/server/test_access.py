@@ -86,6 +86,13 @@ def test_read_tokens_takes_file_or_text_and_the_single_one(monkeypatch: pytest.M
         read_tokens()
 
 
+def test_read_tokens_two_tokens_of_one_actor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", '{"ada": "secret-1", "ada": "secret-2"}')
+    with pytest.raises(UsageError, match="two tokens for the actor `ada`") as caught:
+        read_tokens()
+    assert "secret" not in str(caught.value.to_json())
+
+
 @pytest.mark.parametrize("text", ['{"ada": "secret-1"', '["secret-1"]', '{"ada": 1}', "secret-1"])
 def test_read_tokens_malformed_text_is_refused_and_not_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", text)

@@ -452,7 +452,9 @@ def test_readyz_of_a_server_that_is_about_to_stop_answers_503(live: Live) -> Non
 def test_large_diff_is_streamed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     start = live.get("/graphs/g/commits").json()["commits"][-1]["graph_commit_id"]
     whole = live.post("/graphs/g/diff", {"from": start, "to": "main"})
-    monkeypatch.setattr("omnigraph.server.handlers.reads.CHANGE_WINDOW_ROWS", 2)
+    assert "transfer-encoding" not in whole.headers
+    for module in ("server.handlers.reads", "engine.changes.state_diff"):
+        monkeypatch.setattr(f"omnigraph.{module}.CHANGE_WINDOW_ROWS", 2)
     parts = live.post("/graphs/g/diff", {"from": start, "to": "main"})
     assert parts.headers["transfer-encoding"] == "chunked"
     assert parts.json() == whole.json()

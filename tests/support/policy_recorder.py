@@ -17,7 +17,8 @@ class Recorder:
         self._actors = actors
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        self.asked.append((action, scope, actor))
+        if not scope.is_probe:
+            self.asked.append((action, scope, actor))
         if action in self._denies or (self._actors is not None and actor not in self._actors):
             raise PolicyDenied("no", actor=actor)
 

@@ -303,6 +303,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return None
     if isinstance(value, str):
-        without_ids = re.sub(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}:[0-9a-f]{16}", "ID", value)
+        without_ids = re.sub(r"[0-9A-HJKMNP-TV-Z]{26}|\b[0-9a-f]{32}\b", "ID", value)
         return re.sub(r"/[^\s`]*", "/PATH", without_ids)
     return value

@@ -131,7 +131,8 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
         # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
         # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
-    return Operation(operation_id, "applied", *session.redact_commits([commit]))
+    [commit] = session.redact_commits([commit])
+    return Operation(operation_id, "applied", session.hide_unreadable_parent(commit))
 
 
 def _require_any_read(session: GraphSession) -> None:

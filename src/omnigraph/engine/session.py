@@ -141,9 +141,13 @@ class GraphSession:
             return False
         return True
 
+    def would_allow(self, action: str, scope: Scope) -> bool:
+        """Return `may` for something that was not asked for and only decides what an answer shows; it is not logged."""
+        return self.may(action, replace(scope, is_probe=True))
+
     def address_or(self, name: str) -> str:
         """Return the URI of the graph if the actor is an admin, otherwise `name`."""
-        return self.kernel.store.root.uri if self.may("admin", GRAPH) else name
+        return self.kernel.store.root.uri if self.would_allow("admin", GRAPH) else name
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
         """Return the newest snapshot of a branch; `PolicyDenied` if the actor may not perform the action on it."""
@@ -260,6 +264,12 @@ class GraphSession:
         # Without a policy nothing is hidden: skip reading the head.
         is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
         return [redact_commit(commit) for commit in commits] if is_partial else list(commits)
+
+    def hide_unreadable_parent(self, commit: Commit) -> Commit:
+        """Return a commit as its receipt shows it: without the parent if the actor may not read the branch."""
+        if self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(commit))):
+            return commit
+        return replace(commit, parent=None)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""

@@ -95,7 +95,7 @@ class Policy:
         rule = self._rule(actor, action, branch, target, None)
         decision = Decision(rule is not None, rule, actor, action, scope.branch, scope.target)
         fields = {"actor": actor, "action": action, "branch": scope.branch, "target_branch": scope.target, "rule": rule}
-        if _log.isEnabledFor(logging.INFO):
+        if not scope.is_probe and _log.isEnabledFor(logging.INFO):
             _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
         return decision
 

@@ -19,6 +19,7 @@ import orjson
 
 from omnigraph import settings
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
+from omnigraph.engine.json_members import find_repeated_member
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
@@ -109,6 +110,8 @@ def _parse_tokens(setting: str, text: str) -> dict[str, str]:
     is_fit = isinstance(entries, dict) and all(isinstance(token, str) for token in entries.values())
     if not is_fit:
         raise UsageError(f'{setting} has to hold a JSON object of tokens by actor, such as {{"ada": "…"}}')
+    if (actor := find_repeated_member(text.encode(), entries)) is not None:
+        raise UsageError(f"{setting} has two tokens for the actor `{actor}`; keep one of them", actor=actor)
     return {str(actor): str(token) for actor, token in entries.items()}
 
 

@@ -19,10 +19,18 @@ import pyarrow.compute
 from omnigraph.engine import history
 from omnigraph.engine.changes.change_json import change_texts
 from omnigraph.engine.changes.cursor import Place, Scope, Selection, Token, decode, encode, place_of, rejected, select
-from omnigraph.engine.changes.state_diff import Pair, Side, of_ops, pairs
+from omnigraph.engine.changes.state_diff import Pair, Side, identity_domain, of_ops, pairs
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.errors import (
+    ChangeFeedGap,
+    CursorRejected,
+    GraphError,
+    LimitExceeded,
+    OmniGraphError,
+    SchemaBoundary,
+    UsageError,
+)
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
     CHANGE_CACHE_MAX,
@@ -96,9 +104,9 @@ def _windows(
     kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
-    keys = [_type_key(pair) for pair in pairs]
+    keys = [f"{pair.kind}:{pair.type_id}" for pair in pairs]
     if after is not None and after.type_key not in keys:
-        raise rejected("its place is not in the commit")
+        raise _misplaced()
     start = keys.index(after.type_key) if after is not None else 0
     for key, pair in zip(keys[start:], pairs[start:], strict=True):
         if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
@@ -113,8 +121,8 @@ def _windows(
                 yield key, ids, texts
 
 
-def _type_key(pair: Pair) -> str:
-    return f"{pair.kind}:{pair.identity}"
+def _misplaced() -> CursorRejected:
+    return rejected("its place is not in the commit; poll again from the last cursor, or from the commit's first page")
 
 
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
@@ -131,7 +139,7 @@ def _start(ids: Any, after: Place) -> int:
     for position in alike.tolist():
         if sha256(ids[position].as_py().encode()).hexdigest() == after.digest:
             return int(position) + 1
-    raise rejected("its place is not in the commit")
+    raise _misplaced()
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,5 +366,4 @@ def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
 
 def graph_digest(snapshot: Snapshot) -> str:
     """Return a name for the graph that no other graph has: its identities were first given out under it."""
-    domain = str(orjson.loads(snapshot.state.schema.ir)["identity_domain"])
-    return sha256(f"omnigraph/changes/{domain}".encode()).hexdigest()[:32]
+    return sha256(f"omnigraph/changes/{identity_domain(snapshot)}".encode()).hexdigest()[:32]

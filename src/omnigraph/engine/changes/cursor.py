@@ -150,8 +150,9 @@ def _is_place(place: object) -> TypeGuard[list[str]]:
 
 
 def _from_json(body: dict[str, object]) -> Token:
-    if body["v"] != VERSION:
-        raise rejected(f"it is of version {body['v']}, and this release reads version {VERSION}")
+    version = body["v"]
+    if type(version) is not int or version != VERSION:
+        raise rejected(f"it has version {orjson.dumps(version).decode()}; this release reads version {VERSION}")
     kind = str(body["kind"])
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
     place = body["place"]

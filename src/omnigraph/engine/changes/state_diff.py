@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -23,7 +25,7 @@ from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.limits import CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
+from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.store.read.dataset import Dataset
 
@@ -48,7 +50,7 @@ class Side:
 class Pair:
     """One type in both states; None where it does not exist."""
 
-    identity: TypeIdentity
+    type_id: str
     before: Side | None
     after: Side | None
 
@@ -96,8 +98,27 @@ def pairs(before: View, after: View) -> list[Pair]:
     """Return every type of both states: nodes before edges, then by identity."""
     old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
     new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
-    type_pairs = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    key = identity_domain(after.snapshot).encode()
+    type_pairs = [
+        Pair(_public_id(identity, key), old.get(identity), new.get(identity))
+        for identity in sorted(old.keys() | new.keys())
+    ]
     return sorted(type_pairs, key=lambda pair: pair.kind != "node")
+
+
+def _public_id(identity: TypeIdentity, key: bytes) -> str:
+    # Identities are consecutive numbers: shown as they are, their gaps would count the types that a reader may not see.
+    return blake2b(str(identity).encode(), key=key, digest_size=16).hexdigest()
+
+
+def identity_domain(snapshot: Snapshot) -> str:
+    """Return the random name under which a graph numbers its types; readers never receive it."""
+    return _domain_of(snapshot.state.schema.ir)
+
+
+@lru_cache(maxsize=CATALOG_CACHE_MAX)
+def _domain_of(ir: str) -> str:
+    return str(orjson.loads(ir)["identity_domain"])
 
 
 def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:

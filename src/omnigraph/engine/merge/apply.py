@@ -144,7 +144,8 @@ class Application:
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        return receipt.published(*self.session.redact_commits([published.commit]))
+        [commit] = self.session.redact_commits([published.commit])
+        return receipt.published(self.session.hide_unreadable_parent(commit))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel

@@ -231,7 +231,8 @@ def _write(
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, session.actor)
+    commit = session.hide_unreadable_parent(receipt.commit)
+    return IngestReceipt(branch, base, created, mode, nodes, edges, commit, session.actor)
 
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:

@@ -90,7 +90,7 @@ def mutate(
     may, compiled = _compile_early(session, branch, source, name)
     condition = None
     if if_commit is not None:
-        condition = IfCommit(CommitId(if_commit), is_head_told=session.may("read", on_branch(branch)))
+        condition = IfCommit(CommitId(if_commit), is_head_told=session.would_allow("read", on_branch(branch)))
     mutation = _Mutation(session, source, name, params or {}, condition)
     mutation.hidden |= may.hidden
     work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
@@ -98,7 +98,7 @@ def mutate(
         receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
-    commit = receipt.commit if receipt else None
+    commit = session.hide_unreadable_parent(receipt.commit) if receipt and receipt.commit else None
     return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
 
 

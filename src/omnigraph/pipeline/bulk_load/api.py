@@ -143,7 +143,7 @@ def load(
             runner.engine,
             {},
             {},
-            commit,
+            session.hide_unreadable_parent(commit),
             session.actor,
             already_applied=True,
         )
@@ -165,7 +165,7 @@ def load(
         runner.engine,
         _counts_of_kind(outcome, "node:"),
         _counts_of_kind(outcome, "edge:"),
-        outcome.commit,
+        session.hide_unreadable_parent(outcome.commit) if outcome.commit else None,
         session.actor,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
