@@ -29,6 +29,7 @@ from omnigraph.store.files.protobuf import write_message
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
+from tests.support.examples import IS_LONG
 from tests.support.fleet_operations import in_thread, manifest_file
 from tests.support.kernel_fixtures import (
     CITY,
@@ -483,7 +484,7 @@ except GraphError as error:
 
 @pytest.mark.slow
 def test_racing_initialisers_in_processes_make_exactly_one_graph(tmp_path: Path) -> None:
-    for number in range(1):
+    for number in range(4 if IS_LONG else 1):
         root = str(tmp_path / f"graph{number}")
         racers = [
             subprocess.Popen(

@@ -22,9 +22,10 @@ from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline.spark.java import find_java
 from tests.support.crash_campaign import REPOSITORY
+from tests.support.examples import IS_LONG
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
-PEOPLE = 2_000
+PEOPLE = 8_000 if IS_LONG else 2_000
 LOOPBACK = "127.0.0.1"
 
 

@@ -14,9 +14,10 @@ import pytest
 import omnigraph as og
 from omnigraph.manifest.intents import pending
 from tests.support.crash_campaign import REPOSITORY
+from tests.support.examples import IS_LONG
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
-FILES = 80
+FILES = 300 if IS_LONG else 80
 
 
 @pytest.mark.spark

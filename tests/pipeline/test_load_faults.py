@@ -13,9 +13,10 @@ from omnigraph.manifest.recovery import sweep
 from tests.pipeline.test_crash_load import LOADS, LoadZygote, crash
 from tests.support.crash_campaign import Campaign, LocalPlace, Zygote
 from tests.support.crash_checks import essence_of
+from tests.support.examples import IS_LONG
 
 # Of the operations on storage only every so many-th; each point of a commit counts by itself.
-STRIDE = 20
+STRIDE = 5 if IS_LONG else 20
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def killed(given: dict[str, str], is_time: Callable[[], bool]) -> None:
 
 
 def start(given: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off", "PYTHONPATH": str(REPOSITORY)}
+    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
     command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)

@@ -24,11 +24,13 @@ Answer = dict[str, Any]
 
 
 class Zygote:
-    """A clean process that forks one child per job; see `crashchild`."""
+    """A clean process that forks one child per job; see `crash_child`."""
+
+    module = "tests.support.crash_child"
 
     def __enter__(self) -> Zygote:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.crash_child"],
+            [sys.executable, "-m", self.module],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

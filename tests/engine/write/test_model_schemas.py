@@ -22,6 +22,7 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from omnigraph.store.objects import durability
+from tests.support.examples import examples
 from tests.support.write_crash_child import Killer
 from tests.support.write_fixtures import rows, state
 from tests.support.write_model_actions import (
@@ -206,7 +207,7 @@ def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
             died.append(killer.run(f"{self.folder.name}/g", step.action, point))
 
     with Killer() as killer:
-        run_histories(12, 8, Killed)
+        run_histories(examples(60), 8, Killed)
     assert died.count(-signal.SIGKILL) > 0
     assert set(died) <= {0, -signal.SIGKILL}, "a child failed otherwise than it should"
 
