@@ -151,6 +151,7 @@ def test_violations_allowed_import_is_not_found(module: str, source: str) -> Non
     assert violations(module, source) == []
 
 
+@pytest.mark.slow
 def test_compile_path_imports_no_heavy_library() -> None:
     heavy = ["pyarrow", "numpy", "lance", "pyspark", "pandas"]
     modules = "omnigraph.lang.schema, omnigraph.lang.migrate, omnigraph.lang.query, omnigraph.cli"

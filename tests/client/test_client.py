@@ -145,6 +145,7 @@ def test_ingest_takes_dictionaries_as_the_library_does(things: str, live: Live) 
         assert "cannot be written as JSON" in caught.value.message
 
 
+@pytest.mark.slow
 def test_async_graph_answers_as_the_blocking_one(live: Live) -> None:
     async def ask() -> list[object]:
         async with og.connect_async(address(live), graph="g") as served:
@@ -261,6 +262,7 @@ def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyP
     assert isinstance(plain.to_arrow(), pa.Table)
 
 
+@pytest.mark.slow
 def test_past_is_read_with_todays_names_or_those_of_then(things: str, live: Live) -> None:
     with og.open(things) as opened:
         first = str(opened.snapshot().head)

@@ -64,6 +64,7 @@ def escaped(graph: Graph) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_methods_of_a_graph_reject_arguments_of_wrong_types(graph: Graph) -> None:
     assert len(methods(graph)) > 30
     before = graph.snapshot().version
@@ -71,6 +72,7 @@ def test_methods_of_a_graph_reject_arguments_of_wrong_types(graph: Graph) -> Non
     assert graph.snapshot().version == before
 
 
+@pytest.mark.slow
 def test_methods_without_the_checks_let_other_errors_escape(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_audit_list_prints_a_table_and_json(graph: og.Graph, capsys: pytest.Capt
     assert "`lately` is not a timestamp" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_maintenance_without_an_actor_is_attributed_to_the_system(tmp_path: Path) -> None:
     schema = "node A { k: String @key  n: I32? @index }"
     with og.init(tmp_path / "g.omni", schema) as graph:

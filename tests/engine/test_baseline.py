@@ -98,6 +98,7 @@ def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
     return og.open(graph.uri)
 
 
+@pytest.mark.slow
 def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.Graph) -> None:
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
     third, fourth = write(graph, node("a", v=2.0)), write(graph, node("a", v=3.0))

@@ -52,6 +52,7 @@ def test_blob_read_outside_of_the_blob_is_refused(graph: og.Graph, start: int, e
     assert caught.value.context["length"] == 5
 
 
+@pytest.mark.slow
 def test_blob_read_of_too_many_bytes_at_once_is_refused(graph: og.Graph) -> None:
     write(graph, node("big", image=image(bytes(BLOB_READ_BYTES_MAX + 1))))
     found = graph.blob("P", "big", "image")
@@ -111,7 +112,7 @@ def test_blob_at_a_commit_is_the_one_of_then(graph: og.Graph) -> None:
     assert graph.blob("P", "a", "image").read() == b"other"
 
 
-def test_blob_of_a_renamed_type_and_property_is_found_by_the_name_of_today(graph: og.Graph) -> None:
+def test_blob_of_a_renamed_type_and_property_has_todays_names(graph: og.Graph) -> None:
     first = graph.snapshot().head
     renamed = SCHEMA.replace("node P {", 'node N @rename_from("P") {').replace("P ->", "N ->").replace("-> P", "-> N")
     graph.schema.apply(renamed.replace("image: Blob?", 'picture: Blob? @rename_from("image")'))
@@ -162,7 +163,7 @@ def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: 
     assert caught.value.code == "blob.integrity"
 
 
-def test_blob_that_refers_outside_of_the_graph_is_refused_before_its_bytes_are_read() -> None:
+def test_blob_that_refers_outside_of_the_graph_is_refused_unread() -> None:
     def described(uri: str) -> pa.Array[Any]:
         cells = [{"kind": 0, "size": 1, "blob_uri": ""}, {"kind": 3 if uri else 1, "size": 4, "blob_uri": uri}]
         return pa.array(cells)

@@ -186,7 +186,7 @@ def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monk
     assert "b" not in graph.branches.list()
 
 
-def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_them(
+def test_merged_commits_outlive_a_branch_whose_deletion_missed_them(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph.branches.create("b")

@@ -31,6 +31,7 @@ from tests.support.change_fixtures import (
     order,
     write,
 )
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def check(graph: og.Graph, branch: str) -> None:
             assert told(graph, a, b) == expected(worlds[a], worlds[b]), (a, b)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(STEPS)
 def test_diff_of_any_two_commits_says_what_their_exports_say(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -158,7 +159,7 @@ def test_diff_follows_a_type_through_its_rename(graph: og.Graph) -> None:
     assert told(graph, before, "main") == {("node", "R", "q2"): "insert"}
 
 
-def test_diff_of_a_type_dropped_and_made_anew_deletes_and_inserts_with_the_names_of_then(graph: og.Graph) -> None:
+def test_diff_of_a_type_dropped_and_recreated_deletes_and_inserts(graph: og.Graph) -> None:
     def found(names: Naming) -> list[tuple[str, str, str]]:
         changes = graph.diff(before, "main", names=names).changes.to_pylist()
         return sorted((one["op"], one["type_name"], one["id"]) for one in changes)
@@ -273,7 +274,7 @@ def test_commit_changes_of_the_first_commit_are_refused(graph: og.Graph) -> None
     assert caught.value.kind.http_status == 409
 
 
-def test_commit_changes_of_a_schema_change_are_refused_whatever_is_selected(graph: og.Graph) -> None:
+def test_commit_changes_of_a_schema_change_are_refused(graph: og.Graph) -> None:
     graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
     with pytest.raises(SchemaBoundary) as caught:
         graph.commit_changes(head(graph), types=["Q"])
@@ -290,7 +291,7 @@ def test_commit_changes_over_a_reclaimed_version_are_a_gap_without_cursor(graph:
     assert caught.value.context == {"first_unreadable_commit_id": second}
 
 
-def test_commit_changes_of_a_reclaimed_version_that_is_still_open_are_a_gap(graph: og.Graph) -> None:
+def test_commit_changes_of_a_reclaimed_but_open_version_are_a_gap(graph: og.Graph) -> None:
     write(graph, node("a"), *(node(f"n{number}") for number in range(40)))
     made = write(graph, node("a", v=1.0))
     pin = graph.snapshot().state.pins["node:P"]

@@ -62,6 +62,7 @@ def source(tmp_path: Path) -> str:
     return uri
 
 
+@pytest.mark.slow
 def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "copies" / "target.omni")
     report = clone(source, target)
@@ -79,6 +80,7 @@ def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Pat
         assert len(original.query(SEARCH)) == 8
 
 
+@pytest.mark.slow
 def test_clone_leaves_out_what_nothing_names(source: str, tmp_path: Path) -> None:
     Objects(Location.parse(source)).write("nodes/stray/data/x.lance", b"stray")
     target = str(tmp_path / "target.omni")
@@ -103,6 +105,7 @@ def test_clone_between_disk_and_s3_and_back(source: str, tmp_path: Path, s3_serv
     assert show(restored) == show(source)
 
 
+@pytest.mark.slow
 def test_update_copies_only_what_is_new(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     first = clone(source, target)
@@ -117,6 +120,7 @@ def test_update_copies_only_what_is_new(source: str, tmp_path: Path) -> None:
     assert show(target) == show(source)
 
 
+@pytest.mark.slow
 def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     clone(source, target)
@@ -133,6 +137,7 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
     }
 
 
+@pytest.mark.slow
 def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     with og.open(source, read_only=True) as graph:
@@ -156,6 +161,7 @@ def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path)
     assert show(target) == show(source)
 
 
+@pytest.mark.slow
 def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) -> None:
     other, target = str(tmp_path / "other.omni"), str(tmp_path / "target.omni")
     og.init(other, schema=SCHEMA).close()
@@ -169,6 +175,7 @@ def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) 
     refused("clone.diverged", source, target, update=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", ["inside", "nodes/x", ".", "../link/inside"])
 def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below: str) -> None:
     (tmp_path / "link").symlink_to(source)
@@ -180,12 +187,14 @@ def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below
     assert og.open(source).maintenance.verify().is_sound
 
 
+@pytest.mark.slow
 def test_clone_around_its_own_source_is_refused(source: str, tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path.parent):
         with pytest.raises(UsageError, match="overlap"):
             clone(source, str(target))
 
 
+@pytest.mark.slow
 def test_clone_inside_on_s3_is_refused_and_beside_is_not(source: str, s3_server: S3Server) -> None:
     inner = s3_server.uri("a/b")
     bucket = inner.removesuffix("/a/b")
@@ -197,6 +206,7 @@ def test_clone_inside_on_s3_is_refused_and_beside_is_not(source: str, s3_server:
     assert show(f"{inner}c") == show(source)
 
 
+@pytest.mark.slow
 def test_clone_beside_a_writer_is_a_state_of_the_source(source: str, tmp_path: Path) -> None:
     stop = threading.Event()
 

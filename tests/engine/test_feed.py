@@ -33,6 +33,7 @@ from tests.support.change_fixtures import (
     replay,
     write,
 )
+from tests.support.examples import examples
 from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
@@ -119,7 +120,7 @@ def check(graph: og.Graph, branch: str, sizes: dict[str, int]) -> None:
     assert commits == [*reversed(line)][1:]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STEPS, SIZES)
 def test_feed_replayed_from_the_beginning_gives_the_graph(steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -96,9 +96,7 @@ def test_history_costs_at_most_twice_as_much_with_many_branches(world: World) ->
         assert two.total() - two["rows"] <= 2 * (one.total() - one["rows"]), (name, one, two)
 
 
-def test_history_scans_the_log_a_bounded_number_of_times_however_many_merges(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_scans_the_log_a_bounded_number_of_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = questions(world.many_root)["whole list"]
     # Each part of the log, each twice as long as the one before it, and once more for what was merged into that part.
     assert count_costs(world.many_root, whole)["scan"] <= min(2 * world.parts + 1, COMMIT_LOG_SCANS_MAX + 1)

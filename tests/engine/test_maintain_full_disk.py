@@ -63,6 +63,7 @@ def refused(work: Callable[[], object]) -> OmniGraphError:
     return caught.value
 
 
+@pytest.mark.slow
 def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) -> None:
     graph = make(disk)
     fill(disk)
@@ -79,6 +80,7 @@ def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) 
     check_whole(graph.uri, "abcde")
 
 
+@pytest.mark.slow
 def test_cleanup_that_may_remove_nothing_leaves_a_full_disk_as_it_is(disk: Path) -> None:
     graph = make(disk)
     fill(disk)
@@ -88,6 +90,7 @@ def test_cleanup_that_may_remove_nothing_leaves_a_full_disk_as_it_is(disk: Path)
     assert graph.maintenance.cleanup(keep=1, dry_run=True).bytes_removed == 0
 
 
+@pytest.mark.slow
 def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
     graph = make(disk)
     graph.branches.create("review")
@@ -128,6 +131,7 @@ def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     check_whole(graph.uri)
 
 
+@pytest.mark.slow
 def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
     graph = make(disk)
     base = graph.commits()[0].commit_id

@@ -138,7 +138,7 @@ def test_optimize_writer_in_between_wins_and_neither_fails(graph: Graph, touched
     assert [one.kind for one in graph.commits()][:2] == ["optimize", "ingest"]
 
 
-def test_optimize_type_that_is_always_replaced_is_given_up_and_the_rest_published(graph: Graph) -> None:
+def test_optimize_gives_up_a_type_always_replaced_and_publishes_the_rest(graph: Graph) -> None:
     replaced: list[str] = []
 
     def replace(detail: str) -> None:

@@ -131,7 +131,7 @@ def counted(graph: Graph, counts: list[str]) -> Callable[[str], None]:
     return lambda detail: counts.append(detail.split()[0])
 
 
-def test_optimize_overtaken_in_another_process_at_each_attempt_publishes_once(graph: Graph) -> None:
+def test_optimize_overtaken_by_a_process_each_time_publishes_once(graph: Graph) -> None:
     compacted: list[str] = []
     with another_process(graph) as mutate:
         writer = Writer(mutate)
@@ -229,7 +229,7 @@ def test_optimize_overtaken_by_a_replacement_of_all_rows_begins_again(graph: Gra
     assert session_of(graph).kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
 
 
-def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(graph: Graph) -> None:
+def test_optimize_overtaken_by_writers_that_fold_tails_loses_no_row(graph: Graph) -> None:
     expected = {f"p{number}": "X" for number in range(40)}
     with this_process(graph) as mutate:
 

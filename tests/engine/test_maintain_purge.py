@@ -110,6 +110,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return move
 
 
+@pytest.mark.slow
 def test_cleanup_leaves_no_byte_of_dropped_properties(history: History, later: Callable[[], None]) -> None:
     graph = history.graph
     assert history.files_with(*SECRETS)
@@ -178,6 +179,7 @@ def test_soft_drop_purges_nothing(history: History) -> None:
     assert history.files_with(*SECRETS)
 
 
+@pytest.mark.slow
 def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.engine.maintain.purge._indexes", lambda *_: iter(()))
     history.drop()

@@ -52,6 +52,7 @@ def graph(tmp_path: Path) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 def test_cleanup_live_blobs_stay(graph: Graph) -> None:
     assert stored(graph, "*.blob")
     # The staged name of the last commit's catalog may be there; it goes with the next commit.
@@ -62,6 +63,7 @@ def test_cleanup_live_blobs_stay(graph: Graph) -> None:
     assert [blob(graph, f"d{size}") for size in SIZES] == [content(seed, size) for seed, size in enumerate(SIZES)]
 
 
+@pytest.mark.slow
 def test_cleanup_blob_of_a_tag_and_of_a_fork_stays(graph: Graph) -> None:
     graph.tags.create("v1")
     graph.branches.create("x")
@@ -75,6 +77,7 @@ def test_cleanup_blob_of_a_tag_and_of_a_fork_stays(graph: Graph) -> None:
     assert blob(graph, "x", "x") == content(7, 90_000)
 
 
+@pytest.mark.slow
 def test_cleanup_blobs_that_nothing_keeps_go(graph: Graph) -> None:
     old = stored(graph, "*.blob")
     graph.mutate('query q() { delete Doc where name = "d70000" }')
@@ -95,6 +98,7 @@ def without_blobs(fragment: bytes) -> list[NamedFile]:
     return [one for one in manifest_file.decode_fragment(fragment) if not one.path.endswith("/")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["blobs", "indexes"])
 def test_cleanup_first_computation_that_forgets_is_stopped(
     graph: Graph, mutant: str, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +134,7 @@ def test_cleanup_manifest_of_a_newer_lance_is_left_alone(graph: Graph, monkeypat
     assert stored(graph) == before
 
 
+@pytest.mark.slow
 def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.manifest.recovery import sweep
 
@@ -144,6 +149,7 @@ def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch
 # -- the decoder -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
     graph.maintenance.ensure_indices()
     graph.branches.create("x")
@@ -187,6 +193,7 @@ def test_inherited_place_outside_of_its_dataset_is_unknown() -> None:
         reachability.inherited_directory("nodes/1", "/a/g/nodes/2")
 
 
+@pytest.mark.slow
 def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp_path: Path) -> None:
     graph.maintenance.ensure_indices()
     graph.branches.create("x")
@@ -223,7 +230,7 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
     assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}
 
 
-def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
+def test_staged_manifest_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
     store = session_of(og.init(tmp_path / "g.omni", "node A { k: String @key }")).kernel.store
     store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
     assert reachability._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"

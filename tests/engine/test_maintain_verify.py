@@ -76,6 +76,7 @@ def test_verify_stray_file_is_counted(graph: Graph) -> None:
     assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
 
 
+@pytest.mark.slow
 def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
     put(graph, "node:Person", {"id": "a", "name": "a"})
     graph.branches.create("worse")

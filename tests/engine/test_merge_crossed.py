@@ -224,7 +224,7 @@ def test_ancestors_that_disagree_whether_an_entity_exists_make_a_conflict(graph:
 
 
 @BOTH
-def test_rules_without_direction_settle_ancestors_and_others_settle_the_sides(graph: Graph, merge: Merge) -> None:
+def test_symmetric_rules_settle_ancestors_and_others_settle_the_sides(graph: Graph, merge: Merge) -> None:
     start(graph, hi=1, tags=["old"], mine=1)
     main = {"hi": 3, "tags": ["old", "main"], "mine": 2}
     dev = {"hi": 2, "tags": ["old", "dev"], "mine": 3}
@@ -285,7 +285,7 @@ def test_virtual_base_is_published_nowhere_and_leaves_nothing(graph: Graph) -> N
     assert files(graph) == before
 
 
-def test_below_ancestors_a_state_that_cleanup_removed_makes_conflicts_not_guesses(
+def test_ancestor_state_that_cleanup_removed_makes_conflicts_not_guesses(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(graph, a=1, b=1)

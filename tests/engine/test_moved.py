@@ -58,6 +58,7 @@ def check(uri: str) -> None:
         assert [finding for finding in graph.maintenance.verify().findings if finding.severity == "error"] == []
 
 
+@pytest.mark.slow
 def test_graph_copied_on_disk_opens_with_its_branches(tmp_path: Path) -> None:
     make(str(tmp_path / "a.omni"))
     copy_whole(str(tmp_path / "a.omni"), str(tmp_path / "b.omni"))

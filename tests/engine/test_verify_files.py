@@ -79,6 +79,7 @@ def found(root: Path) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [pytest.param(0.1, id="sample"), pytest.param(1.0, id="all", marks=pytest.mark.long)])
 def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     monkeypatch.setattr(publish, "COMMIT_WINDOW_ROWS", 3)
@@ -104,6 +105,7 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
     assert not found(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metadata", ["{", "{}", "7"])
 def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
     commit = build(str(tmp_path / "g.omni")).commits()[0]
@@ -129,6 +131,7 @@ def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
+@pytest.mark.slow
 def test_verify_finds_a_damaged_schema_of_a_blob(tmp_path: Path) -> None:
     build(str(tmp_path / "g")).close()
     for file in (tmp_path / "g").rglob("_versions/*.manifest"):
@@ -137,6 +140,7 @@ def test_verify_finds_a_damaged_schema_of_a_blob(tmp_path: Path) -> None:
     assert any("Lance cannot make sense of what is stored" in finding.message for finding in findings)
 
 
+@pytest.mark.slow
 def test_verify_finds_an_index_that_cannot_be_read(tmp_path: Path) -> None:
     build(str(tmp_path / "g")).close()
     file = next(one for one in sorted((tmp_path / "g").rglob("_indices/*/page_lookup.lance")))
@@ -147,6 +151,7 @@ def test_verify_finds_an_index_that_cannot_be_read(tmp_path: Path) -> None:
     assert any("the index" in one and "cannot be read" in one for one in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [lambda data: data[:300_000], None], ids=["short", "missing"])
 def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[bytes], bytes] | None) -> None:
     build(str(tmp_path / "g")).close()
@@ -158,6 +163,7 @@ def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[by
     assert any("blobs" in one for one in messages)
 
 
+@pytest.mark.slow
 def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_path: Path) -> None:
     graph = build(str(tmp_path / "g"))
     state = session_of(graph).kernel.snapshot().state

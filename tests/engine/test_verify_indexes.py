@@ -25,6 +25,7 @@ def tiny_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "PASSING_CACHE_BYTES_MAX", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny_cache")
 def test_verify_index_larger_than_the_cache_is_sound(tmp_path: Path) -> None:
     assert [
@@ -32,6 +33,7 @@ def test_verify_index_larger_than_the_cache_is_sound(tmp_path: Path) -> None:
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny_cache")
 @pytest.mark.parametrize("ending", ["tokens.lance", "invert.lance", "page_data.lance", "index.idx"])
 def test_verify_lost_index_file_is_found_with_a_small_cache(tmp_path: Path, ending: str) -> None:

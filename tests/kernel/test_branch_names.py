@@ -55,6 +55,7 @@ def forget_names(graph: Graph, name: str) -> None:
     kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
+@pytest.mark.slow
 def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
@@ -69,6 +70,7 @@ def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
     assert names(graph, add(graph, "y", "c")) == BranchNames(("c",))
 
 
+@pytest.mark.slow
 def test_names_survive_cleanup(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
@@ -77,9 +79,7 @@ def test_names_survive_cleanup(graph: Graph) -> None:
     assert names(graph, commit) == BranchNames(("a",))
 
 
-def test_names_of_a_branch_whose_deletion_was_interrupted_are_those_it_gets(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_a_branch_with_an_interrupted_deletion_are_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     with monkeypatch.context() as broken:
@@ -94,6 +94,7 @@ def test_names_of_a_branch_whose_deletion_was_interrupted_are_those_it_gets(
     assert names(graph, commit) == BranchNames(("a", "b"))
 
 
+@pytest.mark.slow
 def test_names_that_an_older_release_did_not_record_are_unknown(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")

@@ -382,7 +382,7 @@ def test_attempt_in_time_asks_storage_nothing_more(root: str) -> None:
     assert ("open", "__manifest (latest)") not in log
 
 
-def test_attempt_past_its_deadline_looks_again_before_and_after_publishing(root: str) -> None:
+def test_attempt_past_its_deadline_looks_before_and_after_publishing(root: str) -> None:
     log: list[tuple[str, str]] = []
     kernel = create(root, meter=Meter(log))
     with MovableClock().installed() as time:
@@ -437,7 +437,7 @@ REMOVALS: dict[str, Callable[[int, int], range]] = {
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_insert_published_beside_the_live_chain_is_not_acknowledged_but_done_again(root: str, removal: str) -> None:
+def test_insert_published_beside_the_live_chain_is_done_again(root: str, removal: str) -> None:
     kernel = create(root)
     insert(kernel, {CITY: ["first"]})
     outcome = publish_beside_the_chain(root, kernel, CommitPolicy.INSERT, REMOVALS[removal])
@@ -478,7 +478,7 @@ WRITES: dict[str, Callable[[Kernel], object]] = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_write_over_a_foreign_commit_is_refused_as_drift_and_changes_nothing(root: str, write: str) -> None:
+def test_write_over_a_foreign_commit_is_refused_as_drift(root: str, write: str) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["ours"]})
     before = kernel.snapshot()
@@ -509,7 +509,7 @@ def publish_unlinked(kernel: Kernel) -> None:
         insert(kernel, {PERSON: ["ours"]})
 
 
-def test_foreign_commit_in_the_slot_of_an_unlinked_version_is_never_adopted(root: str) -> None:
+def test_foreign_commit_in_place_of_an_unlinked_version_is_not_adopted(root: str) -> None:
     kernel = create(root)
     before = kernel.snapshot()
     publish_unlinked(kernel)

@@ -85,6 +85,7 @@ def longest_wait_of_newcomer(**rules: object) -> float:
     return max([*newcomer.durations, 0.0 if newcomer.durations else SECONDS])
 
 
+@pytest.mark.slow
 def test_order_of_claims_is_by_storage_time_whatever_the_clocks() -> None:
     assert longest_wait_of_newcomer() < 10
     assert longest_wait_of_newcomer(queue=OrderedByName) > 30

@@ -86,6 +86,7 @@ CHECKS: Mapping[str, Callable[[LocalGraph], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_measure_random_graphs_equal_the_peer(name: str) -> None:
     assert [seed for seed in range(40) if CHECKS[name](random_graph(seed))] == []
@@ -207,6 +208,7 @@ def test_components_join_types_whose_ids_are_equal(graph: og.Graph) -> None:
     assert found["Person:d"] == 2
 
 
+@pytest.mark.slow
 def test_write_to_puts_values_into_one_commit_and_changes_nothing_else(graph: og.Graph) -> None:
     before = len(graph.commits())
     written = pipeline_algo.components(graph, write_to="level")
@@ -224,6 +226,7 @@ def test_write_to_puts_values_into_one_commit_and_changes_nothing_else(graph: og
     assert len(graph.commits()) == before + 3
 
 
+@pytest.mark.slow
 def test_write_to_branch_leaves_main_alone(graph: og.Graph) -> None:
     graph.branches.create("review")
     pipeline_algo.pagerank(graph, ["Knows"], write_to="score", branch="review")

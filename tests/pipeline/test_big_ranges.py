@@ -42,17 +42,13 @@ def _taking(count: int) -> list[dict[str, Any]]:
     return [*_people(count), {"type": "Person", "data": {"name": "thief", "email": "ann@x"}}]
 
 
-def test_merge_of_many_who_keep_their_values_still_finds_the_one_who_takes_another(
-    graph: Graph, tmp_path: Path
-) -> None:
+def test_merge_of_many_kept_values_still_finds_a_duplicate(graph: Graph, tmp_path: Path) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
     with pytest.raises(DataError, match="`ann` and `thief` both hold"):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
 
 
-def test_merge_that_takes_kept_values_for_taken_ones_misses_the_one_who_takes_another(
-    graph: Graph, tmp_path: Path
-) -> None:
+def test_merge_that_confuses_kept_and_new_values_misses_a_duplicate(graph: Graph, tmp_path: Path) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
     with patch.object(matching.HashBucket, "released", lambda self, *place: np.zeros(0, np.uint64)):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
@@ -92,7 +88,7 @@ def test_load_of_many_edges_at_one_node_fills_no_range(graph: Graph, tmp_path: P
     assert 0 < max(seen) <= files
 
 
-def test_load_with_quarantine_in_ranges_rejects_what_an_unranged_one_rejects(tmp_path: Path) -> None:
+def test_load_in_ranges_rejects_what_an_unranged_load_rejects(tmp_path: Path) -> None:
     records = [
         *_people(60),
         *_people(10, level=1),

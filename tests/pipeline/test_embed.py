@@ -116,7 +116,7 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     assert graph.maintenance.verify().is_sound
 
 
-def test_load_of_an_id_in_two_files_counts_what_was_asked_and_what_was_kept(tmp_path: Path, provider: Provider) -> None:
+def test_load_of_an_id_in_two_files_counts_requests_and_vectors(tmp_path: Path, provider: Provider) -> None:
     graph = og.init(tmp_path / "k.omni", "node Doc { text: String?  vec: Vector(4) @embed(text) }")
     for file, texts in (("1", {"a": "one", "b": "two"}), ("2", {"a": "three"})):
         records = [{"type": "Doc", "data": {"id": id_, "text": text}} for id_, text in texts.items()]
@@ -144,7 +144,7 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 
 
 @pytest.mark.parametrize("status", [429, 500, 400])
-def test_load_provider_that_fails_publishes_nothing_and_a_rerun_asks_for_the_rest(
+def test_load_whose_provider_fails_publishes_nothing_and_can_be_rerun(
     graph: og.Graph, provider: Provider, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("omnigraph.engine.embed.fetch.EMBED_TEXTS_MAX", 2)
@@ -197,7 +197,7 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
     assert "SOME_OTHER_SECRET" not in names
 
 
-def test_load_with_other_settings_than_the_graph_was_opened_with_is_refused(
+def test_load_with_other_settings_than_those_of_the_graph_is_refused(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lines(tmp_path, doc("a", text="one"))

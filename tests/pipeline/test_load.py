@@ -75,6 +75,7 @@ def test_load_is_one_commit_that_says_what_it_did(graph: Graph, tmp_path: Path) 
     assert stray_files(graph) == []
 
 
+@pytest.mark.slow
 def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph, tmp_path: Path) -> None:
     for name in ("cy", "dee", "eve"):
         load_bytes(graph, lines_of([person(name, level=1, team=name)]), tmp_path, "append")
@@ -100,6 +101,7 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert stray_files(graph) == []
 
 
+@pytest.mark.slow
 def test_load_merge_keeps_the_last_of_an_id_over_splits(graph: Graph, tmp_path: Path) -> None:
     notes = [{"type": "Note", "data": {"id": "n9", "text": f"{place}"}} for place in range(9)]
     with splits_of(40):
@@ -115,6 +117,7 @@ def test_load_overwrite_replaces_named_types_only(graph: Graph, tmp_path: Path) 
     assert set(rows(graph, "node:Person")) == {"ann", "bob"}
 
 
+@pytest.mark.slow
 def test_load_on_a_new_branch_leaves_main_alone(graph: Graph, tmp_path: Path) -> None:
     main = contents(graph)
     report = load_bytes(graph, lines_of([person("cy")]), tmp_path, "merge", branch="review", from_branch="main")
@@ -147,6 +150,7 @@ def test_load_of_a_job_is_done_once(graph: Graph, tmp_path: Path) -> None:
     assert not load_bytes(graph, raw, tmp_path, "append", job_id="day-2").already_applied
 
 
+@pytest.mark.slow
 def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp_path: Path) -> None:
     table = pa.table({"name": [f"p{one}" for one in range(40)]})
     pa.parquet.write_table(table, tmp_path / "people.parquet", row_group_size=10)
@@ -161,6 +165,7 @@ def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp
         load_bytes(graph, raw, tmp_path, "append", **files)
 
 
+@pytest.mark.slow
 def test_load_prepares_anew_when_another_writer_was_faster(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +196,7 @@ class DuringReading:
             self.action()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "side"])
 def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     graph: Graph, tmp_path: Path, branch: str
@@ -209,6 +215,7 @@ def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     assert set(rows(graph, "node:Note", branch)) == {"n1"}
 
 
+@pytest.mark.slow
 def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph, tmp_path: Path) -> None:
     note = lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}])
     other = og.open(graph.uri)
@@ -224,6 +231,7 @@ def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph,
     assert set(rows(graph, "node:Note")) == {"n1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "new"])
 def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_path: Path, branch: str) -> None:
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
@@ -240,7 +248,8 @@ def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_pat
         load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", progress=rival, job_id="day-2")
 
 
-def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_load_on_a_branch_that_the_same_job_creates_is_applied_once(graph: Graph, tmp_path: Path) -> None:
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
     options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
     first: list[LoadReport] = []
@@ -265,7 +274,8 @@ def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> 
 # -- quarantine ------------------------------------------------------------------------------------------------
 
 
-def test_load_with_quarantine_leaves_out_what_is_wrong_and_what_depends_on_it(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_load_with_quarantine_leaves_out_bad_rows_and_dependents(graph: Graph, tmp_path: Path) -> None:
     records = [
         person("cy"),
         person("dee", level=77),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from omnigraph.pipeline.range_merge import keys, merge, tasks
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
-from tests.engine.test_dags import run
+from tests.engine.test_dags import SEEDS, run
 from tests.support.history_world import template
 from tests.support.merge_fixtures import files
 from tests.support.pipeline_fixtures import ThreadsAsExecutors
@@ -90,17 +90,21 @@ def spread(
     return merged
 
 
-def histories(root: Path, patch: pytest.MonkeyPatch, seeds: range) -> Counter[str]:
+def histories(root: Path, patch: pytest.MonkeyPatch, seeds: Iterable[int]) -> Counter[str]:
     patch.setattr(merging, "merge", partial(spread, merging.merge))
     return run(template(root), root, seeds)
 
 
 @pytest.mark.slow
-def test_ranges_of_random_histories_equal_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    merges = histories(tmp_path, monkeypatch, range(20))
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(range(60), marks=pytest.mark.long)], ids=["sample", "many"])
+def test_ranges_of_random_histories_equal_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: Iterable[int]
+) -> None:
+    merges = histories(tmp_path, monkeypatch, seeds)
     assert min(merges.values()) > 0, merges
 
 
+@pytest.mark.slow
 def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

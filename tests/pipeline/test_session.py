@@ -105,6 +105,7 @@ def test_session_of_a_remote_without_its_packages_says_what_to_type(monkeypatch:
     assert 'pip install "pyspark[connect]"' in caught.value.message
 
 
+@pytest.mark.slow
 def test_session_of_a_remote_gets_this_package() -> None:
     sent: list[tuple[str, bool]] = []
     remote = SimpleNamespace(addArtifacts=lambda path, pyfile: sent.append((path, pyfile)))

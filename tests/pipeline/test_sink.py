@@ -142,9 +142,7 @@ def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monk
         write_batch(graph, 0, "c")
 
 
-def test_stream_writer_of_a_batch_that_another_finished_meanwhile_is_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stream_writer_accepts_a_batch_that_another_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
     monkeypatch.setattr(table_writer, "_last_commit", lambda *_: None)

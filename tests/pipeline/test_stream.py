@@ -308,7 +308,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     assert str(caught.value).startswith("changes.gap: ")
 
 
-def test_stream_ends_before_a_reclaimed_version_and_then_says_how_to_go_on(tmp_path: Path) -> None:
+def test_stream_ends_before_a_reclaimed_version_and_says_how_to_go_on(tmp_path: Path) -> None:
     graph = new_graph(tmp_path)
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
     pin = session_of(graph).kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]

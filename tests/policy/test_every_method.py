@@ -205,7 +205,7 @@ def test_branch_off_one_that_may_not_be_read_is_denied(graph: Graph, branch_off:
     ann.branches.create("x", from_="review")
 
 
-def test_branch_off_a_commit_that_may_not_be_read_is_as_of_one_that_is_not_there(graph: Graph) -> None:
+def test_branch_off_a_commit_that_may_not_be_read_is_not_found(graph: Graph) -> None:
     ann = og.open(graph.uri, actor="ann", policy=load_bundle(OUTSIDE))
     with pytest.raises(GraphError, match="no commit or tag `v1`"):
         ann.branches.create("x", from_="review", at="v1")

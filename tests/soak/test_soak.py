@@ -111,7 +111,7 @@ def judge(soak: Soak, least: int) -> Ledger:
 def test_soak_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     create(tmp_path / "g.omni").close()
     soak = Soak(tmp_path / "g.omni", tmp_path, Random(1))
-    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 22, kills_per_second=0.5)
+    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 10, kills_per_second=0.8)
     ledger = judge(soak, 5)
     assert soak.killed > 0, "nobody was killed"
     assert {"optimized", "cleaned up"} & ledger.counts.keys(), "nothing was kept in order"

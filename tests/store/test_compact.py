@@ -55,7 +55,7 @@ def test_rewrite_covered_and_uncovered_fragments_stay_apart(tmp_path: Path) -> N
     assert coverage(dataset)["by text"].uncovered == frozenset({5})
 
 
-def test_rewrite_after_a_covered_fragment_was_emptied_gives_no_id_that_an_index_knows(tmp_path: Path) -> None:
+def test_rewrite_after_an_emptied_fragment_reuses_no_indexed_id(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(3)), people(range(3, 6)), people(range(6, 9)))
     dataset = commit(dataset, build(dataset, [BY_ID]))
     dataset = commit(dataset, delete_where(dataset, "id IN ('k6', 'k7', 'k8')"))

@@ -50,6 +50,7 @@ def answers(dataset: Dataset) -> Iterator[tuple[list[int], list[float]]]:
         yield hits.rows.tolist(), hits.scores.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2**25], ids=["in batches", "all at once"])
 def test_segment_in_parts_answers_like_no_index(
     dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch

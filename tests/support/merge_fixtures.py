@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import omnigraph as og
 from omnigraph.graph import Graph, session_of
+from tests.support.graph_template import copy_graph
 from tests.support.write_fixtures import rows
 
 SCHEMA = """
@@ -29,9 +29,7 @@ PERSON, KNOWS = "node:Person", "edge:Knows"
 
 def people(root: Path, schema: str = SCHEMA, data: bytes = DATA) -> Graph:
     """Return a graph with three people, of whom Bob knows Carol."""
-    graph = og.init(root / "graph.omni", schema)
-    graph.ingest(data, mode="append")
-    return graph
+    return copy_graph(root / "graph.omni", schema, data)
 
 
 def change(graph: Graph, body: str, branch: str = "main") -> Any:

@@ -14,6 +14,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.diagnostic import LanguageError
 from tests.support.case_file import CASES
+from tests.support.graph_template import copy_graph
 
 FIXTURE = CASES / "fixtures" / "F.pg"
 DATA = CASES / "fixtures" / "F.ndjson"
@@ -21,9 +22,7 @@ DATA = CASES / "fixtures" / "F.ndjson"
 
 def fixture(root: Path | str) -> Graph:
     """Return fixture F with its data."""
-    graph = og.init(str(root), schema=FIXTURE)
-    graph.ingest(DATA, mode="append")
-    return graph
+    return copy_graph(root, FIXTURE.read_text(encoding="utf-8"), DATA.read_bytes())
 
 
 def create(root: Path | str, schema: str, *lines: str) -> Graph:

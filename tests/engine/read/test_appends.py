@@ -88,6 +88,7 @@ def some_edges(chance: random.Random, people: list[str], count: int) -> list[dic
     return [knows(chance.choice(people), chance.choice(people), weight=chance.random()) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_topology_after_an_append_reads_only_the_new_edges(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(1), [f"p{n}" for n in range(12)]
     graph = create(tmp_path, [person(name, age=n) for n, name in enumerate(people)] + some_edges(chance, people, 40))
@@ -103,6 +104,7 @@ def test_topology_after_an_append_reads_only_the_new_edges(tmp_path: Path, reads
         assert reads.take() == 40 + 5 * (step + 1)
 
 
+@pytest.mark.slow
 def test_topology_after_other_changes_reads_all_edges_again(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(2), [f"p{n}" for n in range(10)]
     graph = create(tmp_path, [person(name) for name in people] + some_edges(chance, people, 30))
@@ -124,6 +126,7 @@ def test_topology_after_other_changes_reads_all_edges_again(tmp_path: Path, read
         assert read == reads.take() > 0
 
 
+@pytest.mark.slow
 def test_topology_of_a_branch_adds_to_that_of_its_parent(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(3), [f"p{n}" for n in range(10)]
     graph = create(tmp_path, [person(name) for name in people] + some_edges(chance, people, 30))
@@ -175,6 +178,7 @@ def assert_same(one: Adjacency, other: Adjacency) -> None:
             assert np.array_equal(left, right), name
 
 
+@pytest.mark.slow
 def test_shared_beginning_ends_where_rows_were_deleted(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a", age=1), person("b", age=2)])
     write(graph, [person("c", age=3)])

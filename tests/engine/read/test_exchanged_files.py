@@ -20,6 +20,7 @@ QUERIES = (
 )
 
 
+@pytest.mark.slow
 def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
     root = tmp_path / "g.omni"
     graph = og.init(root, SCHEMA)
@@ -39,6 +40,7 @@ def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
     assert not og.open(root).maintenance.verify(data=True).is_sound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_left_the_window", [False, True])
 def test_verify_sees_a_deletion_file_with_as_many_other_rows(
     tmp_path: Path, has_left_the_window: bool, monkeypatch: pytest.MonkeyPatch

@@ -295,6 +295,7 @@ def test_cache_makes_a_version_from_the_one_used_last() -> None:
     assert second is not first
 
 
+@pytest.mark.slow
 def test_memory_stays_when_reads_follow_writes(tmp_path: Path) -> None:
     graph = create(tmp_path, [person(f"p{n}") for n in range(50)] + [knows(f"p{n}", "p0") for n in range(50)])
     source = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q } }"
@@ -316,6 +317,7 @@ class _Sized:
         self.nbytes = nbytes
 
 
+@pytest.mark.slow
 def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expand, "_SMALL_EDGES", 0)
     lines = [person(f"p{n}") for n in range(40)] + [knows(f"p{n}", f"p{(n * 7) % 40}") for n in range(40)]

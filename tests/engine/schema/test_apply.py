@@ -285,6 +285,7 @@ def test_apply_insert_that_fits_both_schemas_is_checked_again_and_lands(graph: o
     check_invariants(session_of(graph).kernel)
 
 
+@pytest.mark.slow
 def test_apply_then_every_kind_of_write_works(graph: og.Graph) -> None:
     graph.schema.apply(WITH_EMAIL.replace("age: I32?", 'years: I32? @rename_from("age")'))
     graph.mutate('query q() { insert Person { name: "cid", email: "c@x", mood: [0.5, 1.0] } }')
@@ -319,6 +320,7 @@ def test_apply_write_of_another_process_in_between_is_no_conflict(graph: og.Grap
     check_invariants(session_of(graph).kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs", [WITH_EMAIL, WITH_SHIP, WITHOUT_CITY], ids=["other", "same", "opposite"])
 def test_apply_schema_changed_by_another_process_in_between_is_a_conflict(graph: og.Graph, theirs: str) -> None:
     other = og.open(graph.uri)

@@ -48,6 +48,7 @@ def test_processes_that_insert_the_same_ids_into_a_bucket_have_one_winner(s3_ser
     check_race(s3_server.uri("race"), "same", 4)
 
 
+@pytest.mark.slow
 def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) -> None:
     graph = create(tmp_path / "g", SCHEMA, *(f'{{"type":"N","data":{{"k":"{number}"}}}}' for number in range(4)))
     run(graph, 'delete N where k = "0"')
@@ -58,6 +59,7 @@ def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) 
     assert rows(graph, "node:N")["1"]["v"] == 1
 
 
+@pytest.mark.slow
 def test_update_and_insert_over_maintenance_in_between_are_written(tmp_path: Path) -> None:
     graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"a"}}')
     race_ = once(partial(elsewhere(graph).maintenance.ensure_indices))

@@ -56,7 +56,7 @@ def test_mutation_asks_for_the_newest_state_once(s3_server: S3Server, graph: Gra
 
 
 @pytest.mark.parametrize("name", sorted(WRITES))
-def test_mutation_on_a_branch_asks_once_for_its_name_and_once_for_its_state(
+def test_mutation_on_a_branch_asks_once_for_its_name_and_its_state(
     s3_server: S3Server, graph: Graph, name: str
 ) -> None:
     graph.branches.create("review")
