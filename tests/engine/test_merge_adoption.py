@@ -14,7 +14,7 @@ from omnigraph import failpoints
 from omnigraph.engine.merge import apply
 from omnigraph.errors import MergeConflict, OmniGraphError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import updates
 from omnigraph.manifest.recovery import sweep
 from tests.support.failpoint_actions import fail_with
