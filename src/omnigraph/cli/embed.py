@@ -33,11 +33,11 @@ def embed(
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.engine.embed.plan import Mode
+    from omnigraph.engine.embed.plan import Mode as EmbedMode
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")
-    mode: Mode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
+    mode: EmbedMode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
     target.announce()
     with target.store_to_write() as graph, progress_bar():
         receipt = pipeline.embed(

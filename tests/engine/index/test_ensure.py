@@ -221,7 +221,7 @@ graph = og.init(sys.argv[1], "node Place { name: String @key  vec: Vector(2)? @i
 for first in (0, 300):
     places = [{"name": f"p{n}", "vec": [n / 7, n / 9]} for n in range(first, first + 300)]
     graph.ingest([{"type": "Place", "data": place} for place in places])
-    graph.optimize()
+    graph.maintenance.optimize()
 """
 
 
