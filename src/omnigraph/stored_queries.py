@@ -14,7 +14,7 @@ from pathlib import Path
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.catalog import Catalog, Scalar
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
-from omnigraph.lang.query import CompiledQuery, LintFinding, lint_queries
+from omnigraph.lang.query import CompiledQuery, LintFinding, ast, lint_queries
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
@@ -115,14 +115,15 @@ class QueryFolder:
     def __init__(self, sources: Sequence[Source] = ()) -> None:
         self._sources = tuple(sources)
         self._checked: dict[str, StoredQueries] = {}
-        self._names: set[str] = set()
+        self._is_mutation: dict[str, bool] = {}
         for source in self._sources:
             with suppress(LanguageError):
-                self._names |= {query.name.text for query in parse_queries(source)}
+                for query in parse_queries(source):
+                    self._is_mutation.setdefault(query.name.text, isinstance(query.body, ast.Mutation))
 
-    def has(self, name: str) -> bool:
-        """Return True if a file that parses has a query of this name, whether it compiles or not."""
-        return name in self._names
+    def is_mutation(self, name: str) -> bool | None:
+        """Return True for a mutation, False for a read and None for an unknown query; independent of the schema."""
+        return self._is_mutation.get(name)
 
     def check(self, catalog: Catalog) -> StoredQueries:
         """Compile the queries against a catalog; those that do not compile are `broken`."""

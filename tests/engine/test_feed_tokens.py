@@ -206,6 +206,7 @@ PLACES: list[object] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_forged_place_in_a_page_token_is_rejected(graph: og.Graph, cursor: str, place: object) -> None:
     write(graph, node("c"), node("d"))

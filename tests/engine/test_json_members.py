@@ -54,7 +54,7 @@ def test_repeated_member_is_found_wherever_it_is(seed: int) -> None:
     assert outcomes == {True, False}
 
 
-def test_repeated_member_below_what_a_second_parse_can_reach_is_still_found() -> None:
+def test_repeated_member_below_the_depth_of_a_second_parse_is_found() -> None:
     text = b'{"a":' * 1000 + b'{"b":1,"b":2}' + b"}" * 1000
     assert find_repeated_member(text, orjson.loads(text)) is not None
 

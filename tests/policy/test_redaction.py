@@ -312,10 +312,10 @@ def test_cardinality_of_hidden_edges_is_not_told_beside_another_violation(
 # -- maintenance -------------------------------------------------------------------------------------------------------
 
 UPKEEP: dict[str, Callable[[Graph], object]] = {
-    "optimize": lambda graph: graph.optimize(),
-    "ensure_indices": lambda graph: graph.ensure_indices(),
-    "verify": lambda graph: graph.verify(),
-    "verify data": lambda graph: graph.verify(data=True),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "ensure_indices": lambda graph: graph.maintenance.ensure_indices(),
+    "verify": lambda graph: graph.maintenance.verify(),
+    "verify data": lambda graph: graph.maintenance.verify(data=True),
     "pipeline optimize": lambda graph: pipeline.optimize(graph, engine="local"),
     "pipeline verify": lambda graph: pipeline.verify(graph, engine="local"),
 }

@@ -76,7 +76,7 @@ def read_catalog(target: Target, schema: Path | None) -> Catalog:
     if schema is not None:
         return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
     with target.store_to_read() as graph:
-        return graph.session.view().catalog
+        return graph.schema.catalog
 
 
 def _read_text(file: Path) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize_maintenance
+from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -76,12 +76,12 @@ class IndexReport:
         }
 
 
-def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:
     """Build every missing index of a branch; types without rows need none, and some indexes wait for enough data."""
     branch = strip_name(branch)
-    session = authorize_maintenance(session, branch, actor)
+    require_maintenance(session, branch)
     with ExitStack() as stack:
-        work = _Ensure(session, session.actor, stack)
+        work = _Ensure(session, stack)
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     built = sorted(work.built, key=lambda index: (index[0], index[1].column, index[1].kind))
     pending = sorted(work.pending, key=lambda entry: (entry[0], entry[1].spec.column))
@@ -91,9 +91,8 @@ def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None 
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, session: GraphSession, actor: str | None, stack: ExitStack) -> None:
+    def __init__(self, session: GraphSession, stack: ExitStack) -> None:
         self.session = session
-        self.actor = actor
         self._stack = stack
         self._held: Declared | None = None
         self._lock = threading.Lock()
@@ -116,7 +115,7 @@ class _Ensure:
             "ensure_indices",
             effects,
             requirements=(SchemaIs(catalog.ir_hash), *pins),
-            actor=system_actor(self.actor, "ensure_indices"),
+            actor=system_actor(self.session.actor, "ensure_indices"),
             operation_id=self._held.operation_id,
         )
 
@@ -124,7 +123,7 @@ class _Ensure:
         """Say that there is something to build, which may take long, before anything is written for it."""
         with self._lock:
             if self._held is None:
-                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.actor)
+                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
                 self._held = self._stack.enter_context(held)
 
     def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:

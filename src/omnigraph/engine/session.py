@@ -99,9 +99,14 @@ class GraphSession:
         default_factory=lambda: LruCache(CATALOG_CACHE_MAX)
     )
 
-    def acting_as(self, actor: str | None) -> GraphSession:
-        """Return this session for another actor; itself if `actor` is None."""
-        return self if actor is None else replace(self, actor=actor)
+    def acting_as(self, actor: str | None, request_id: str | None = None) -> GraphSession:
+        """Return a session of another actor; with a `request_id`, for a single write with that idempotency key."""
+        kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id, actor)
+        return replace(self, actor=actor, kernel=kernel)
+
+    def without_policy(self) -> GraphSession:
+        """Return a session for the background work of a server, which has no actor."""
+        return replace(self, actor=None, policy=ALLOW_ALL)
 
     def require(self, action: str, scope: Scope) -> None:
         """Raise `PolicyDenied` unless the actor may perform the action; with a policy, an actor is required."""

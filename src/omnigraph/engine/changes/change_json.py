@@ -10,15 +10,14 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import Pair, Side
 from omnigraph.engine.json_text import json_text
 from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.rules.arrow_typing import pc
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 
 def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:

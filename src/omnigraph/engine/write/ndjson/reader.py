@@ -32,16 +32,16 @@ _TOKENS: Final = b"{}[]:,"
 def read_blocks(data: Data) -> Iterator[bytes]:
     """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
-        rest = b""
+        line = b""
         while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
             cut = raw.rfind(b"\n") + 1
             if cut:
-                yield rest + raw[:cut]
-                rest = raw[cut:]
-            elif len(rest) <= INGEST_LINE_BYTES_MAX:
-                rest += raw
-        if rest:
-            yield rest
+                yield line + raw[:cut]
+                line = raw[cut:]
+            elif len(line) <= INGEST_LINE_BYTES_MAX:
+                line += raw
+        if line:
+            yield line
 
 
 def line_too_long(number: int, limit: int) -> Violation:
@@ -171,21 +171,21 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
 
 
 def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    decoder = json.JSONDecoder(parse_constant=_reject_constant)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         findings.add(Violation("N1", f"the input is not valid UTF-8: {error.reason}", line=number + 1))
         return
-    place, end = 0, len(text)
+    position, end = 0, len(text)
     while True:
-        while place < end and text[place] in " \t\r\n":
-            place += 1
-        if place == end:
+        while position < end and text[position] in " \t\r\n":
+            position += 1
+        if position == end:
             return
         number += 1
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             reason = str(error).partition(": line")[0].lower()
             findings.add(Violation("N1", f"this is not valid JSON: {reason}", line=number))
@@ -193,5 +193,5 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
         yield number, value
 
 
-def _refuse_constant(word: str) -> object:
+def _reject_constant(word: str) -> object:
     raise ValueError(f"{word} is no JSON value")
