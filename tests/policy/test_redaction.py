@@ -89,7 +89,7 @@ def load(graph: Graph, path: Path, job_id: str) -> Any:
     return pipeline.load(graph, path, mode="append", job_id=job_id, engine="local")
 
 
-def test_commit_of_a_load_shows_digest_and_job_to_its_author_and_full_readers(root: Graph, tmp_path: Path) -> None:
+def test_digest_and_job_show_to_their_author_and_full_readers(root: Graph, tmp_path: Path) -> None:
     commit = load(root, payroll(tmp_path), "day-1").commit
     shown = {"job_id", "input_digest", "mode"}
     for actor in ("root", "ivy"):
@@ -189,7 +189,7 @@ def test_names_of_hidden_types_that_were_dropped_are_not_shown(root: Graph, drop
 # -- snapshots ---------------------------------------------------------------------------------------------------------
 
 
-def test_snapshot_has_names_of_branches_and_tags_only_for_those_who_may_list_them(root: Graph) -> None:
+def test_snapshot_names_branches_and_tags_to_those_who_may_list(root: Graph) -> None:
     root.branches.create("b")
     root.branches.create("secret")
     root.tags.create("merger", branch="secret")
