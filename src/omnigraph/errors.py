@@ -117,7 +117,13 @@ _TABLE = (
         "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to install it."
     ),
     ErrorKind("pipeline.failed", 500, 1, True, "A Spark job failed; nothing was published."),
-    ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id was committed for other input."),
+    ErrorKind(
+        "pipeline.job_exists",
+        409,
+        1,
+        False,
+        "A load with this job id was committed, for other input or by another actor.",
+    ),
     ErrorKind("request.unauthorized", 401, 1, False, "The bearer token is missing or unknown."),
     ErrorKind("request.host", 421, 1, False, "The `Host` header names a host that the server does not serve."),
     ErrorKind("request.no_route", 404, 1, False, "The server has no route at this path."),

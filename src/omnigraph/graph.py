@@ -149,7 +149,7 @@ class Graph:
         """Return this graph for another actor; caches and background work are shared.
 
         With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
-        write that was already applied under it is rejected.
+        write of the same actor that was already applied under it is rejected.
         """
         other = Graph.__new__(Graph)
         other._attach(self._session.acting_as(actor, request_id), self._caches)
@@ -166,7 +166,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest snapshot of a branch."""
-        return self._session.view(branch).snapshot
+        return self._session.redact_snapshot(self._session.view(branch).snapshot)
 
     def query(
         self,
@@ -547,7 +547,7 @@ class GraphAt:
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot of this state."""
-        return self._snapshot
+        return self._graph._session.redact_snapshot(self._snapshot)
 
     def query(
         self,

@@ -14,7 +14,7 @@ from omnigraph.engine.merge.apply import Application
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
 from omnigraph.manifest.branch_names import NameRecord
-from omnigraph.manifest.model import Branch, BranchNames
+from omnigraph.manifest.model import ADOPTED, Branch, BranchNames
 from tests.support.two_actor_histories import STEPS, run
 from tests.support.two_actor_world import POLICIES, Leak
 
@@ -84,7 +84,13 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
     "commit unasked": (GraphSession, "may", commit_without_question, "unprotected", FORK),
     "hidden conflicts told": (Application, "_visible_conflicts", TOLD, "types", MERGE),
-    "adopted forks told": (authorization, "_REVEALING", frozenset(), "types", (*FORK, *["root merges"] * 5)),
+    "adopted forks told": (
+        authorization,
+        "_PUBLIC",
+        authorization._PUBLIC | {ADOPTED},
+        "types",
+        (*FORK, *["root merges"] * 5),
+    ),
 }
 
 

@@ -215,12 +215,25 @@ def test_connections_of_one_peer_leave_room_for_others(server: Attacked) -> None
         look()
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_unfinished_headers_of_many_peers_leave_room_for_others(server: Attacked, is_first: bool) -> None:
+    whole = b"" if is_first else b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    with bystander(server) as look, ExitStack() as held:
+        for number in range(BOUNDS.connections_max + 4):
+            raw = held.enter_context(server.connect(f"127.0.1.{number % 10 + 1}"))
+            with suppress(OSError):
+                raw.sendall(whole)
+                assert is_first or raw.recv(4096).startswith(b"HTTP/1.1 200")
+                raw.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        look()
+
+
 def test_connections_of_many_peers_leave_room_for_health(server: Attacked) -> None:
     with ExitStack() as held:
-        for number in range(BOUNDS.connections_max + 4):
+        # Requests whose bodies do not come.
+        for number in range(BOUNDS.connections_max):
             raw = held.enter_context(server.connect(f"127.0.1.{number + 1}"))
-            with suppress(OSError):
-                raw.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+            raw.sendall(request("/graphs/g/query", LOOKUP, "ada")[:-1])
         assert b" 200 " in server.ask("/healthz")[:20]
         refused = server.ask("/graphs/g/query", LOOKUP)
         assert refused.startswith(b"HTTP/1.1 503")

@@ -134,7 +134,7 @@ def test_repeated_write_is_found_after_it_left_the_window(live: Live, monkeypatc
     for number in range(6):
         assert add(live, new_ulid(), f"w{number}").status == 200
     window = live.service.registry.served["g"].graph.snapshot().state.commits
-    assert idempotency.find_request(window, operation) is None
+    assert idempotency.find_request(window, idempotency.RequestKey(operation, None)) is None
     assert add(live, operation, "again").json()["omnigraph_code"] == "conflict.repeated"
     assert "again" not in names(live)
 

@@ -145,6 +145,26 @@ def test_query_of_hidden_types_is_one_that_is_not_there(
     assert told[0][:2] == (404, "query.not_found")
 
 
+@pytest.mark.parametrize("path", ["", "/if-graph-commit"])
+@pytest.mark.parametrize("body", [{}, {"branch": "nope"}, {"snapshot": "nope"}, {"expect_mutation": True}])
+def test_without_read_every_stored_query_is_one_that_is_not_there(
+    graph_uri: str, folder: Path, tmp_path: Path, path: str, body: dict[str, object]
+) -> None:
+    (folder / "links.gq").write_text(LINKS, encoding="utf-8")
+    with graphs.open(graph_uri) as graph:
+        graph.schema.apply(WITHOUT_AGE)
+    rules = "\n  - {id: invoke, allow: {actors: {group: readers}, actions: [invoke_query]}}\n"
+    policy = tmp_path / "invoke.yaml"
+    policy.write_text(POLICY.replace("{group: all}", "{group: writers}") + rules, encoding="utf-8")
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, queries=folder) as live:
+        told = set()
+        for name in ("names", "links", "link", "ages", "nothing"):
+            answer = live.post(f"{G}/queries/{name}{path}", body, actor="bob")
+            told.add((answer.status, answer.json()["omnigraph_code"], answer.json()["error"]))
+    [(status, code, _)] = told
+    assert (status, code) == (404, "query.not_found")
+
+
 @pytest.fixture
 def partly_served(graph_uri: str, folder: Path, tmp_path: Path) -> Iterator[Live]:
     (folder / "links.gq").write_text(LINKS, encoding="utf-8")

@@ -158,7 +158,7 @@ _VIEW: Final = GraphSession.view
 # Ways in which the engine could show what is hidden, each of which a comparison has to notice.
 LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
     (session_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
-    (session_module, "redact_commit", lambda commit: commit),
+    (session_module, "redact_commit", lambda commit, **_: commit),
     (authorization, "restrict_source", lambda text, hidden: text),
     (session_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
     (States, "view", lambda self, commit, _: self.session.full_view_of(self.session.kernel.snapshot_of(commit))),
@@ -184,7 +184,10 @@ class Reader:
             "snapshot": lambda: [describe_snapshot(graph.snapshot(one)) for one in ("main", "review")],
             "state": lambda: sorted(graph.snapshot().state.pins),
             "past": lambda: describe_snapshot(graph.at(commits[1]).snapshot()),
-            "schema": lambda: [graph.schema.source, json.loads(graph.snapshot().state.schema.ir)["nodes"]],
+            "schema": lambda: [
+                graph.schema.source,
+                json.loads(session_of(graph).view().snapshot.state.schema.ir)["nodes"],
+            ],
             "commits": lambda: describe_commits(session_of(graph), graph.commits()),
             "commit": lambda: describe_commits(session_of(graph), [graph.commit(commits[2])]),
             "window": lambda: describe_commits(session_of(graph), graph.snapshot().state.commits),
@@ -203,7 +206,6 @@ class Reader:
             "blob": lambda: graph.blob("Person", "cat", "photo").read().decode(),
             "blob hidden": lambda: graph.blob("Salary", "s1", "scan").read().decode(),
             "blob past": lambda: graph.blob("Salary", "s1", "scan", at=commits[1]).read().decode(),
-            "verify": lambda: graph.maintenance.verify().to_json()["findings"],
             "lint": lambda: sorted(graph.schema.catalog.edges),
             "preview": lambda: graph.branches.merge("review", dry_run=True).to_json(),
             "merge": lambda: graph.branches.merge("review").to_json(),
@@ -232,8 +234,6 @@ class Reader:
         """Return what work on all types tells of them; it changes the graph."""
         graph = self.graph
         return {
-            "ensure": outcome(lambda: graph.maintenance.ensure_indices().to_json()),
-            "optimize": outcome(lambda: graph.maintenance.optimize().to_json()),
             "delete": outcome(lambda: graph.mutate('query q() { delete Person where name = "cat" }').to_json()),
         }
 

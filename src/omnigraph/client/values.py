@@ -16,7 +16,7 @@ class Commit:
 
     commit_id: str
     branch: str
-    manifest_version: int
+    manifest_version: int | None
     parent: str | None
     merged_parent: str | None
     actor: str | None

@@ -15,11 +15,21 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
-from omnigraph.manifest.model import ADOPTED, HARD_DROPS, AcceptedSchema, BranchNames, Commit, Snapshot
+from omnigraph.manifest.model import (
+    ADOPTED,
+    HARD_DROPS,
+    AcceptedSchema,
+    BranchNames,
+    Commit,
+    Snapshot,
+    State,
+    TypeIdentity,
+)
 
 # A branch by every name it ever had, or by a single name if it is not created or not looked up yet.
 PolicyBranch: TypeAlias = BranchNames | str
 _DELETED: Final = "a deleted branch"
+_NO_IDENTITY: Final = TypeIdentity(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +138,27 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
             pins=pins,
             # No rule can allow reading the name of a dropped type.
             tombstones=(),
-            commits=tuple(redact_commit(commit) for commit in state.commits),
         ),
         links=tuple(link for link in snapshot.links if link.ref in kept),
     )
 
 
-# Commit properties that reveal types: those it hard-dropped, and how many forks it adopted.
+# The properties of commits that depend on no data; others name types, identify a load and its input, or are keys.
+_PUBLIC: Final = frozenset({"mode", "model", "source", "commit"})
+# Properties that a commit's own author did not choose: types it hard-dropped, and forks it adopted.
 _REVEALING: Final = frozenset({HARD_DROPS, ADOPTED})
 
 
-def redact_commit(commit: Commit) -> Commit:
-    """Return a commit without the properties that could reveal hidden types."""
-    if _REVEALING.isdisjoint(commit.properties):
-        return commit
-    properties = {key: value for key, value in commit.properties.items() if key not in _REVEALING}
-    return replace(commit, properties=properties)
+def redact_commit(commit: Commit, *, is_own: bool) -> Commit:
+    """Return a commit without properties that could reveal hidden types or values; its author knows what it sent."""
+    kept = commit.properties.keys() - _REVEALING if is_own else commit.properties.keys() & _PUBLIC
+    return replace(commit, properties={key: value for key, value in commit.properties.items() if key in kept})
+
+
+def redact_state(state: State) -> State:
+    """Return a state without what counts hidden and dropped types: their names, and the numbers and paths of types."""
+    pins = {key: replace(pin, identity=_NO_IDENTITY, path="", fork=None) for key, pin in state.pins.items()}
+    return replace(state, schema=replace(state.schema, ir=""), pins=pins, tombstones=(), purges=())
 
 
 def restrict_schema(schema: AcceptedSchema, hidden: Set[str]) -> AcceptedSchema:

@@ -14,7 +14,7 @@ from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, Branch, Tag
+from omnigraph.manifest.model import MAIN, MAIN_NAMES, Branch, Tag
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge import MergeReceipt
@@ -32,7 +32,7 @@ class Tags:
         session = self._session
         session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
-        with mask_hidden_tag(session, name):
+        with mask_hidden_names(session, name):
             return branches.create_tag(session.kernel, name, commit_id, session.actor)
 
     def _commit_at(self, branch: str, at: AsOf | None) -> CommitId:
@@ -81,11 +81,13 @@ class Tags:
 
 
 @contextmanager
-def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
-    """Replace a name collision with a hidden tag by an error that does not reveal the tag."""
+def mask_hidden_names(session: GraphSession, name: str) -> Iterator[None]:
+    """Replace errors about a new name that would reveal a hidden tag, or a hidden type that was dropped."""
     try:
         yield
     except GraphError as error:
+        if error.code == "branch.purged" and not session.reads_all_types(MAIN_NAMES):
+            raise _purged_error(error) from None
         if session.policy is ALLOW_ALL or error.code not in ("tag.exists", "branch.exists"):
             raise
         state = session.kernel.snapshot(MAIN).state
@@ -99,6 +101,17 @@ def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
             actor=session.actor,
             name=name.strip(),
         ) from None
+
+
+def _purged_error(error: GraphError) -> GraphError:
+    """Return the error of a branch that would bring back what was dropped for good, without saying what that is."""
+    commit_id = error.context["commit_id"]
+    return GraphError(
+        f"commit {commit_id} is from before something was dropped for good, and a branch of it would bring that back;"
+        " nothing was written. Make the branch from a newer commit",
+        code=error.code,
+        commit_id=commit_id,
+    )
 
 
 class Branches:
@@ -122,7 +135,7 @@ class Branches:
         else:
             source = session.allowed_at(origin, at) if at is not None else session.allowed_at(MAIN, origin)
             check_flow(session, source, name, main)
-        with mask_hidden_tag(session, name):
+        with mask_hidden_names(session, name):
             return branches.create_branch(session.kernel, name, source, session.actor)
 
     def list(self) -> list[str]:
@@ -137,7 +150,7 @@ class Branches:
         session.require("branch_delete", on_target(names))
         session.require("branch_create", between(names, names.renamed(strip_name(new_name, "new_name"))))
         check_rename(session, name, new_name)
-        with mask_hidden_tag(session, new_name):
+        with mask_hidden_names(session, new_name):
             return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)
 
     def delete(self, name: str) -> None:

@@ -116,7 +116,7 @@ class Operation:
 def operation(session: GraphSession, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
     operation_id = strip_name(operation_id, "operation_id")
-    commit = find_operation(session.kernel, operation_id)
+    commit = find_operation(session.kernel, operation_id, session.actor)
     if commit is None:
         _require_any_read(session)
         if not is_ulid(operation_id):
@@ -128,8 +128,7 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
         # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
         # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
-    [commit] = session.redact_commits([commit])
-    return Operation(operation_id, "applied", session.hide_unreadable_parent(commit))
+    return Operation(operation_id, "applied", session.redact_receipt(commit))
 
 
 def _require_any_read(session: GraphSession) -> None:

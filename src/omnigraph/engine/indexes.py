@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -79,19 +79,12 @@ class IndexReport:
 def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:
     """Build every missing index of a branch; types without rows need none, and some indexes wait for enough data."""
     branch = strip_name(branch)
-    session.require("change", on_branch(branch))
+    require_maintenance(session, branch)
     with ExitStack() as stack:
         work = _Ensure(session, stack)
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
-    # All types are indexed, but the report leaves out those hidden from the actor.
-    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
-    built = sorted(
-        (index for index in work.built if index[0] in seen),
-        key=lambda index: (index[0], index[1].column, index[1].kind),
-    )
-    pending = sorted(
-        (entry for entry in work.pending if entry[0] in seen), key=lambda entry: (entry[0], entry[1].spec.column)
-    )
+    built = sorted(work.built, key=lambda index: (index[0], index[1].column, index[1].kind))
+    pending = sorted(work.pending, key=lambda entry: (entry[0], entry[1].spec.column))
     return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
 
 

@@ -23,6 +23,7 @@ from omnigraph.engine.authorization import (
     Scope,
     on_branch,
     redact_commit,
+    redact_state,
     restrict_schema,
     restrict_snapshot,
 )
@@ -37,7 +38,15 @@ from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, AcceptedSchema, BranchNames, Commit, Snapshot
+from omnigraph.manifest.model import (
+    MAIN,
+    MAIN_NAMES,
+    UNKNOWN_VERSION,
+    AcceptedSchema,
+    BranchNames,
+    Commit,
+    Snapshot,
+)
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import check_deletions
 
@@ -46,6 +55,8 @@ AsOf: TypeAlias = str | int | datetime
 _AT_EXPECTED: Final = "`at` must be a commit id, a tag, a manifest version or a datetime"
 
 
+# A type that no rule can name: only a rule for all types allows to read it.
+_NO_TYPE: Final = ""
 # Memory of a compiled query per byte of its text, measured; most of it is plan objects.
 _COMPILED_BYTES: Final = 128
 # Long texts are compiled one at a time, so that they do not hold the GIL against all other requests.
@@ -90,7 +101,7 @@ class GraphSession:
 
     def acting_as(self, actor: str | None, request_id: str | None = None) -> GraphSession:
         """Return a session of another actor; with a `request_id`, for a single write with that idempotency key."""
-        kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id)
+        kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id, actor)
         return replace(self, actor=actor, kernel=kernel)
 
     def without_policy(self) -> GraphSession:
@@ -264,17 +275,44 @@ class GraphSession:
         names = (*catalog.nodes, *catalog.edges)
         return self.policy.hidden_types(self.actor, action, names, branch or self.names_of(snapshot))
 
-    def redact_commits(self, commits: Iterable[Commit]) -> list[Commit]:
-        """Return commits with the names of dropped types removed, unless the actor can see every type."""
-        # Without a policy nothing is hidden: skip reading the head.
-        is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
-        return [redact_commit(commit) for commit in commits] if is_partial else list(commits)
+    def reads_all_types(self, *branches: PolicyBranch) -> bool:
+        """Return True if the actor may read all types of branches, dropped ones too: by a rule without `types`."""
+        if self.policy is ALLOW_ALL:
+            return True
+        return not any(self.policy.hidden_types(self.actor, "read", (_NO_TYPE,), branch) for branch in branches)
 
-    def hide_unreadable_parent(self, commit: Commit) -> Commit:
-        """Return a commit as its receipt shows it: without the parent if the actor may not read the branch."""
-        if self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(commit))):
+    def redact_commits(self, commits: Iterable[Commit]) -> list[Commit]:
+        """Return commits as the actor may see them; see `redact_commit`."""
+        commits = list(commits)
+        # Without a policy nothing is hidden: skip reading the names.
+        if self.policy is ALLOW_ALL:
+            return commits
+        names = self.kernel.all_names_of({commit.branch for commit in commits})
+        full = {branch for branch in names if self.reads_all_types(MAIN_NAMES, names[branch])}
+        return [
+            commit if commit.branch in full else redact_commit(commit, is_own=commit.actor == self.actor)
+            for commit in commits
+        ]
+
+    def redact_receipt(self, commit: Commit) -> Commit:
+        """Return a commit as its receipt shows it: without its place in a branch that the actor may not read."""
+        if self.policy is ALLOW_ALL:
             return commit
-        return replace(commit, parent=None)
+        [commit] = self.redact_commits([commit])
+        if self.would_allow("read", on_branch(self.names_of(commit))):
+            return commit
+        return replace(commit, parent=None, manifest_version=UNKNOWN_VERSION)
+
+    def redact_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """Return a visible snapshot as the actor may see it: commits redacted, without names that it may not list."""
+        if self.policy is ALLOW_ALL:
+            return snapshot
+        state = replace(snapshot.state, commits=tuple(self.redact_commits(snapshot.state.commits)))
+        if not self.would_allow("read", GRAPH):
+            state = replace(state, branches={}, tags={})
+        if self.reads_all_types(MAIN_NAMES, self.names_of(snapshot)):
+            return replace(snapshot, state=state)
+        return replace(snapshot, state=redact_state(state), links=(), is_partial=True)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""

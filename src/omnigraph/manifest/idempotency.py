@@ -6,7 +6,7 @@ The commit stores the id as a property, so a client that lost a response can loo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ulid import ULID
 
@@ -18,25 +18,37 @@ from omnigraph.manifest.plan import Plan
 REQUEST_ID = "request_id"
 
 
-def reject_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
-    """Raise if a commit of this branch has the request id; the log is read only for an id older than the window."""
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """An idempotency key and the actor it belongs to: the same id of another actor is another key."""
+
+    request_id: str
+    actor: str | None
+
+    def is_of(self, commit: Commit) -> bool:
+        """Return True if a commit has the key; without an actor, no matter who made it."""
+        return commit.properties.get(REQUEST_ID) == self.request_id and self.actor in (None, commit.actor)
+
+
+def reject_repeated(snapshot: Snapshot, key: RequestKey, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
+    """Raise if a commit of this branch has the key; the log is read only for an id older than the window."""
     window = snapshot.state.commits
-    commit = find_request(window, request_id)
-    if commit is None and window and ULID.from_str(request_id).milliseconds * 1_000 < window[0].created_at_us:
-        commit = find_request(all_commits().values(), request_id)
+    commit = find_request(window, key)
+    if commit is None and window and ULID.from_str(key.request_id).milliseconds * 1_000 < window[0].created_at_us:
+        commit = find_request(all_commits().values(), key)
     if commit is not None:
         raise GraphError(
             f"this was done before, by commit {commit.commit_id}; nothing was written again",
             code="conflict.repeated",
             effect=Effect.APPLIED,
-            operation_id=request_id,
+            operation_id=key.request_id,
             graph_commit_id=commit.commit_id,
         )
 
 
-def find_request(commits: Iterable[Commit], request_id: str) -> Commit | None:
-    """Return the commit with a request id."""
-    return next((commit for commit in commits if commit.properties.get(REQUEST_ID) == request_id), None)
+def find_request(commits: Iterable[Commit], key: RequestKey) -> Commit | None:
+    """Return the commit with an idempotency key."""
+    return next((commit for commit in commits if key.is_of(commit)), None)
 
 
 def tag_with_request_id(plan: Plan | None, request_id: str) -> Plan | None:

@@ -17,7 +17,7 @@ from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.commit_loop import CommitLoop, Prepare
 from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
-from omnigraph.manifest.idempotency import reject_repeated, tag_with_request_id
+from omnigraph.manifest.idempotency import RequestKey, reject_repeated, tag_with_request_id
 from omnigraph.manifest.links import Links
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
@@ -36,18 +36,18 @@ class Kernel:
         self.links = Links(store, read_only=read_only)
         self.commit_loop = CommitLoop(store, self.heads, self.links)
         self._names = NameRecord(store, self.heads)
-        self._request_id: str | None = None
+        self._request_key: RequestKey | None = None
 
-    def with_request_id(self, request_id: str) -> Kernel:
+    def with_request_id(self, request_id: str, actor: str | None) -> Kernel:
         """Return this kernel for one write with an idempotency key: the write is applied at most once."""
         other = copy(self)
-        other._request_id = request_id
+        other._request_key = RequestKey(request_id, actor)
         return other
 
     def reject_repeated(self, branch: str) -> None:
-        """Raise if a commit of the branch already has this kernel's request id."""
-        if self._request_id is not None:
-            reject_repeated(self.snapshot(branch), self._request_id, partial(history.read, self.store))
+        """Raise if a commit of the branch already has this kernel's idempotency key."""
+        if self._request_key is not None:
+            reject_repeated(self.snapshot(branch), self._request_key, partial(history.read, self.store))
 
     def reject_read_only(self) -> None:
         """Raise if the graph was opened read-only."""
@@ -198,16 +198,16 @@ class Kernel:
         staged before.
         """
         self.reject_read_only()
-        request_id = self._request_id
-        if request_id is None:
+        key = self._request_key
+        if key is None:
             return self.commit_loop.commit(branch, prepare, policy)
 
         def prepare_once(snapshot: Snapshot) -> Plan | None:
-            reject_repeated(snapshot, request_id, partial(history.read, self.store))
-            return tag_with_request_id(prepare(snapshot), request_id)
+            reject_repeated(snapshot, key, partial(history.read, self.store))
+            return tag_with_request_id(prepare(snapshot), key.request_id)
 
         receipt = self.commit_loop.commit(branch, prepare_once, policy)
         if receipt is not None and receipt.commit is not None:
             # What follows the commit, such as deleting a merged branch, belongs to the same request.
-            self._request_id = None
+            self._request_key = None
         return receipt

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from omnigraph.ids import BranchId, CommitId, OperationId
@@ -122,6 +122,10 @@ class Purge:
         return f"purge:{self.identity}{part}"
 
 
+# Versions count from 1; this one stands in receipts of writers who may not read the branch.
+UNKNOWN_VERSION: Final = 0
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Commit:
     """One graph-visible change, with its place in history."""
@@ -159,7 +163,7 @@ class Commit:
         return {
             "graph_commit_id": self.commit_id,
             "graph_branch": MAIN if self.branch is None else branch_name,
-            "graph_manifest_version": self.manifest_version,
+            "graph_manifest_version": self.manifest_version or None,
             "parent_commit_id": self.parent,
             "merged_parent_commit_id": self.merged_parent,
             "actor_id": self.actor,

@@ -5,7 +5,7 @@ Generated operation ids carry a hint at their branch, so that other branches nee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import partial
 
 from ulid import ULID
@@ -14,39 +14,42 @@ from omnigraph.errors import StorageError, StorageKind
 from omnigraph.ids import OperationId, hints_at, is_operation_id
 from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
 from omnigraph.manifest import encoding, history
-from omnigraph.manifest.idempotency import REQUEST_ID
+from omnigraph.manifest.idempotency import REQUEST_ID, RequestKey
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit
 
 
-def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
+def find_operation(kernel: Kernel, operation_id: str, actor: str | None = None) -> Commit | None:
     """Return the commit with an operation id, or with a request id that its caller has chosen.
 
     Searches main, the branches that the id hints at, and the commit log, which has the commits of deleted branches.
-    Only for an id that a caller has chosen, every branch is searched.
+    Only for an id that a caller has chosen, every branch is searched. Actors may have chosen the same id: the commit of
+    `actor` comes first, then any other.
     """
+    others: Commit | None = None
+    for commit in _candidates(kernel, operation_id):
+        if operation_id == commit.operation_id or RequestKey(operation_id, actor).is_of(commit):
+            return commit
+        if others is None and commit.properties.get(REQUEST_ID) == operation_id:
+            others = commit
+    return others
+
+
+def _candidates(kernel: Kernel, operation_id: str) -> Iterator[Commit]:
+    """Yield the commits of the places where an operation may be recorded, the likely ones first."""
     main = kernel.snapshot(MAIN)
     hinted = {branch.name for branch in main.state.branches.values() if hints_at(operation_id, branch.branch_id)}
-    hinted_snapshots = [main, *kernel.snapshots_of(sorted(hinted))]
     # Commits go from catalogs to the log, so reading the log first would miss those that move meanwhile.
-    match = _commit_with_id(
-        (commit for snapshot in hinted_snapshots for commit in snapshot.state.commits), operation_id
-    )
-    match = match or _commit_with_id(history.read_operation(kernel.store, operation_id), operation_id)
-    if match is not None or is_operation_id(operation_id):
-        return match
+    for snapshot in [main, *kernel.snapshots_of(sorted(hinted))]:
+        yield from snapshot.state.commits
+    yield from history.read_operation(kernel.store, operation_id)
+    if is_operation_id(operation_id):
+        return
     others = sorted(main.state.branches.keys() - hinted)
-    read = kernel.store.in_parallel([partial(kernel.snapshots_of, [name]) for name in others])
-    match = _commit_with_id(
-        (commit for snapshots in read for snapshot in snapshots for commit in snapshot.state.commits), operation_id
-    )
-    return match or _commit_with_id(history.read_operation(kernel.store, operation_id), operation_id)
-
-
-def _commit_with_id(commits: Iterable[Commit], operation_id: str) -> Commit | None:
-    return next(
-        (commit for commit in commits if operation_id in (commit.operation_id, commit.properties.get(REQUEST_ID))), None
-    )
+    for snapshots in kernel.store.in_parallel([partial(kernel.snapshots_of, [name]) for name in others]):
+        for snapshot in snapshots:
+            yield from snapshot.state.commits
+    yield from history.read_operation(kernel.store, operation_id)
 
 
 def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> bool:

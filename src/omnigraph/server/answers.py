@@ -131,7 +131,7 @@ class Commit(TypedDict):
 
     graph_commit_id: str
     graph_branch: str
-    graph_manifest_version: int
+    graph_manifest_version: int | None
     parent_commit_id: str | None
     merged_parent_commit_id: str | None
     actor_id: str | None

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, report_progress
+from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
@@ -122,15 +122,12 @@ def optimize(
     the effort for each.
     """
     branch = strip_name(branch)
-    session.require("change", on_branch(branch))
+    require_maintenance(session, branch)
     session.kernel.reject_read_only()
     with ExitStack() as stack:
         work = _Optimize(session, branch, stack, choose_runner, only)
         receipt = work.run()
-    # All types are optimized, but the report leaves out those hidden from the actor.
-    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
-    rows = tuple(row for row in work.rows if row.type_key in seen)
-    return OptimizeReport(branch, rows, receipt.commit if receipt else None)
+    return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
 
 
 class _Outpaced(Exception):

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
@@ -121,7 +123,7 @@ class Application:
             self.source,
             self.target,
             Outcome.CONFLICTED,
-            sides.base_ids,
+            receipt.bases,
             types=receipt.types,
             conflicts=tuple(visible),
             dry_run=True,
@@ -144,8 +146,7 @@ class Application:
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        [commit] = self.session.redact_commits([published.commit])
-        return receipt.published(self.session.hide_unreadable_parent(commit))
+        return receipt.published(self.session.redact_receipt(published.commit))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel
@@ -209,8 +210,8 @@ class Application:
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
             touched = [type_.name for type_ in three.touched_types()]
-            may.check(touched)
             may.check_replay(touched)
+            may.check(touched)
         self._check_resolutions(three, may)
         if self.kind == "merge":
             self._check_compared(three)
@@ -223,7 +224,7 @@ class Application:
         branch go along: it knows and controls neither side.
         """
         guessed = self.session.hidden(three.ours.snapshot) - types_out_of_reach(self.session, three.ours.catalog)
-        if guessed and any(type_.name in guessed for type_ in three.compared_types()):
+        if guessed and not guessed.isdisjoint(three.compared_types()):
             raise hidden_data_error(self.session.actor)
 
     def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:
@@ -256,6 +257,10 @@ class Application:
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
         raise refusal(visible, what, is_cut=settled.is_cut)
 
+    @cached_property
+    def _may_read_target(self) -> bool:
+        return self.session.policy is ALLOW_ALL or self.session.would_allow("read", on_branch(self.target))
+
     def _adoptable(self, three: ThreeWayState) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
@@ -279,11 +284,15 @@ class Application:
             for key, counted in sorted(counts_by_key.items())
             if key.partition(":")[2] not in self._hidden
         ]
+        outcome, bases = sides.outcome, sides.base_ids
+        if not self._may_read_target:
+            # What was needed, and since when, tells what the target holds.
+            outcome, bases = Outcome.MERGED, ()
         return MergeReceipt(
             self.source,
             self.target,
-            sides.outcome,
-            sides.base_ids,
+            outcome,
+            bases,
             types=tuple(counts),
             dry_run=dry_run,
             actor=self.session.actor,

@@ -44,7 +44,8 @@ class MergeReceipt:
     """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
 
     `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
-    merges. `types` leaves out types that were adopted without comparing rows.
+    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
+    gets no bases, and `merged` whatever had to be done.
     """
 
     source: str

@@ -5,7 +5,7 @@ Reads only. Row conflicts are reported before rules are checked; each list is co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -80,9 +80,13 @@ class ThreeWayState:
         """Return the types that differ between base and their side, whatever our side holds."""
         return [type_ for type_ in self.by_key.values() if not self._is_unchanged(self.theirs, type_)]
 
-    def compared_types(self) -> list[Type]:
-        """Return the types that both sides changed, so that the values of our side decide what becomes of them."""
-        return [type_ for type_ in self.types() if not self.is_ours_unchanged(type_)]
+    def compared_types(self) -> set[str]:
+        """Return the types that both sides changed, so that our side decides what becomes of them.
+
+        Whether an edge can be kept depends on the nodes at its ends, so a change of edges counts as one of those.
+        """
+        ours = (type_ for type_ in self.by_key.values() if not self.is_ours_unchanged(type_))
+        return _with_ends(self.types()) & _with_ends(ours)
 
     def is_ours_unchanged(self, type_: Type) -> bool:
         return self._is_unchanged(self.ours, type_)
@@ -132,6 +136,14 @@ class ThreeWayState:
     @staticmethod
     def _pin(view: View, type_: Type) -> Pin:
         return view.snapshot.state.pins[type_.table_key]
+
+
+def _with_ends(types: Iterable[Type]) -> set[str]:
+    """Return the names of types and of the node types at the ends of edges among them."""
+    names = (
+        {type_.name, type_.source, type_.target} if isinstance(type_, EdgeType) else {type_.name} for type_ in types
+    )
+    return set().union(*names)
 
 
 def _merge_from_virtual(

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.branches import mask_hidden_tag
+from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
@@ -230,7 +230,7 @@ def _write(
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    commit = session.hide_unreadable_parent(receipt.commit)
+    commit = session.redact_receipt(receipt.commit)
     return IngestReceipt(branch, base, created, mode, nodes, edges, commit, session.actor)
 
 
@@ -247,7 +247,7 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
 def _create(session: GraphSession, view: View, branch: str, changes: Changes, may: WritePermissions) -> bool:
     redact_findings(validate(changes, CommittedRows(view)), may.unreadable).raise_if_any()
     try:
-        with mask_hidden_tag(session, branch):
+        with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, view.snapshot, session.actor)
     except GraphError as error:
         if error.code != "branch.exists":

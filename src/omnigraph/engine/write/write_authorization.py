@@ -7,12 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import ALLOW_ALL, between
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.manifest.model import BranchNames, Snapshot
+
+
+def require_maintenance(session: GraphSession, branch: str) -> None:
+    """Raise `PolicyDenied` unless the actor is an admin, or may change a branch and read all of its types.
+
+    What there is to do depends on every type, and the report says it.
+    """
+    if not session.would_allow("admin", GRAPH):
+        session.require("change", on_branch(branch))
+        if not session.reads_all_types(session.names_now(branch)):
+            session.require("admin", GRAPH)
 
 
 def missing_base(session: GraphSession, branch: str, from_branch: str | None) -> str | None:
@@ -70,16 +81,12 @@ class WritePermissions:
             )
 
     def check_replay(self, names: Iterable[str]) -> None:
-        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values."""
-        for name in sorted(self.unreadable.intersection(names)):
-            raise PolicyDenied(
-                f"a revert or cherry-pick needs `read` of `{name}` on the branch, because it reveals whether its values"
-                f" changed since, and `{self.actor}` may only change it; nothing was written. Ask for a rule that"
-                " allows `read`",
-                action="read",
-                actor=self.actor,
-                type_name=name,
-            )
+        """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values.
+
+        The error is that of a hidden type: which unreadable types a commit touched is not told.
+        """
+        if not self.unreadable.isdisjoint(names):
+            raise hidden_data_error(self.actor)
 
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:

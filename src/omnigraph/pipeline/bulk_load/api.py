@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from omnigraph import clock, settings
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.branches import mask_hidden_tag
+from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.ingest import Mode
@@ -153,21 +153,19 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
         options.branch, base, base is not None, options.mode, options.job_id, runner.engine, {}, {}, None, session.actor
     )
     commits = session.kernel.history(options.branch) if options.is_repeatable and base is None else ()
-    applied = find_applied(commits, options)
+    applied = find_applied(session, commits, options)
     if applied is None:
         try:
             outcome = _run_on_branch(session, runner, options, load_plan)
         except AlreadyApplied as applied_meanwhile:
             applied = applied_meanwhile.commit
     if applied is not None:
-        return replace(
-            report, branch_created=False, commit=session.hide_unreadable_parent(applied), already_applied=True
-        )
+        return replace(report, branch_created=False, commit=session.redact_receipt(applied), already_applied=True)
     report = replace(
         report,
         nodes=_counts_of_kind(outcome, "node:"),
         edges=_counts_of_kind(outcome, "edge:"),
-        commit=session.hide_unreadable_parent(outcome.commit) if outcome.commit else None,
+        commit=session.redact_receipt(outcome.commit) if outcome.commit else None,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
         input_bytes=size,
@@ -201,7 +199,7 @@ def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, 
 def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
     """Create a branch; return False if another load, such as the same job in another process, did so meanwhile."""
     try:
-        with mask_hidden_tag(session, branch):
+        with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, session.full_view(base).snapshot, session.actor)
     except GraphError as error:
         if error.code != "branch.exists" or missing_base(session, branch, base) is not None:

@@ -27,7 +27,7 @@ from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
 from omnigraph.manifest.commit_loop import has_only_upkeep
 from omnigraph.manifest.intents import declared
-from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.model import MAIN_NAMES, Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions
@@ -75,12 +75,25 @@ class AlreadyApplied(JobExists):
     commit: Commit
 
 
-def find_applied(commits: Iterable[Commit], options: LoadOptions) -> Commit | None:
-    """Return the commit that applied a job before; raise `JobExists` if it loaded other input."""
+def find_applied(session: GraphSession, commits: Iterable[Commit], options: LoadOptions) -> Commit | None:
+    """Return the commit that applied a job before; raise `JobExists` if it loaded other input.
+
+    Whether the input is the same confirms a guess of it. So the job of another actor is only compared for those who may
+    read all types where it was applied; for others the job id is taken, whatever they load.
+    """
     job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
     applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
-    if applied is not None and applied.properties.get("input_digest") != options.digest:
+    if applied is None:
+        return None
+    is_comparable = applied.actor == session.actor or session.reads_all_types(MAIN_NAMES, session.names_of(applied))
+    if not is_comparable:
+        raise JobExists(
+            f"another actor used the job id `{job_id}` on this branch; nothing was written. Give this load a job id of"
+            " its own",
+            job_id=job_id,
+        )
+    if applied.properties.get("input_digest") != options.digest:
         raise JobExists(
             f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
             " job id of its own",
@@ -383,7 +396,7 @@ class LoadTransaction:
         )
 
     def _require_not_applied(self, snapshot: Snapshot) -> None:
-        applied = find_applied(snapshot.state.commits, self.options)
+        applied = find_applied(self.session, snapshot.state.commits, self.options)
         if applied is not None:
             error = AlreadyApplied(
                 f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"

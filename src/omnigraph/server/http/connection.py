@@ -3,6 +3,7 @@
 | A peer that | meets |
 |---|---|
 | sends headers slowly, or without end | one deadline from the first byte on, and a bound on their bytes |
+| holds many connections with unfinished headers | the end of the oldest of them, when connections run out |
 | sends trailers or extensions of chunks without end | a bound on all bytes that are neither headers nor body |
 | goes on with its body after it was answered | `Connection: close` and one deadline; nothing of it is kept |
 | sends the next request before this one is answered | the answer, and then the end of the connection |
@@ -195,7 +196,7 @@ class HttpConnection(asyncio.Protocol):
             self._discard()
         if self._is_discarding:
             return
-        self._host.set_idle(self, is_idle=False)
+        self._host.set_idle(self, is_idle=True)
         self._url, self._headers, self._expects_continue = b"", [], False
         self._trailer_bytes, self._is_upgrade = 0, False
         self._has_headers, self._header_bytes, self._framing_bytes, self._body_bytes = False, 0, 0, 0
@@ -232,6 +233,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._has_headers = True
         self._is_upgrade = self._parser.should_upgrade()
+        self._host.set_idle(self, is_idle=False)
         self._clear_deadline()
         self._begin()
 

@@ -57,7 +57,7 @@ class Host:
         self.tasks: set[asyncio.Task[None]] = set()
         self._app = app
         self._peers: Counter[str] = Counter()
-        # In the order in which they became idle, or arrived, so that the first is the one to close.
+        # Those that wait for a request, or for the rest of its head, oldest first: the first is the one to close.
         self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
         self._spare: OrderedDict[HttpConnection, None] = OrderedDict()
         self._servers: list[asyncio.Server] = []
@@ -105,10 +105,9 @@ class Host:
             del self._peers[connection.peer]
 
     def set_idle(self, connection: HttpConnection, *, is_idle: bool) -> None:
-        """Take note whether a connection waits for a request of which nothing has come."""
-        if not is_idle:
-            self._idle.pop(connection, None)
-        elif not connection.is_spare:
+        """Take note whether a connection waits for a request, of which nothing or a part of the head has come."""
+        self._idle.pop(connection, None)
+        if is_idle and not connection.is_spare:
             self._idle[connection] = None
 
     def _close_idle(self, is_eligible: Callable[[HttpConnection], bool]) -> None:
