@@ -87,12 +87,12 @@ def _arrow_down(x: float, start: float, end: float) -> str:
 
 def draw_commit() -> str:
     """Return the six steps from a change to a commit, with what a crash leaves at each of them."""
-    width, row, gap = 560, 44, 14
+    width, row, gap = 610, 44, 14
     parts = []
     for number, (name, note, colour) in enumerate(COMMIT_STEPS):
         y = 16 + number * (row + gap)
         parts += [box(16, y, width, row, colour), label(28, y + 27, name, 15, INK, 'font-weight="600"')]
-        parts.append(label(176, y + 27, note, 13, SOFT))
+        parts.append(label(190, y + 27, note, 13, SOFT))
         if number:
             parts.append(_arrow_down(80, y - gap + 1, y - 1))
     step = row + gap
