@@ -31,6 +31,7 @@ test-long: setup ## the long campaigns, with everything else
 bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
+	@$(RUN) tools/draw.py
 docs: setup ## build the documentation into site/, strictly
 	@$(RUN) tools/draw.py
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet && echo "open site/index.html"
