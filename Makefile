@@ -3,6 +3,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do command 
 RUN := .venv/bin/python
 QUICK := -m "not slow and not long and not s3"
 WORKERS ?= 2
+PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
+# The tests start hundreds of processes, which would compile every module again without its bytecode on disk.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check format bench docs lock clean
@@ -11,7 +14,7 @@ WORKERS ?= 2
 demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
 	@$(RUN) examples/demo.py
 test: setup ## from a fresh clone: set everything up, then run all tests
-	@$(RUN) -m pytest -q -n $(WORKERS) -m "not long"
+	@$(PYTEST) -m "not long"
 
 ##@ While you work
 setup: ## make .venv hold the locked dependencies (quick when it already does)
@@ -21,13 +24,13 @@ check: setup ## format, lint, types, layers and the quick tests, in about a minu
 	@$(RUN) -m ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m mypy --no-error-summary
-	@$(RUN) -m pytest -q -n $(WORKERS) $(QUICK)
+	@$(PYTEST) $(QUICK)
 format: setup ## rewrite the code in the house format
 	@$(RUN) -m ruff check --quiet --fix-only . && $(RUN) -m ruff format --quiet .
 
 ##@ Once in a while
 test-long: setup ## the long campaigns, with everything else
-	@OMNIGRAPH_TEST_LONG=1 $(RUN) -m pytest -q -n $(WORKERS)
+	@OMNIGRAPH_TEST_LONG=1 $(PYTEST)
 bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks

@@ -21,14 +21,14 @@ import pyarrow as pa
 import omnigraph as og
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
-from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import three_way
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import upsert
+from tests.support.full_comparison import row_changes_by_comparing
 
 TYPES = (1, 20, 200)
 SIZES = (100_000, 5_000_000)
@@ -180,7 +180,7 @@ def _rows(numbers: Any, salt: int) -> pa.Table:
 
 def _commit(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
     """Commit rows with the kernel alone."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, KEY)

@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.topic import Table, Topic
-from omnigraph.engine.changes.row_diff import RowChanges, row_changes, row_changes_by_comparing
+from omnigraph.engine.changes.row_diff import RowChanges, row_changes
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from omnigraph.store.write.compaction import execute, plan, rewritten
 from omnigraph.store.write.transaction import Change, append
-from omnigraph.store.write.upsert import delete_ids, upsert
+from omnigraph.store.write.upsert import upsert
+from tests.support.full_comparison import row_changes_by_comparing
+from tests.support.staged_fixtures import delete_ids
 
 SIZES = (10_000, 100_000, 1_000_000)
 CHANGED = 100

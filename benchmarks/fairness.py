@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import omnigraph as og
 from benchmarks.topic import Table, Topic
+from omnigraph.graph import session_of
 from omnigraph.manifest.kernel import Kernel
 from tests.kernel.test_fairness import WORK
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, create, ids_of
@@ -122,7 +123,7 @@ def _work_row(place: Place, kind: str, rounds: int) -> tuple[str, ...]:
         graph = _new_graph(place)
         with steady_writers(graph.uri, 2, (PERSON, CITY)) as writers:
             writers.go()
-            _wait_for_commits(graph.session.kernel, 6)
+            _wait_for_commits(session_of(graph).kernel, 6)
             seconds, meanwhile = _time_work(graph, kind)
         beside.append(seconds)
         commits.append(meanwhile)

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from omnigraph.graph import session_of
+
 SCHEMA = """
 node Person { name: String @key  email: String?  age: I32?  score: F64? }
 edge Knows: Person -> Person { weight: I32? }
@@ -68,25 +70,23 @@ def threads(format_: str, cores: int, data: Path, home: Path) -> float:
 def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     """Decode, check each row and write, one split after another: no keys, no rules over many rows, no commit."""
     import omnigraph as og
+    from omnigraph.engine.graph_access import graph_access
     from omnigraph.ids import new_ulid
     from omnigraph.pipeline.bulk_load import stage_split
-    from omnigraph.pipeline.bulk_load.job import Job, graph_access
+    from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
     from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, plan_ndjson
-    from omnigraph.rules.delta import Intent
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
-    targets = {key: graph.session.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
+    targets = {key: session_of(graph).kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
     schema = snapshot.state.schema
     job = Job(
+        options=LoadOptions(mode="append", branch="main"),
         access=graph_access(graph.uri, operation),
         scratch="",
-        ir=schema.ir,
-        schema_hash=schema.ir_hash,
+        schema=InputSchema(schema.ir, schema.ir_hash),
         base_version=None,
-        intent=Intent.INSERT,
         targets=targets,
-        violations_max=100,
     )
     start = time.perf_counter()
     sources = _sources(format_, data)

@@ -86,7 +86,7 @@ def _grown(root: Path, rows: int, pieces: int) -> Graph:
                 engine="local",
             )
             if piece == (pieces - 1) // 2:
-                graph.ensure_indices()
+                graph.maintenance.ensure_indices()
     shutil.rmtree(folder)
     return graph
 
@@ -113,7 +113,7 @@ def _reads(root: Path, scale: Scale) -> Table:
             worn.mutate(INSERT, params={"k": f"late{number}"})
     shutil.copytree(root / "worn", root / "optimized")
     with og.open(root / "optimized") as graph:
-        graph.optimize()
+        graph.maintenance.optimize()
     fresh.close()
     rows = []
     for temper, opens in (("warm", False), ("cold", True)):
@@ -251,7 +251,7 @@ def _optimizing_here(root: Path) -> Iterator[None]:
     def optimize() -> None:
         with og.open(root) as graph:
             while not stop.is_set():
-                graph.optimize()
+                graph.maintenance.optimize()
 
     thread = threading.Thread(target=optimize)
     thread.start()
@@ -267,7 +267,7 @@ def _optimizing_elsewhere(root: Path) -> Iterator[None]:
         "import sys, omnigraph as og\n"
         "graph = og.open(sys.argv[1])\n"
         "print('ready', flush=True)\n"
-        "while True: graph.optimize()"
+        "while True: graph.maintenance.optimize()"
     )
     command = [sys.executable, "-c", program, str(root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -83,7 +83,7 @@ def _make(uri: str) -> None:
     ]
     with og.init(uri, SCHEMA) as graph:
         graph.ingest([*people, *edges], "append")
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pyarrow import json as arrow_json
 import omnigraph as og
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -69,7 +69,7 @@ def _stored(rows: pa.Table, dataset: Dataset) -> pa.Table:
 
 def _commit(graph: Graph, *parts: tuple[str, pa.Table]) -> None:
     """Commit rows with the kernel alone, folding a long tail of small fragments on the way, as mutations do."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
@@ -233,7 +233,7 @@ def _cold_table(root: Path) -> Table:
 
 def _index_ids(root: Path) -> None:
     graph = og.open(root)
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, PERSON)

@@ -17,6 +17,7 @@ from rich.table import Table
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.cli.output import progress_bar
 from omnigraph.engine.query.result import Result
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -25,7 +26,6 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from omnigraph.pipeline.spark.progress import progress_bar
 from omnigraph.pipeline.spark.session import session
 from omnigraph.source_files import read_source
 
@@ -81,8 +81,8 @@ def load(graph: Graph) -> None:
 
     step("Debian's packages are loaded on it, as one commit", "examples/debian/*.ndjson.zst")
     files = [DEBIAN / "nodes.ndjson.zst", DEBIAN / "edges.ndjson.zst"]
-    with progress_bar() as watcher:
-        report = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark", watcher=watcher)
+    with progress_bar():
+        report = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark")
     for kind, counts in (("nodes", report.nodes), ("edges", report.edges)):
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         console.print(f"{sum(counts.values()):,} {kind}: {named}")
@@ -96,7 +96,7 @@ def load(graph: Graph) -> None:
 def ask(graph: Graph, queries: str) -> None:
     step("Indexes are built, as one commit", "what the schema asks for")
     with timed("indexes"):
-        console.print(f"{len(graph.ensure_indices().built)} indexes")
+        console.print(f"{len(graph.maintenance.ensure_indices().built)} indexes")
 
     step("Queries join and aggregate", "`sections`, the five largest")
     show(graph, queries, "sections", most=5)

@@ -1,24 +1,66 @@
-"""What every test shares: how Hypothesis behaves, and the count of pending cases after a run."""
+"""What every test shares: how Hypothesis and Spark behave, the order of tests, and the count of pending cases."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from omnigraph.store.objects import durability
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
+from tests.support.examples import IS_LONG, examples
 
 # Python workers of Spark start in the folder of whatever test started the JVM; they find the tests all the same.
 _PATHS = (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
+# Every Spark that a test starts, in this process or in another: tiny data needs few tasks, and what a lost executor
+# held is not asked for again and again.
+_SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "200ms",
+}
+_OPTIONS = " ".join(f"--conf {name}={value}" for name, value in _SPARK.items())
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{_OPTIONS} pyspark-shell")
+
 # A shared machine is no stopwatch: slow examples are not wrong ones. What is checked before a change lands tries the
 # same examples each time, so that red means the change; `make test-long` looks for new ones.
-settings.register_profile("omnigraph", deadline=None, derandomize=True)
+settings.register_profile("omnigraph", deadline=None, derandomize=True, max_examples=examples(100))
 settings.register_profile("long", deadline=None)
-settings.load_profile("long" if os.environ.get("OMNIGRAPH_TEST_LONG") else "omnigraph")
+settings.load_profile("long" if IS_LONG else "omnigraph")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_sync() -> Iterator[None]:
+    """Skip fsync in this process: power loss is simulated where it is tested, by `tests.support.power_loss`."""
+    with durability.replaced(lambda path: None):
+        yield
+
+
+class DoctestFilter:
+    """Looks for doctests only in modules that have some; also outside this folder, hence a plugin of its own."""
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if collection_path.suffix != ".py" or collection_path.name.startswith("test_"):
+            return None
+        return ">>> " not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(DoctestFilter())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests on Spark first, then the other slow ones.
+
+    With `--dist worksteal` each worker begins with one half of this order and takes from the end of the other's when
+    it is done, so that one worker has the only Spark session and no long test is left for the end.
+    """
+    items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("slow")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

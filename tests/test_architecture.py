@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,13 @@ def load_tool() -> Any:
 
 
 TOOL = load_tool()
+
+
+@cache
+def source_modules() -> Any:
+    return TOOL.modules()
+
+
 PAGE: str = TOOL.PAGE.read_text(encoding="utf-8")
 NAMED = re.findall(r"^- `([\w/]+\.py): ([\w.]+)`", PAGE, re.MULTILINE)
 
@@ -36,9 +44,10 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree", "layers"])
 def test_generated_part_is_current(name: str) -> None:
-    made = getattr(TOOL, f"render_{name}")(TOOL.modules())
+    made = getattr(TOOL, f"render_{name}")(source_modules())
     assert f"<!-- generated: {name} -->\n{made}\n<!-- end of {name} -->" in PAGE, "run `python tools/architecture.py`"
 
 

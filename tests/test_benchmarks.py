@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 
+import pytest
+
 from benchmarks.page import machine, render_page
 from benchmarks.topic import Measure, Table, Topic, median_ms
 
@@ -22,6 +24,7 @@ def test_machine_names_cores_and_python_but_no_host() -> None:
     assert platform.node() not in machine() or not platform.node()
 
 
+@pytest.mark.slow
 def test_median_ms_calls_warm_up_and_rounds() -> None:
     calls: list[int] = []
     assert median_ms(lambda: calls.append(1), rounds=4, warm_up=2) >= 0

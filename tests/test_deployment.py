@@ -66,9 +66,9 @@ def test_dockerfile_copies_only_what_exists_and_is_not_ignored() -> None:
 
 def test_dockerfile_installs_locks_of_the_right_extras() -> None:
     script = (ROOT / "tools" / "lock.sh").read_text(encoding="utf-8")
-    assert "--extra server --extra client --output-file requirements/server.lock" in script
+    assert "--extra server --output-file requirements/server.lock" in script
     assert "--extra spark --output-file requirements/spark.lock" in script
-    for lock, extras in {"server.lock": ("server", "client"), "spark.lock": ("spark",)}.items():
+    for lock, extras in {"server.lock": ("server",), "spark.lock": ("spark",)}.items():
         assert f"--requirement requirements/{lock}" in DOCKERFILE
         pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / lock).read_text("utf-8"), re.MULTILINE))
         wanted = [

@@ -117,6 +117,7 @@ def options(run: object) -> set[str]:
     return {name for name in names if isinstance(name, str)}
 
 
+@pytest.mark.slow
 def test_readme_quickstart_runs_twice_in_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def test_supply_data_is_what_its_script_makes() -> None:
     assert (SUPPLY / "data.ndjson").read_text(encoding="utf-8") == run_path(str(SUPPLY / "make_data.py"))["render"]()
 
 
+@pytest.mark.slow
 def test_supply_data_obeys_the_schema(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "supply.omni", SUPPLY / "schema.pg")
     receipt = graph.ingest(SUPPLY / "data.ndjson", mode="append")
@@ -133,6 +134,7 @@ def test_debian_dependency_several_can_meet_is_a_choice() -> None:
     assert wishes == {"lib": "suggests", "viewer": "recommends"}
 
 
+@pytest.mark.slow
 def test_debian_excerpt_obeys_the_schema(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g.omni", DEBIAN / "schema.pg")
     nodes, edges = debian_records("nodes"), debian_records("edges")

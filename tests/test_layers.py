@@ -151,9 +151,28 @@ def test_violations_allowed_import_is_not_found(module: str, source: str) -> Non
     assert violations(module, source) == []
 
 
+@pytest.mark.slow
 def test_compile_path_imports_no_heavy_library() -> None:
     heavy = ["pyarrow", "numpy", "lance", "pyspark", "pandas"]
     modules = "omnigraph.lang.schema, omnigraph.lang.migrate, omnigraph.lang.query, omnigraph.cli"
     program = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_functions_with_a_session_take_no_actor_beside_it() -> None:
+    for module in MODULES.values():
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                names = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+                assert not {"session", "actor"} <= names, f"{module}:{node.lineno}"
+
+
+def test_session_of_a_graph_is_reached_by_session_of_alone() -> None:
+    for module in MODULES.values():
+        if "engine" in module.parts or module.name == "graph.py":
+            continue
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("session", "_session"):
+                # An object's own attribute is its own matter; that of a graph is not.
+                assert ast.unparse(node.value) == "self", f"{module}:{node.lineno}"

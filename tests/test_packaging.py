@@ -103,7 +103,7 @@ def test_base_install_works_without_the_libraries_of_extras(tmp_path: Path) -> N
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name in "cedarpy duckdb httptools httpx mkdocs pandas pyspark uvloop".split():
+        if name in "cedarpy duckdb httptools mkdocs pandas pyspark uvloop".split():
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 import omnigraph as og

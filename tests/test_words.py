@@ -19,10 +19,13 @@ BANNED = {
     r"whole number": "integer",
     r"of ours": "of this package, or the thing's name",
 }
+ANY_BANNED = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 
 
 def findings(source: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of comments, strings and names that hold a banned word, with the advice."""
+    if not ANY_BANNED.search(source.replace("_", " ")):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING, tokenize.NAME):
             for pattern, advice in BANNED.items():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -60,30 +59,6 @@ def armed(actions: dict[Point, Action]) -> Iterator[None]:
         _armed = before
 
 
-def fail_with(error: Exception) -> Action:
-    """Return an action that raises an error."""
-
-    def action(_: str) -> None:
-        raise error
-
-    return action
-
-
 def kill(_: str) -> None:
     """Kill the process, as a power cut would: no handler, no flush, no cleanup."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Park:
-    """An action that blocks the thread until the test calls `release`."""
-
-    def __init__(self) -> None:
-        self.arrived = threading.Event()
-        self._go = threading.Event()
-
-    def __call__(self, _: str) -> None:
-        self.arrived.set()
-        self._go.wait()
-
-    def release(self) -> None:
-        self._go.set()

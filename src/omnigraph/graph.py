@@ -7,8 +7,6 @@ graph = og.init("graph.omni", schema="schema.pg")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +18,7 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.indexes import IndexReport, ensure_indices
+from omnigraph.engine.maintenance import Maintenance
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
@@ -43,17 +41,11 @@ from omnigraph.store.store import Store
 
 # Methods import their part of the engine lazily: most processes only read, and importing all takes longer than a query.
 if TYPE_CHECKING:
-    from omnigraph.engine.audit import AuditEntry
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
     from omnigraph.engine.history import Operation
-    from omnigraph.engine.maintain.cleanup import CleanupReport
-    from omnigraph.engine.maintain.optimize import OptimizeReport
-    from omnigraph.engine.maintain.reconcile import Reconciler, ReconcileReport
-    from omnigraph.engine.maintain.repair import RepairReport
-    from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
@@ -102,9 +94,21 @@ def open(  # noqa: A001 - `og.open` reads as it should
     Raises:
         GraphError: `graph.not_found` if there is none.
     """
-    kernel = Kernel(Store(_location(uri), meter), read_only=read_only)
-    kernel.snapshot()
-    return Graph(kernel, actor=actor, policy=policy)
+    graph = attach(uri, read_only=read_only, actor=actor, policy=policy, meter=meter)
+    graph._session.kernel.snapshot()
+    return graph
+
+
+def attach(
+    uri: str | Path,
+    *,
+    read_only: bool = False,
+    actor: str | None = None,
+    policy: PolicyHook = ALLOW_ALL,
+    meter: Meter = NO_METER,
+) -> Graph:
+    """Like `open`, without a request: the first call finds out whether there is a graph."""
+    return Graph(Kernel(Store(_location(uri), meter), read_only=read_only), actor=actor, policy=policy)
 
 
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
@@ -119,22 +123,27 @@ def _location(uri: str | Path) -> Location:
     return Location.parse(str(uri))
 
 
+def session_of(graph: Graph) -> GraphSession:
+    """Return the session of an open graph, for other parts of this package; not a stable interface."""
+    return graph._session
+
+
 class Graph:
     """An open graph.
 
-    `branches`, `tags` and `schema` manage those parts. A graph is thread-safe, and a context manager that closes it.
-    `session` is for the engine's own callers and not part of the stable interface.
+    `branches`, `tags`, `schema` and `maintenance` manage those parts. A graph is thread-safe, and a context manager.
     """
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: PolicyHook = ALLOW_ALL) -> None:
         self._attach(GraphSession(kernel, actor, policy), Caches())
 
     def _attach(self, session: GraphSession, caches: Caches) -> None:
-        self.session = session
+        self._session = session
         self._caches = caches
         self.branches = Branches(session)
         self.tags = Tags(session)
         self.schema = Schema(session)
+        self.maintenance = Maintenance(session)
 
     def acting_as(self, actor: str | None, request_id: str | None = None) -> Graph:
         """Return this graph for another actor; caches and background work are shared.
@@ -142,14 +151,13 @@ class Graph:
         With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
         write that was already applied under it is rejected.
         """
-        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
-        other._attach(replace(self.session, actor=actor, kernel=kernel), self._caches)
+        other._attach(self._session.acting_as(actor, request_id), self._caches)
         return other
 
     @property
     def uri(self) -> str:
-        return self.session.kernel.store.root.uri
+        return self._session.kernel.store.root.uri
 
     @property
     def cache_bytes(self) -> int:
@@ -158,7 +166,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest snapshot of a branch."""
-        return self.session.view(branch).snapshot
+        return self._session.view(branch).snapshot
 
     def query(
         self,
@@ -239,8 +247,8 @@ class Graph:
     def _prepare_read(
         self, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
     ) -> tuple[View, CompiledQuery]:
-        view = self.session.view(branch, at, names=names)
-        return view, self.session.compile(source, view.catalog, name)
+        view = self._session.view(branch, at, names=names)
+        return view, self._session.compile(source, view.catalog, name)
 
     def mutate(
         self,
@@ -265,7 +273,7 @@ class Graph:
         """
         from omnigraph.engine.write.mutate import mutate
 
-        return mutate(self.session, source, name, params, branch, None, if_commit)
+        return mutate(self._session, source, name, params, branch, if_commit)
 
     def ingest(
         self,
@@ -287,7 +295,7 @@ class Graph:
         """
         from omnigraph.engine.write.ingest import ingest
 
-        return ingest(self.session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
+        return ingest(self._session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def embed(
         self,
@@ -310,7 +318,7 @@ class Graph:
         """
         from omnigraph.engine.embed import embed
 
-        return embed(self.session, branch, types, mode, select, embedder=embedder)
+        return embed(self._session, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
         """Return the commits of a branch, newest first and children before parents.
@@ -320,17 +328,17 @@ class Graph:
             limit: The maximum number of commits.
             before: Start after this commit: pass the last one of the previous page.
         """
-        return history.commits(self.session, branch, self.session.actor, limit=limit, before=before)
+        return history.commits(self._session, branch, limit=limit, before=before)
 
     def commit(self, commit_id: str) -> Commit:
         """Return a commit of any branch by its id."""
-        return history.commit(self.session, commit_id, self.session.actor)
+        return history.commit(self._session, commit_id)
 
     def operation(self, operation_id: str) -> Operation:
         """Look up the outcome of a write by the `operation_id` of an error whose `effect` is `unknown`."""
         from omnigraph.engine.history import operation
 
-        return operation(self.session, operation_id)
+        return operation(self._session, operation_id)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
         """Return a read-only view of a past state: a commit, a tag, a manifest version or a timestamp.
@@ -338,7 +346,7 @@ class Graph:
         It has the type and property names that `branch` has today; with `names="then"`, its own.
         """
         branch = strip_name(branch)
-        return GraphAt(self, self.session.view(branch, at, names=names).snapshot, branch, names)
+        return GraphAt(self, self._session.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -346,7 +354,7 @@ class Graph:
         """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
         from omnigraph.engine.merge import revert
 
-        return revert(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+        return revert(self._session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def cherry_pick(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -354,7 +362,7 @@ class Graph:
         """Apply the changes of a commit of another branch, given by id or tag, as a new commit."""
         from omnigraph.engine.merge import cherry_pick
 
-        return cherry_pick(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+        return cherry_pick(self._session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def export(
         self,
@@ -369,7 +377,7 @@ class Graph:
         A line with a large blob spans several chunks. A past state is exported under today's names, so that today's
         schema accepts it; with `names="then"`, under its own.
         """
-        return export.export(self.session, branch, at, types, self.session.actor, names)
+        return export.export(self._session, branch, at, types, names)
 
     def diff(
         self,
@@ -395,9 +403,8 @@ class Graph:
         """
         from omnigraph.engine import changes
 
-        return changes.diff(
-            self.session, a, b, kinds=kinds, types=types, ops=ops, branch=branch, names=names, actor=self.session.actor
-        )
+        only = changes.ChangeFilter(kinds, types, ops)
+        return changes.diff(self._session, a, b, only=only, branch=branch, names=names)
 
     def commit_changes(
         self,
@@ -418,16 +425,13 @@ class Graph:
         from omnigraph.engine import changes
 
         return changes.commit_changes(
-            self.session,
+            self._session,
             commit_id,
-            kinds=kinds,
-            types=types,
-            ops=ops,
+            only=changes.ChangeFilter(kinds, types, ops),
             limit=limit,
             bytes_max=bytes_max,
             page_token=page_token,
             names=names,
-            actor=self.session.actor,
         )
 
     def changes(
@@ -452,18 +456,15 @@ class Graph:
         from omnigraph.engine import changes
 
         return changes.changes(
-            self.session,
+            self._session,
             branch,
             start=start,
             cursor=cursor,
             page_token=page_token,
-            kinds=kinds,
-            types=types,
-            ops=ops,
+            only=changes.ChangeFilter(kinds, types, ops),
             limit=limit,
             bytes_max=bytes_max,
             commits_max=commits_max,
-            actor=self.session.actor,
         )
 
     def baseline(
@@ -477,7 +478,7 @@ class Graph:
         """Return a branch as NDJSON whose last record has the cursor at which its change feed continues."""
         from omnigraph.engine import changes
 
-        return changes.baseline(self.session, branch, kinds=kinds, types=types, ops=ops, actor=self.session.actor)
+        return changes.baseline(self._session, branch, only=changes.ChangeFilter(kinds, types, ops))
 
     def blob(
         self,
@@ -492,7 +493,7 @@ class Graph:
     ) -> Blob:
         """Find a blob: its length, its ETag, and ranges of its bytes."""
         return blob(
-            self.session,
+            self._session,
             type_name,
             entity_id,
             property_name,
@@ -500,96 +501,7 @@ class Graph:
             branch=branch,
             at=at,
             names=names,
-            actor=self.session.actor,
         )
-
-    def ensure_indices(self, branch: str = MAIN) -> IndexReport:
-        """Build every index that the schema declares and the data lacks, as one commit."""
-        return ensure_indices(self.session, branch, self.session.actor)
-
-    def optimize(self, branch: str = MAIN) -> OptimizeReport:
-        """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
-        from omnigraph.engine.maintain.optimize import optimize
-
-        return optimize(self.session, branch, self.session.actor)
-
-    def repair(
-        self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
-    ) -> RepairReport:
-        """Report versions that other tools wrote directly to the datasets, and with `confirm` resolve them.
-
-        Args:
-            branch: The branch to repair.
-            confirm: Adopt verified maintenance of other tools, instead of only reporting.
-            force: With `confirm`, adopt all foreign versions that the graph can read.
-            discard: With `confirm`, discard foreign versions instead.
-        """
-        from omnigraph.engine.maintain.repair import repair
-
-        return repair(self.session, branch, confirm=confirm, force=force, discard=discard, actor=self.session.actor)
-
-    def audit(
-        self,
-        *,
-        kind: str | None = None,
-        actor: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> list[AuditEntry]:
-        """Return audit entries (recoveries, repairs, discards and upgrades), newest first.
-
-        Args:
-            kind: Only `rolled_forward`, `rolled_back`, `branch_discarded`, `repaired`, `discarded` or `upgraded`.
-            actor: Only entries about the work of this actor.
-            since: Only entries at or after this time.
-            until: Only entries before this time.
-            limit: The maximum number of entries.
-        """
-        from omnigraph.engine.audit import list_audit
-
-        return list_audit(
-            self.session, kind=kind, by=actor, since=since, until=until, limit=limit, actor=self.session.actor
-        )
-
-    def verify(self, *, data: bool = False) -> VerifyReport:
-        """Check that every branch and tag is readable and consistent, without changing anything.
-
-        Args:
-            data: Also compare the bytes of all files with the checksums recorded when they were written.
-        """
-        from omnigraph.engine.maintain.verify import verify
-
-        return verify(self.session, self.session.actor, data=data)
-
-    def reconcile(self) -> ReconcileReport:
-        """Run one maintenance round; a no-op while another process reconciles.
-
-        Finishes pending links, rolls back crashed operations, and optimizes types over their thresholds.
-        """
-        from omnigraph.engine.maintain.reconcile import Reconciliation
-
-        return Reconciliation(self.session, self.session.actor).run()
-
-    def reconciler(self, every: timedelta) -> Reconciler:
-        """Return a background thread that runs `reconcile` at an interval; see `Reconciler`."""
-        from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
-
-        check_type("every", every, timedelta)
-        return Reconciler(Reconciliation(self.session, self.session.actor).run, every.total_seconds())
-
-    def cleanup(
-        self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
-    ) -> CleanupReport:
-        """Delete versions that are neither among the newest `keep` nor were current within `older_than`.
-
-        Tags, branch points, merge bases, running operations and the last few minutes are always retained.
-        """
-        from omnigraph.engine.maintain.cleanup import cleanup
-
-        check_type("older_than", older_than, timedelta | None)
-        seconds = None if older_than is None else older_than.total_seconds()
-        return cleanup(self.session, keep, seconds, dry_run=dry_run, actor=self.session.actor)
 
     def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
         """Copy the whole graph to a path or address (history, branches, tags and blobs) and verify the copy.
@@ -600,11 +512,11 @@ class Graph:
         from omnigraph.engine.clone import clone_graph
 
         check_type("target", target, str | PathLike)
-        return clone_graph(self.session, str(target), update=update, actor=self.session.actor)
+        return clone_graph(self._session, str(target), update=update)
 
     def close(self) -> None:
         """Finish background work and release resources."""
-        self.session.kernel.close()
+        self._session.kernel.close()
 
     def __enter__(self) -> Self:
         return self

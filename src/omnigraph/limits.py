@@ -1,4 +1,4 @@
-"""Every named bound of the product, in one place; `docs/limits.md` lists them all and a test says so.
+"""Every named limit, in one place; a test compares it with `docs/limits.md`.
 
 Ground layer: standard library only. Names end in their unit; sizes are bytes unless the name says otherwise.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Languages: a source larger or deeper than this is refused before it is parsed.
+# Languages: larger or deeper sources are rejected before parsing.
 SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
 SOURCE_NESTING_MAX: Final = 64
 DIAGNOSTICS_MAX: Final = 100
@@ -19,7 +19,7 @@ SUGGESTION_NAMES_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 160
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
 
-# Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.
+# Publishing: how long an attempt may rely on an observed head, and how often it is retried.
 PUBLISH_DEADLINE_SECONDS: Final = 30
 TURN_SECONDS_MAX: Final = 45
 REPREPARE_MAX: Final = 32
@@ -27,9 +27,9 @@ RETRY_WAIT_SECONDS: Final = 0.02
 RETRY_WAIT_SECONDS_MAX: Final = 0.3
 UNKNOWN_OUTCOME_RETRIES_MAX: Final = 3
 
-# Fairness: after how many losses a writer claims the branch, how many commits in a row a process makes before it looks
-# for claims of others, and how long it looks each time once it has met other writers; how long a claim asks others to
-# wait, how long it counts at all, and how often its owner asks for its turn. How often long work is prepared again.
+# Fairness: lost races before a writer claims the branch, commits in a row before a process checks for claims of others,
+# how long it checks every time after it has met another writer, the duration and expiry of a claim, its polling
+# interval, and retries of long operations.
 CLAIM_LOSSES: Final = 2
 CLAIM_LOOK_COMMITS: Final = 4
 CLAIM_WATCH_SECONDS: Final = 5
@@ -55,29 +55,29 @@ PASSING_CACHE_BYTES_MAX: Final = 16_777_216
 STORAGE_THREADS: Final = 8
 OPEN_SECONDS_MAX: Final = 30
 
-# Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
+# Checksums of staged files: files that are read concurrently, and checksums that a handle caches.
 PROOF_THREADS: Final = 16
 PROOF_CACHE_MAX: Final = 16_384
 VERIFY_BATCH_BRANCHES: Final = 64
 VERIFY_BATCH_ROWS: Final = 1_000_000
 VERIFY_BATCH_FILES: Final = 32
 
-# Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
+# Recovery: when an owner on another host counts as dead, and the age at which an orphan file is removed.
 HEARTBEAT_SECONDS: Final = 20
 HEARTBEAT_LOST_SECONDS: Final = 300
 RESIDUE_AGE_SECONDS: Final = 3_600
 STAGED_SECONDS_MAX: Final = 1_800
 
-# How much of a local disk a graph sets aside for the intent of a cleanup.
+# Space on a local disk that a graph reserves for the intent of a cleanup.
 RESERVE_BYTES: Final = 16_384
 
-# Engine: what one process keeps at hand.
+# Engine: compiled schemas and queries that one process caches.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512
 QUERY_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 QUERY_LONG_BYTES: Final = 32 * 1024
 
-# Reads: what one query may materialise and how long it may run, and how much a graph keeps in memory for the next one.
+# Reads: rows, bytes and seconds of one query, and the caches of an opened graph.
 QUERY_ROWS_MAX: Final = 50_000_000
 QUERY_BYTES_MAX: Final = 2_147_483_648
 QUERY_SECONDS_MAX: Final = 300
@@ -87,16 +87,16 @@ READ_CACHE_VERSIONS_MAX: Final = 8
 PLAN_CACHE_MAX: Final = 512
 PLAN_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 RESULT_BATCH_ROWS: Final = 65_536
-# What of an answer is made at a time; the budget of its query is asked before each piece.
+# Results are encoded in pieces; the budget of the query is checked before each.
 ANSWER_PIECE_BYTES: Final = 4 * 1024 * 1024
 ANSWER_PIECE_CELLS: Final = 131_072
 
-# Writes: what one mutation or ingest may hold per type, and how many of its violations are reported.
+# Writes: entities and bytes of one mutation or ingest, and how many violations are reported.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
 BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
-# Findings that a person is shown one by one; of the others, how many of each code.
+# Findings that are shown one by one; the others are counted by code.
 FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -110,22 +110,21 @@ POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
-# Maintenance: how often a type is optimized because writers replaced it meanwhile, and how long versions of the catalog
-# are safe from cleanup, in deadlines of a publish; how many versions one thread of cleanup reads before it reports.
+# Maintenance: attempts to optimize a type that concurrent writers change, how long versions of the catalog are safe
+# from cleanup (in publish deadlines), and versions that one thread of cleanup reads before it reports.
 OPTIMIZE_ATTEMPTS_MAX: Final = 3
 CLEANUP_DEADLINES_MIN: Final = 10
 REACH_BATCH_VERSIONS: Final = 64
 
-# Reconciling: how many small fragments, and rows that an index misses, a type may have before a background round looks
-# after it; how large it may be for that, and how many types one round takes on.
+# Reconciling: small fragments and unindexed rows at which a background round optimizes a type, the largest type that it
+# optimizes, and types per round.
 RECONCILE_FRAGMENTS_MAX: Final = 64
 RECONCILE_UNCOVERED_ROWS_MAX: Final = 100_000
 RECONCILE_ROWS_MAX: Final = 5_000_000
 RECONCILE_TYPES_MAX: Final = 4
 
-# Merges: when main takes over a branch's dataset instead of copying the change, of how many commits a virtual base is
-# made, how far clocks may differ; how many changed entities need no Spark, how many one task merges and of how many it
-# compares the keys, into how many parts a type is cut at most, and how many conflicts tasks tell.
+# Merges: the change at which main adopts a branch's dataset instead of copying, commits of a virtual base, clock skew,
+# changed entities that are merged without Spark, entities and keys per task, ranges per type, and reported conflicts.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 MERGE_BASE_COMMITS_MAX: Final = 64
 MERGE_CONFLICTS_SHOWN: Final = 3
@@ -136,7 +135,7 @@ MERGE_RANGES_MAX: Final = 4_096
 MERGE_CONFLICTS_MAX: Final = 1_000
 CLOCK_SKEW_SECONDS: Final = 3_600
 
-# Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
+# Search: edit distances, cached texts and vectors of a version, and requests to embedding providers.
 FUZZY_EDITS_MAX: Final = 8
 FUZZY_WORDS_MAX: Final = 64
 SEARCH_WORDS_MAX: Final = 1_024
@@ -153,8 +152,8 @@ EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
 EMBED_RETRY_AFTER_SECONDS_MAX: Final = 300
 
-# Embedding what is stored: what is asked and kept at a time, how many requests one task makes side by side, what it
-# stages at a time, how many small files of the cache are left unfolded, and what needs no Spark.
+# Embedding stored entities: texts and bytes per request, concurrent requests per task, bytes staged at a time, small
+# files of the cache before they are compacted, and the size that needs no Spark.
 EMBED_WINDOW_TEXTS: Final = 1_024
 EMBED_REQUEST_BYTES_MAX: Final = 512 * 1024
 EMBED_REQUESTS_MAX: Final = 4
@@ -162,7 +161,7 @@ EMBED_STAGE_BYTES: Final = 64 * 1024 * 1024
 EMBED_CACHE_FILES_MAX: Final = 64
 EMBED_LOCAL_BYTES_MAX: Final = 1024 * 1024 * 1024
 
-# Changes: what one page of a commit or of the feed holds, how many commits one poll walks, and what a token may be.
+# Changes: the size of a page of a commit or of the feed, commits per poll, and the size of a cursor token.
 CHANGE_PAGE_CHANGES: Final = 1_000
 CHANGE_PAGE_CHANGES_MAX: Final = 8_192
 CHANGE_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -178,15 +177,14 @@ CHANGE_ID_BYTES_MAX: Final = 256
 CHANGE_ID_PREFIX_BYTES: Final = 64
 BLOB_READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
-# Export and display: what is sorted whole, what one chunk of output holds, how wide a cell of a table gets.
+# Export and display: bytes sorted in memory, bytes per chunk of output, and the width of a table cell.
 SORTED_BYTES_MAX: Final = 268_435_456
 EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
 
-# Loads: what one task reads, how long a row of CSV may be, what runs without Spark, how many rejected lines are told
-# and kept, and how much of each, how often checks are repeated after lines were rejected; how many keys one task
-# compares, into how many ranges they are cut at most, how many entities are looked at again, and how many tasks one job
-# of Spark has.
+# Loads: bytes per split, line and CSV row, the size that needs no Spark, rejected lines that are reported and how much
+# of each, rounds of checks after rejections, keys per task and buckets, suspects that are checked again, and tasks per
+# Spark job.
 LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
 LOAD_LINE_BYTES_MAX: Final = 512 * 1024 * 1024
 LOAD_CSV_ROW_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -199,23 +197,21 @@ LOAD_BUCKETS_MAX: Final = 1_024
 LOAD_SUSPECTS_MAX: Final = 100_000
 LOAD_WAVE_TASKS: Final = 1_000
 
-# Analytics: how many rounds one measure may take, how many edges need no Spark, how many nodes one task has.
+# Analytics: rounds of one measure, edges that need no Spark, and nodes per task.
 ALGO_ROUNDS_MAX: Final = 1_000
 ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
 ALGO_BLOCK_NODES: Final = 4_000_000
 
-# Spark: how long a master may take to answer, and up to how many entities a query sends a type to every task instead of
-# shuffling it.
+# Spark: timeout of the master, and entities of a type up to which a query broadcasts it instead of shuffling.
 SPARK_MASTER_SECONDS_MAX: Final = 10
 SPARK_BROADCAST_ROWS_MAX: Final = 100_000
 
-# Streams: how many commits one batch of a change feed takes, how many new entities of one commit one task has, and how
-# many of them are read at once.
+# Streams: commits per batch of a change feed, new entities of one commit per task, and rows read at a time.
 STREAM_COMMITS: Final = 256
 STREAM_TASK_ROWS: Final = 1_000_000
 STREAM_WINDOW_ROWS: Final = 8_192
 
-# Server: what a request may send and how long it may take, what goes out in streams at a time, how long a stop waits.
+# Server: sizes and durations of requests, streams and connections, queues, threads, and the phases of a shutdown.
 SERVER_BODY_BYTES_MAX: Final = 1024 * 1024
 SERVER_LOAD_BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 SERVER_BODY_SECONDS_MAX: Final = 60
@@ -250,32 +246,31 @@ SERVER_CLOSE_SECONDS_MAX: Final = 4
 SERVER_OWN_THREADS: Final = 2
 SERVER_RECONCILE_SECONDS: Final = 60
 
-# Stored queries: how many broken ones the message of a refused schema names; its context names all of them.
+# Stored queries: broken ones that the message of a rejected schema names; the error's context names all.
 STORED_BREAKAGES_SHOWN_MAX: Final = 3
 
-# Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
+# Policy: the size of a bundle and of a tokens file, problems that are shown, and cached decisions.
 POLICY_BYTES_MAX: Final = 1024 * 1024
 TOKENS_BYTES_MAX: Final = 4 * 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
 POLICY_ANSWERS_MAX: Final = 16_384
 BRANCH_NAMES_CACHED_MAX: Final = 16_384
 
-# Maintenance on Spark: what one process does alone, and how many rows one task indexes or one bucket compares.
+# Maintenance on Spark: the size that needs no Spark, and rows per task.
 MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 MAINTAIN_LOCAL_ROWS_MAX: Final = 50_000_000
 MAINTAIN_TASK_ROWS: Final = 4_194_304
 
-# The client: how often a request is sent in all, the first wait before the next time, and the longest.
+# Client: attempts, first and longest backoff, and timeout of a request.
 CLIENT_ATTEMPTS_MAX: Final = 4
 CLIENT_BACKOFF_MILLISECONDS: Final = 100
 CLIENT_WAIT_SECONDS_MAX: Final = 10
 CLIENT_TIMEOUT_SECONDS: Final = 120
 
-# Clones: files that are copied side by side before the next ones begin, bytes in memory for each, and how often what a
-# cleanup removed meanwhile makes a clone look again.
+# Clones: files per batch, attempts when a concurrent cleanup removes files, and bytes per copied chunk.
 CLONE_BATCH_FILES: Final = 1_000
 CLONE_ATTEMPTS_MAX: Final = 5
 COPY_CHUNK_BYTES: Final = 8 * 1024 * 1024
 
-# Hard drops: bytes of overwritten files that a cleanup holds in memory.
+# Hard drops: bytes of rewritten files that a cleanup holds in memory.
 PURGE_BATCH_BYTES: Final = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Every environment variable that the product reads, in one table; `docs/settings.md` lists them all.
+"""Every environment variable that the package reads, in one table; a test compares it with `docs/settings.md`.
 
 Ground layer: imports only `errors`.
 """
@@ -34,17 +34,17 @@ _TABLE = (
         "OMNIGRAPH_TRAVERSAL_MODE",
         "auto",
         ("auto", "indexed", "csr"),
-        "How edges are walked: by looking up `src` and `dst`, over adjacency in memory, or whichever costs less.",
+        "How edges are traversed: by index lookups on `src` and `dst`, over in-memory adjacency, or the cheaper.",
     ),
-    Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1024", (), "Most nodes that one hop looks up in storage."),
-    Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "6", (), "Most hops that are walked by looking up in storage."),
-    Setting("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "8", (), "Types that maintenance works on at the same time."),
-    Setting("OMNIGRAPH_LOAD_CONCURRENCY", "8", (), "Parts of an input that a load in process stages at the same time."),
+    Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1024", (), "Largest frontier of a hop that uses index lookups."),
+    Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "6", (), "Most hops that use index lookups."),
+    Setting("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "8", (), "Types that maintenance processes concurrently."),
+    Setting("OMNIGRAPH_LOAD_CONCURRENCY", "8", (), "Parts of an input that an in-process load stages concurrently."),
     Setting(
         "OMNIGRAPH_SPARK_ARCHIVE",
         "on",
         ("on", "off"),
-        "`on`: the first Spark session leaves an archive of loaded classes behind, with which later ones start faster.",
+        "`on`: the first Spark session writes a class-data archive, so that later ones start faster.",
     ),
     Setting(
         "OMNIGRAPH_SPARK_TRACEBACK",
@@ -64,56 +64,66 @@ _TABLE = (
         "OMNIGRAPH_EMBED_PROVIDER",
         "openai-compatible",
         ("openai-compatible", "openai", "gemini", "mock"),
-        "Who turns text into vectors.",
+        "Embedding provider.",
     ),
-    Setting("OMNIGRAPH_EMBED_BASE_URL", "", (), "Address of the provider's API, if not its usual one."),
-    Setting("OMNIGRAPH_EMBED_MODEL", "", (), "Embedding model, if not the provider's usual one."),
-    Setting("OMNIGRAPH_EMBED_DEADLINE_MS", "60000", (), "Milliseconds for one embedding, retries included; 0 is none."),
-    Setting("OMNIGRAPH_EMBED_TIMEOUT_MS", "30000", (), "Milliseconds for one request to the provider."),
-    Setting("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "4", (), "How often a request is tried in all."),
-    Setting("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "200", (), "Milliseconds before the second try; doubled each time."),
+    Setting("OMNIGRAPH_EMBED_BASE_URL", "", (), "Base URL of the provider's API; empty: its default."),
+    Setting("OMNIGRAPH_EMBED_MODEL", "", (), "Embedding model; empty: the provider's default."),
     Setting(
-        "OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "0", (), "Most requests to the provider in a second; 0 is any number."
+        "OMNIGRAPH_EMBED_DEADLINE_MS",
+        "60000",
+        (),
+        "Milliseconds for one embedding, retries included; 0: no limit.",
+    ),
+    Setting("OMNIGRAPH_EMBED_TIMEOUT_MS", "30000", (), "Timeout of one request to the provider in milliseconds."),
+    Setting("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "4", (), "Attempts per request, the first included."),
+    Setting(
+        "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS",
+        "200",
+        (),
+        "Milliseconds before the first retry; doubles with each.",
+    ),
+    Setting(
+        "OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "0", (), "Rate limit of requests to the provider per second; 0: none."
     ),
     Setting(
         "OMNIGRAPH_EMBEDDINGS_MOCK",
         "false",
         ("true", "false", "1", "0"),
-        "`true` embeds without a provider, for tests.",
+        "`true` embeds with meaningless vectors and no provider, for tests.",
     ),
     Setting("OPENROUTER_API_KEY", "", (), "Key of the `openai-compatible` provider."),
     Setting("OPENAI_API_KEY", "", (), "Key of the `openai` provider; the second choice of `openai-compatible`."),
     Setting("GEMINI_API_KEY", "", (), "Key of the `gemini` provider."),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKEN", "", (), "Token of the actor `default` of a server."),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "", (), "File with the tokens of a server, by actor, as JSON."),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", (), "The same as text."),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", (), "Refused: this release reads no AWS secrets."),
-    Setting("OMNIGRAPH_UNAUTHENTICATED", "", (), "Lets a server start without tokens, open to all who reach it."),
-    Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and as many for writes."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", (), "The same as a JSON string."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", (), "Rejected: AWS secrets are not supported."),
+    Setting("OMNIGRAPH_UNAUTHENTICATED", "", (), "Lets a server start without tokens, open to every client."),
+    Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and the same number for writes."),
     Setting(
         "OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER",
         "256",
         (),
-        "Connections that one address may have to a server; behind a proxy, all come from one.",
+        "Connections that a server accepts per address; behind a proxy, all clients share one.",
     ),
     Setting(
         "OMNIGRAPH_SERVER_ALLOWED_HOSTS",
         "",
         (),
-        "Names in the header `Host` that a server answers to, separated by commas; `*` is any.",
+        "Values of the header `Host` that a server accepts, separated by commas; `*`: any.",
     ),
-    Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have under way on a server."),
-    Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Bytes of requests that these may hold together."),
+    Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have in flight on a server."),
+    Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Total bytes of the requests of these writes."),
     Setting("OMNIGRAPH_HOME", "", (), "Directory of `config.yaml` and `credentials`; `~/.omnigraph` if unset."),
-    Setting("OMNIGRAPH_PROFILE", "", (), "The profile of commands that name none."),
-    Setting("OMNIGRAPH_BEARER_TOKEN", "", (), "Token that commands show a server for which none is kept."),
+    Setting("OMNIGRAPH_PROFILE", "", (), "Profile of commands without `--profile`."),
+    Setting("OMNIGRAPH_BEARER_TOKEN", "", (), "Token that commands send to a server without stored credentials."),
 )
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})
 
 
 def read(name: str) -> str:
-    """Return the value of a setting, or its default; a value outside its choices is refused."""
+    """Return the value of a setting, or its default; raises `UsageError` for a value outside its choices."""
     setting = SETTINGS[name]
     value = os.environ.get(name, "") or setting.default
     if setting.choices and value not in setting.choices:

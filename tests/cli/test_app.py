@@ -56,6 +56,7 @@ def test_main_help_shows_summary_and_example(command: object, capsys: pytest.Cap
     assert known.example in out
 
 
+@pytest.mark.slow
 def test_lint_valid_query_is_ok(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--schema", files["schema.pg"], "--query", files["good.gq"]]) == 0
     captured = capsys.readouterr()
@@ -157,6 +158,7 @@ def test_main_wrong_usage_json_has_the_error_shape(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["code"] == "usage.invalid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [["version"], ["--help"], ["lint", "--help"], ["query", "--help"]])
 def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
     heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "pydantic", "yaml", "httpx", "httptools", "pyspark"]
@@ -168,7 +170,8 @@ def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
     assert run.stdout.splitlines()[-1] == "[]"
 
 
-def test_main_query_of_a_process_of_its_own_leaves_pandas_until_it_is_needed(files: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_main_query_in_its_own_process_imports_no_pandas(files: dict[str, str]) -> None:
     store = str(Path(files["schema.pg"]).parent / "g.omni")
     assert main(["init", store, "--schema", files["schema.pg"], "--quiet"]) == 0
     given = ["omnigraph", "query", "--store", store, "--query", files["good.gq"], "--params", '{"c": "x"}']
@@ -181,6 +184,7 @@ def test_main_query_of_a_process_of_its_own_leaves_pandas_until_it_is_needed(fil
     assert run.stdout.splitlines()[-1] == "0 False 1"
 
 
+@pytest.mark.slow
 def test_module_run_as_program_exits_with_the_status() -> None:
     run = subprocess.run([sys.executable, "-m", "omnigraph", "lint"], capture_output=True, text=True)
     assert run.returncode == 1

@@ -23,6 +23,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "g.omni")
 
 
+@pytest.mark.slow
 def test_embed_prints_counts_and_its_commit(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", uri, "--select", "Doc:name=a"]) == 0
     out = capsys.readouterr().out.splitlines()
@@ -38,6 +39,7 @@ def test_embed_prints_counts_and_its_commit(uri: str, capsys: pytest.CaptureFixt
     assert "nothing to do" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_embed_modes_are_flags(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, mode in ((["--reembed-all"], "reembed_all"), (["--clean", "--type", "Doc"], "clean")):
         assert main(["embed", uri, "--json", *flags]) == 0

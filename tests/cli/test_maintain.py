@@ -16,7 +16,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.engine.maintain.reconcile import Reconciler
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import exclusive_intent
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_maintenance_on_a_terminal_shows_how_far_it_is(graph: Graph) -> None:
 def test_reconcile_tells_each_round(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reconcile", graph.uri]) == 0
     assert capsys.readouterr().out == "0 links finished; dead operations: 0 rolled forward, 0 rolled back\n"
-    with exclusive_intent(graph.session.kernel.store, "reconcile", graph.snapshot()):
+    with exclusive_intent(session_of(graph).kernel.store, "reconcile", graph.snapshot()):
         assert main(["reconcile", graph.uri]) == 0
         assert "another process" in capsys.readouterr().out
         assert told(capsys, "reconcile", graph.uri)["skipped"] == "claimed"

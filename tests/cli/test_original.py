@@ -99,6 +99,7 @@ def test_read_and_change_run_a_query_string(graph: Path, capsys: pytest.CaptureF
     assert found["rows"] == [{"p.code": "P1"}]
 
 
+@pytest.mark.slow
 def test_uri_names_the_graph_of_branch_commit_and_changes_commands(
     graph: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +115,7 @@ def test_uri_names_the_graph_of_branch_commit_and_changes_commands(
     assert "two graphs were given" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ingest_merges_and_makes_a_branch_from_main(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         found = answer(capsys, "ingest", "g.omni", "--data", "d.ndjson", "--branch", "new")

@@ -80,6 +80,7 @@ def test_writes_print_the_commit_that_commit_show_prints(target: list[str], caps
     assert nothing["commit"] is None
 
 
+@pytest.mark.slow
 def test_schema_apply_with_queries_refuses_what_breaks_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "stored").mkdir()
     (place / "stored" / "all.gq").write_text(AGES + NAMES)

@@ -294,6 +294,7 @@ def test_hoist_moves_shared_options_behind_the_command(given: list[str], moved: 
     assert put_command_first(given) == moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "number", "expected"),
     [("omnigraph bra", 1, ["branch"]), ("omnigraph branch ", 2, ["create", "list", "rename", "delete", "merge"])],

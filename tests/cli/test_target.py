@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.cli.target import Capability, Flags, Target
+import omnigraph as og
+from omnigraph.cli.app import main
+from omnigraph.cli.target import Capability, Direct, Flags, Target
 from omnigraph.errors import UsageError
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Snapshot
 
 REMOTE = "s3://lake/g.omni"
 
@@ -79,3 +83,45 @@ def test_announce_says_where_and_how(place: Target, says: str, capsys: pytest.Ca
 def test_announce_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     target(REMOTE, quiet=True).announce()
     assert capsys.readouterr().err == ""
+
+
+def test_location_of_a_target_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved: list[Capability] = []
+
+    def count(command: str, capability: Capability, *rest: object) -> Direct:
+        resolved.append(capability)
+        return Direct("g.omni")
+
+    monkeypatch.setattr("omnigraph.cli.target.resolve_location", count)
+    place = target("g.omni")
+    assert (place.address, place.is_served, place.words) == ("g.omni", False, ("--store", "g.omni"))
+    assert resolved == [Capability.ANY]
+
+
+def test_read_of_a_graph_probes_its_head_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    og.init(tmp_path / "g.omni", "node A { k: String @key }").close()
+    probed: list[str] = []
+    snapshot = Kernel.snapshot
+
+    def count(kernel: Kernel, branch: str = "main") -> Snapshot:
+        probed.append(branch)
+        return snapshot(kernel, branch)
+
+    monkeypatch.setattr(Kernel, "snapshot", count)
+    with target(str(tmp_path / "g.omni")).open_to_read() as graph:
+        assert graph.query("query q() { match { $a: A } return { $a.k as k } }").rows() == []
+    assert probed == ["main"]
+
+
+READS = (
+    *("query -e q", "explain -e q", "snapshot", "export", "branch list", "tag list", "commit list", "commit show C"),
+    *("commit changes C", "diff a b", "changes poll", "schema show"),
+)
+
+
+@pytest.mark.parametrize("command", READS)
+def test_read_of_a_missing_graph_says_that_there_is_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--store", str(tmp_path / "none.omni")]) != 0
+    assert "there is no graph at" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -146,6 +145,7 @@ def test_ingest_takes_dictionaries_as_the_library_does(things: str, live: Live) 
         assert "cannot be written as JSON" in caught.value.message
 
 
+@pytest.mark.slow
 def test_async_graph_answers_as_the_blocking_one(live: Live) -> None:
     async def ask() -> list[object]:
         async with og.connect_async(address(live), graph="g") as served:
@@ -253,13 +253,6 @@ def test_connect_wrong_address_says_what_to_write(url: str, graph: str | None, s
     assert says in caught.value.message
 
 
-def test_connect_without_httpx_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(UsageError) as caught:
-        og.connect("http://localhost:8080", graph="g")
-    assert "omnigraph[client]" in caught.value.message
-
-
 def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     with og.connect(address(live), graph="g") as served:
         arrow = served.query(SMALL, params={"key": "a"})
@@ -269,6 +262,7 @@ def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyP
     assert isinstance(plain.to_arrow(), pa.Table)
 
 
+@pytest.mark.slow
 def test_past_is_read_with_todays_names_or_those_of_then(things: str, live: Live) -> None:
     with og.open(things) as opened:
         first = str(opened.snapshot().head)

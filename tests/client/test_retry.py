@@ -129,7 +129,7 @@ def test_retry_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None:
     assert (answer, asked) == (1, ["/branches", "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV", "/branches"])
 
 
-def test_retry_unanswered_write_of_its_own_id_is_sent_again_under_the_same() -> None:
+def test_retry_unanswered_write_is_sent_again_under_the_same_id() -> None:
     steps = retry_steps(ONCE)
     first = next(steps)
     assert isinstance(first, Request)
@@ -170,7 +170,7 @@ def test_retry_failed_read_did_nothing() -> None:
     assert (error.code, error.effect, len(asked)) == ("server.unreachable", Effect.NONE, CLIENT_ATTEMPTS_MAX)
 
 
-def test_retry_asking_for_an_outcome_waits_only_before_it_asks_again_and_never_long() -> None:
+def test_retry_waits_only_before_it_asks_again_and_never_long() -> None:
     waits: list[float] = []
     talk(WRITE, [UNKNOWN, *[Response(503, {"retry-after": "3600"}, b"sorry")] * 99], waits)
     assert waits == [CLIENT_WAIT_SECONDS_MAX] * (CLIENT_ATTEMPTS_MAX - 1)

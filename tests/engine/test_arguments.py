@@ -64,6 +64,7 @@ def escaped(graph: Graph) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_methods_of_a_graph_reject_arguments_of_wrong_types(graph: Graph) -> None:
     assert len(methods(graph)) > 30
     before = graph.snapshot().version
@@ -71,6 +72,7 @@ def test_methods_of_a_graph_reject_arguments_of_wrong_types(graph: Graph) -> Non
     assert graph.snapshot().version == before
 
 
+@pytest.mark.slow
 def test_methods_without_the_checks_let_other_errors_escape(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +89,7 @@ def test_methods_without_the_checks_let_other_errors_escape(
         (lambda graph: graph.query(7), "`source` must be a string, got `int`"),
         (lambda graph: graph.query(READ, None, [1]), "parameters are given by name"),
         (lambda graph: graph.export(types="Port"), "`types` must be a list of names, got `str`"),
-        (lambda graph: graph.cleanup(older_than=7), "`older_than` must be a timedelta, got `int`"),
+        (lambda graph: graph.maintenance.cleanup(older_than=7), "`older_than` must be a timedelta, got `int`"),
         (lambda graph: graph.ingest(7), "`int` is no input"),
         (lambda graph: graph.ingest("a\0b"), "null byte"),
         (lambda _: og.open(7), "`uri` must be a string or a path, got `int`"),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from omnigraph import settings
 from omnigraph.cli import main
 from omnigraph.engine.audit import AuditEntry, AuditKind
 from omnigraph.errors import UsageError
+from omnigraph.graph import session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest.recovery import AuditRow, Outcome
 
@@ -32,7 +33,7 @@ ROWS = [
 def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = og.init(tmp_path_factory.mktemp("audit") / "g.omni", "node A { k: String @key }")
     for row in ROWS:
-        recovery.record(graph.session.kernel.store, row)
+        recovery.record(session_of(graph).kernel.store, row)
     return graph
 
 
@@ -41,7 +42,7 @@ def ids(entries: list[AuditEntry]) -> str:
 
 
 def test_audit_lists_all_kinds_newest_first(graph: og.Graph) -> None:
-    entries = graph.audit()
+    entries = graph.maintenance.audit()
     assert ids(entries) == "FEDCBA"
     assert [one.kind for one in reversed(entries)] == [
         AuditKind.ROLLED_BACK,
@@ -63,25 +64,25 @@ def test_audit_lists_all_kinds_newest_first(graph: og.Graph) -> None:
 
 def test_audit_has_a_kind_for_every_outcome(graph: og.Graph) -> None:
     assert {row.outcome for row in ROWS} == set(Outcome)
-    assert {one.kind for one in graph.audit()} == set(AuditKind)
+    assert {one.kind for one in graph.maintenance.audit()} == set(AuditKind)
 
 
 def test_audit_is_narrowed_by_kind_actor_time_and_number(graph: og.Graph) -> None:
     start = datetime.fromtimestamp(T0 / 1e6, UTC)
-    assert ids(graph.audit(kind="discarded")) == "D"
-    assert ids(graph.audit(actor="ada")) == "FDA"
-    assert ids(graph.audit(since=start + timedelta(hours=3))) == "FED"
-    assert ids(graph.audit(until=start + timedelta(hours=3))) == "CBA"
-    assert ids(graph.audit(actor="ada", since=start + timedelta(hours=1), limit=1)) == "F"
+    assert ids(graph.maintenance.audit(kind="discarded")) == "D"
+    assert ids(graph.maintenance.audit(actor="ada")) == "FDA"
+    assert ids(graph.maintenance.audit(since=start + timedelta(hours=3))) == "FED"
+    assert ids(graph.maintenance.audit(until=start + timedelta(hours=3))) == "CBA"
+    assert ids(graph.maintenance.audit(actor="ada", since=start + timedelta(hours=1), limit=1)) == "F"
 
 
 def test_audit_refuses_what_it_does_not_know(graph: og.Graph) -> None:
     with pytest.raises(UsageError, match="unknown audit kind `healed`; expected one of rolled_forward"):
-        graph.audit(kind="healed")
+        graph.maintenance.audit(kind="healed")
     with pytest.raises(UsageError, match="no time zone"):
-        graph.audit(since=datetime(2026, 1, 1))
+        graph.maintenance.audit(since=datetime(2026, 1, 1))
     with pytest.raises(UsageError, match="must be >= 1"):
-        graph.audit(limit=0)
+        graph.maintenance.audit(limit=0)
 
 
 def test_audit_list_prints_a_table_and_json(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,14 +99,15 @@ def test_audit_list_prints_a_table_and_json(graph: og.Graph, capsys: pytest.Capt
     assert "`lately` is not a timestamp" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_maintenance_without_an_actor_is_attributed_to_the_system(tmp_path: Path) -> None:
     schema = "node A { k: String @key  n: I32? @index }"
     with og.init(tmp_path / "g.omni", schema) as graph:
         for number in range(3):
             graph.ingest([{"type": "A", "data": {"k": str(number), "n": number}}])
-        graph.optimize()
+        graph.maintenance.optimize()
         graph.acting_as("ada").ingest([{"type": "A", "data": {"k": "x"}}])
-        graph.acting_as("ada").optimize()
+        graph.acting_as("ada").maintenance.optimize()
         actors = [(one.kind, one.actor) for one in graph.commits(limit=3)]
     assert actors == [("optimize", "ada"), ("ingest", "ada"), ("optimize", "omnigraph:optimize")]
 
@@ -142,5 +144,5 @@ def test_parallel_work_is_bounded(graph: og.Graph) -> None:
             running -= 1
         return 1
 
-    assert sum(graph.session.kernel.store.in_parallel([task] * 8, 2)) == 8
+    assert sum(session_of(graph).kernel.store.in_parallel([task] * 8, 2)) == 8
     assert most == 2

@@ -16,6 +16,7 @@ from omnigraph.errors import (
     PolicyDenied,
     SchemaBoundary,
 )
+from omnigraph.graph import session_of
 from tests.engine.test_feed_tokens import rejected
 from tests.support.change_fixtures import (
     SCHEMA,
@@ -91,12 +92,13 @@ def test_feed_type_dropped_with_entities_is_a_boundary(graph: og.Graph) -> None:
 
 def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
     """Remove the version of a type that a commit published, as cleanup would, and return a fresh handle."""
-    pin = graph.session.kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
+    pin = session_of(graph).kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
     graph.close()
     Path(graph.uri, pin.ref.manifest_path).unlink()
     return og.open(graph.uri)
 
 
+@pytest.mark.slow
 def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.Graph) -> None:
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
     third, fourth = write(graph, node("a", v=2.0)), write(graph, node("a", v=3.0))
@@ -123,7 +125,7 @@ def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.G
 def test_feed_gap_is_told_when_the_catalog_itself_was_reclaimed(graph: og.Graph) -> None:
     first = write(graph, node("a"))
     write(graph, node("b"))
-    ref = graph.session.kernel.at_commit(first).ref  # type: ignore[arg-type]
+    ref = session_of(graph).kernel.at_commit(first).ref  # type: ignore[arg-type]
     graph.close()
     Path(graph.uri, ref.manifest_path).unlink()
     with pytest.raises(ChangeFeedGap):

@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
 from omnigraph.store.read.ordered_scan import blob_sizes
@@ -51,6 +52,7 @@ def test_blob_read_outside_of_the_blob_is_refused(graph: og.Graph, start: int, e
     assert caught.value.context["length"] == 5
 
 
+@pytest.mark.slow
 def test_blob_read_of_too_many_bytes_at_once_is_refused(graph: og.Graph) -> None:
     write(graph, node("big", image=image(bytes(BLOB_READ_BYTES_MAX + 1))))
     found = graph.blob("P", "big", "image")
@@ -91,7 +93,7 @@ def test_blob_tag_is_strong_and_changes_with_the_bytes(graph: og.Graph) -> None:
 def test_blob_tag_outlives_commits_that_leave_the_blob_alone(graph: og.Graph) -> None:
     tag = graph.blob("P", "b", "image").etag
     write(graph, node("z"))
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("x")
     write(graph, node("y"), branch="x")
     assert graph.blob("P", "b", "image").etag == graph.blob("P", "b", "image", branch="x").etag == tag
@@ -110,7 +112,7 @@ def test_blob_at_a_commit_is_the_one_of_then(graph: og.Graph) -> None:
     assert graph.blob("P", "a", "image").read() == b"other"
 
 
-def test_blob_of_a_renamed_type_and_property_is_found_by_the_name_of_today(graph: og.Graph) -> None:
+def test_blob_of_a_renamed_type_and_property_has_todays_names(graph: og.Graph) -> None:
     first = graph.snapshot().head
     renamed = SCHEMA.replace("node P {", 'node N @rename_from("P") {').replace("P ->", "N ->").replace("-> P", "-> N")
     graph.schema.apply(renamed.replace("image: Blob?", 'picture: Blob? @rename_from("image")'))
@@ -155,13 +157,13 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
     ],
 )
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
-    dataset = graph.session.view().dataset("node:P")
+    dataset = session_of(graph).view().dataset("node:P")
     with pytest.raises(GraphError) as caught:
         cells._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
 
 
-def test_blob_that_refers_outside_of_the_graph_is_refused_before_its_bytes_are_read() -> None:
+def test_blob_that_refers_outside_of_the_graph_is_refused_unread() -> None:
     def described(uri: str) -> pa.Array[Any]:
         cells = [{"kind": 0, "size": 1, "blob_uri": ""}, {"kind": 3 if uri else 1, "size": 4, "blob_uri": uri}]
         return pa.array(cells)
@@ -195,7 +197,7 @@ def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> 
 
 
 def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:
-    dataset = graph.session.view().dataset("node:P")
+    dataset = session_of(graph).view().dataset("node:P")
     graph.blob("P", "b", "image")
     dataset.lance.io_stats_incremental()
     found = graph.blob("P", "b", "image")

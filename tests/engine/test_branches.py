@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.manifest import history
 from omnigraph.manifest.kernel import Kernel
@@ -167,7 +167,7 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
         return found
 
     monkeypatch.setattr(history, "read", read)
-    assert commit_id in graph.session.kernel.all_commits()
+    assert commit_id in session_of(graph).kernel.all_commits()
 
 
 def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monk
     assert "b" not in graph.branches.list()
 
 
-def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_them(
+def test_merged_commits_outlive_a_branch_whose_deletion_missed_them(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph.branches.create("b")

@@ -10,6 +10,7 @@ import omnigraph as og
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
 from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.errors import GraphError
+from omnigraph.graph import session_of
 from omnigraph.store.objects.request_meter import Meter
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
 from tests.support.policy_recorder import Recorder
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     graph = og.init(tmp_path / "graph.omni", SCHEMA, actor="ada")
-    insert(graph.session.kernel, {CITY: ["rome"]}, actor="eve")
+    insert(session_of(graph).kernel, {CITY: ["rome"]}, actor="eve")
     return graph
 
 
@@ -33,7 +34,7 @@ def test_branches_list_is_sorted_and_has_main(graph: og.Graph) -> None:
 def test_branches_create_at_a_commit_starts_there(graph: og.Graph) -> None:
     first = graph.commits()[-1].commit_id
     graph.branches.create("old", at=first)
-    assert ids_of(graph.session.kernel, CITY, "old") == []
+    assert ids_of(session_of(graph).kernel, CITY, "old") == []
     assert [one.commit_id for one in graph.commits("old")] == [first]
 
 
@@ -55,12 +56,12 @@ def test_commits_ask_storage_no_more_often_the_longer_history_is(graph: og.Graph
     costs = []
     for number in (0, 20):
         for one in range(number):
-            insert(graph.session.kernel, {CITY: [f"c{one}"]})
+            insert(session_of(graph).kernel, {CITY: [f"c{one}"]})
         meter = Meter()
         counted = og.open(graph.uri, meter=meter)
         asked = []
         for policy in (ALLOW_ALL, Recorder()):
-            counted.session.actor, counted.session.policy = "ann", policy
+            session_of(counted).actor, session_of(counted).policy = "ann", policy
             before = meter.snapshot()
             assert len(counted.commits()) == number + 2
             asked.append(meter.since(before))
@@ -78,8 +79,8 @@ def test_commit_unknown_is_not_found(graph: og.Graph) -> None:
 
 def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
     graph.branches.create("review")
-    insert(graph.session.kernel, {CITY: ["oslo"]}, branch="review")
-    newest, before, *_ = describe_commits(graph.session, graph.commits("review"))
+    insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
+    newest, before, *_ = describe_commits(session_of(graph), graph.commits("review"))
     assert (newest["graph_branch"], before["graph_branch"]) == ("review", "main")
     assert newest["parent_commit_id"] == before["graph_commit_id"]
     assert set(newest) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
@@ -88,18 +89,18 @@ def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
 def test_describe_commits_of_a_branch_asks_storage_for_nothing_more(graph: og.Graph) -> None:
     graph.branches.create("review")
     for name in ("oslo", "rome", "bern"):
-        insert(graph.session.kernel, {CITY: [name]}, branch="review")
+        insert(session_of(graph).kernel, {CITY: [name]}, branch="review")
     meter = Meter()
     counted = og.open(graph.uri, meter=meter)
     commits, before = counted.commits("review"), meter.snapshot()
-    described = describe_commits(counted.session, commits)
+    described = describe_commits(session_of(counted), commits)
     assert [one["graph_branch"] for one in described] == ["review"] * 3 + ["main"] * 2
     assert not meter.since(before)
 
 
 def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
     graph.branches.create("review")
-    insert(graph.session.kernel, {CITY: ["oslo"]}, branch="review")
+    insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
     described = describe_snapshot(graph.snapshot("review"))
     datasets = described["datasets"]
     assert isinstance(datasets, list)
@@ -111,9 +112,9 @@ def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph)
 
 
 def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
     graph.branches.create(" x ")
-    graph.branches.create("y", from_=graph.session.kernel.snapshot("x").head or "")
+    graph.branches.create("y", from_=session_of(graph).kernel.snapshot("x").head or "")
     graph.branches.rename("x", "z")
     graph.branches.list()
     graph.branches.delete(" z ")
@@ -122,7 +123,7 @@ def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
     assert [(action, scope) for action, scope, _ in policy.asked] == [
         ("branch_create", between("main", "x")),
         ("read", on_branch("main")),
-        ("branch_create", between(str(graph.session.kernel.snapshot().head), "y")),
+        ("branch_create", between(str(session_of(graph).kernel.snapshot().head), "y")),
         ("read", on_branch("main")),
         ("branch_delete", on_target("x")),
         ("branch_create", between("x", "z")),
@@ -140,6 +141,6 @@ def test_acting_as_attributes_commits_and_shares_what_was_read(tmp_path: Path) -
     receipt = eve.mutate('query q() { insert P { name: "a" } }')
     assert receipt.commit is not None
     assert graph.commit(receipt.commit.commit_id).actor == "eve"
-    assert graph.session.actor is None
+    assert session_of(graph).actor is None
     assert eve.query("query q() { match { $p: P } return { $p.name } }").rows() == [{"p.name": "a"}]
     assert eve._caches is graph._caches

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.engine.changes import row_diff
-from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes, row_changes_by_comparing
+from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.write.staging import physical
 from omnigraph.errors import StorageError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
@@ -28,8 +28,10 @@ from omnigraph.store.read.version_diff import moved_rows
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import Change, append, overwrite
-from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.support.staged_fixtures import commit, create, people, rewrite
+from omnigraph.store.write.upsert import upsert
+from tests.support.examples import examples
+from tests.support.full_comparison import row_changes_by_comparing
+from tests.support.staged_fixtures import commit, create, delete_ids, people, rewrite
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +163,7 @@ OTHERS: st.SearchStrategy[tuple[str, list[int], int]] = st.tuples(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.one_of(WRITES, WRITES, OTHERS), min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_row_changes_over_random_histories_equal_the_full_comparison(steps: list[Step], random: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -170,7 +172,7 @@ def test_row_changes_over_random_histories_equal_the_full_comparison(steps: list
             check(random.choice(states), random.choice(states))
 
 
-def test_a_property_that_comes_back_by_going_back_changes_the_rows_that_had_it(tmp_path: Path) -> None:
+def test_property_restored_by_going_back_changes_the_rows_that_had_it(tmp_path: Path) -> None:
     steps: list[Step] = [("add", [], 0), ("append", [0, 1, 2], 0), ("fork", [], 0), ("drop", [], 0)]
     states = grow(tmp_path, steps)
     _, _, with_extra, forked, dropped = states
@@ -220,7 +222,7 @@ def test_row_changes_between_any_two_states_equal_the_full_comparison(tmp_path: 
 
 @pytest.mark.parametrize("steps", [FORKED, STRAIGHT], ids=["forked", "straight"])
 @pytest.mark.parametrize("name", ["deleted_offsets", "first_row_id"])
-def test_row_changes_where_small_files_say_too_little_equal_the_full_comparison(
+def test_row_changes_over_small_files_equal_the_full_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, steps: list[Step]
 ) -> None:
     monkeypatch.setattr(version_diff, name, lambda *_: None)
@@ -281,7 +283,7 @@ def read_bytes(before: Dataset, after: Dataset) -> tuple[int, RowChanges]:
     return sum(int(one.lance.io_stats_incremental().read_bytes) for one in stores), changes
 
 
-def test_row_changes_of_a_small_change_in_a_large_type_read_only_what_changed(tmp_path: Path) -> None:
+def test_row_changes_in_a_large_type_read_only_what_changed(tmp_path: Path) -> None:
     large = create(tmp_path, people(range(60_000)), people(range(60_000, 120_000)))
     changed = commit(large, upsert(large, people([*range(500, 590), *range(200_000, 200_010)], n=-1)))
     old, new = moved_rows(large, changed)
@@ -316,7 +318,7 @@ def test_differing_rows_with_blobs_hold_only_so_many_bytes_at_a_time(
     assert 70_000 < max(sizes) <= limit + 70_000
 
 
-def test_row_changes_between_forks_after_compaction_leave_out_what_both_inherited(tmp_path: Path) -> None:
+def test_row_changes_between_compacted_forks_leave_out_inherited_rows(tmp_path: Path) -> None:
     base = create(tmp_path, people(range(1_000)))
     fork = base.store.fork(base, "one")
     fork = commit(fork, upsert(fork, people([3, 4], n=-1)))

@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.engine.clone import capture_contents
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
@@ -61,6 +62,7 @@ def source(tmp_path: Path) -> str:
     return uri
 
 
+@pytest.mark.slow
 def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "copies" / "target.omni")
     report = clone(source, target)
@@ -70,14 +72,15 @@ def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Pat
     with og.open(target) as copy:
         copy.ingest([doc("only here", "sea", 9)], branch="deep")
         copy.branches.merge("deep")
-        copy.optimize()
-        copy.cleanup(keep=1)
+        copy.maintenance.optimize()
+        copy.maintenance.cleanup(keep=1)
         assert len(copy.query(SEARCH)) == 10
-        assert copy.verify().is_sound
+        assert copy.maintenance.verify().is_sound
     with og.open(source) as original:
         assert len(original.query(SEARCH)) == 8
 
 
+@pytest.mark.slow
 def test_clone_leaves_out_what_nothing_names(source: str, tmp_path: Path) -> None:
     Objects(Location.parse(source)).write("nodes/stray/data/x.lance", b"stray")
     target = str(tmp_path / "target.omni")
@@ -85,7 +88,7 @@ def test_clone_leaves_out_what_nothing_names(source: str, tmp_path: Path) -> Non
     paths = {info.path for info in Objects(Location.parse(target)).list("")}
     assert not any("stray" in path for path in paths)
     with og.open(target) as copy:
-        assert copy.verify().unreferenced_files == 0
+        assert copy.maintenance.verify().unreferenced_files == 0
 
 
 @pytest.mark.s3
@@ -102,6 +105,7 @@ def test_clone_between_disk_and_s3_and_back(source: str, tmp_path: Path, s3_serv
     assert show(restored) == show(source)
 
 
+@pytest.mark.slow
 def test_update_copies_only_what_is_new(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     first = clone(source, target)
@@ -110,20 +114,21 @@ def test_update_copies_only_what_is_new(source: str, tmp_path: Path) -> None:
         graph.ingest([doc("later", "calm", 7)], branch="dev")
         graph.tags.create("later", branch="dev")
         graph.branches.delete("deep")
-        graph.optimize()
+        graph.maintenance.optimize()
     report = clone(source, target, update=True)
     assert 0 < report.copied_files < first.files
     assert show(target) == show(source)
 
 
+@pytest.mark.slow
 def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     clone(source, target)
     with og.open(source) as graph:
         for number in range(3):
             graph.ingest([doc(f"more{number}", "sea", number)])
-        graph.optimize()
-        graph.cleanup(keep=1)
+        graph.maintenance.optimize()
+        graph.maintenance.cleanup(keep=1)
     clone(source, target, update=True)
     ours, theirs = show(target), show(source)
     # The clone may know more of the past, never less.
@@ -132,10 +137,11 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
     }
 
 
+@pytest.mark.slow
 def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target.omni")
     with og.open(source, read_only=True) as graph:
-        steps = capture_contents(graph.session.kernel).steps
+        steps = capture_contents(session_of(graph).kernel).steps
     total = sum(map(len, steps))
     for stop in (1, total // 3, total // 3):
         copies = 0
@@ -155,6 +161,7 @@ def test_interrupted_clone_goes_on_where_it_stopped(source: str, tmp_path: Path)
     assert show(target) == show(source)
 
 
+@pytest.mark.slow
 def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) -> None:
     other, target = str(tmp_path / "other.omni"), str(tmp_path / "target.omni")
     og.init(other, schema=SCHEMA).close()
@@ -168,6 +175,7 @@ def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) 
     refused("clone.diverged", source, target, update=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", ["inside", "nodes/x", ".", "../link/inside"])
 def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below: str) -> None:
     (tmp_path / "link").symlink_to(source)
@@ -176,15 +184,17 @@ def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below
         with pytest.raises(UsageError, match="overlap"):
             clone(source, f"{source}/{below}", update=update)
     assert sorted(Path(source).rglob("*")) == before
-    assert og.open(source).verify().is_sound
+    assert og.open(source).maintenance.verify().is_sound
 
 
+@pytest.mark.slow
 def test_clone_around_its_own_source_is_refused(source: str, tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path.parent):
         with pytest.raises(UsageError, match="overlap"):
             clone(source, str(target))
 
 
+@pytest.mark.slow
 def test_clone_inside_on_s3_is_refused_and_beside_is_not(source: str, s3_server: S3Server) -> None:
     inner = s3_server.uri("a/b")
     bucket = inner.removesuffix("/a/b")
@@ -196,6 +206,7 @@ def test_clone_inside_on_s3_is_refused_and_beside_is_not(source: str, s3_server:
     assert show(f"{inner}c") == show(source)
 
 
+@pytest.mark.slow
 def test_clone_beside_a_writer_is_a_state_of_the_source(source: str, tmp_path: Path) -> None:
     stop = threading.Event()
 
@@ -214,7 +225,7 @@ def test_clone_beside_a_writer_is_a_state_of_the_source(source: str, tmp_path: P
             head = clone(source, target).commit
             with og.open(source, read_only=True) as graph, og.open(target) as copy:
                 assert copy.query(ALL).rows() == graph.query(ALL, at=head).rows()
-                assert copy.verify().is_sound
+                assert copy.maintenance.verify().is_sound
                 copy.ingest([doc("here", "sea", 1)])
     finally:
         stop.set()

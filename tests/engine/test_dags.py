@@ -18,6 +18,8 @@ from tests.engine.test_merge_ancestry import nearest
 from tests.support.history_world import World, template
 
 STEPS = 8
+# Few worlds in which merges end in every way.
+SEEDS = (0, 7, 8, 11, 12, 17, 18, 20)
 # The package has a function of the same name, which hides the module.
 merging = sys.modules["omnigraph.engine.merge.merge"]
 
@@ -53,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
-    merges = run(start, tmp_path, range(24))
+    merges = run(start, tmp_path, SEEDS)
     # Every way in which a merge can end has been gone.
     assert min(merges.values()) > 0, merges
 

@@ -29,6 +29,7 @@ def test_parts_of_a_change_set_say_what_it_says(count: int) -> None:
     assert orjson.loads(b"".join(found.json_chunks())) == found.to_json()
 
 
+@pytest.mark.slow
 def test_parts_of_a_change_set_take_little_memory() -> None:
     found = large(100_000)
     tracemalloc.start()

@@ -22,6 +22,7 @@ from omnigraph.engine.embed import cache as embedcache
 from omnigraph.engine.embed import fetch, plan
 from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.manifest.recovery import sweep
 from omnigraph.policy import load_bundle
 from tests.support.embedding_provider import Answer, Provider, openai_answer, running
@@ -127,7 +128,7 @@ def test_embed_fills_what_is_missing_in_one_commit_and_leaves_the_rest(graph: og
     assert (receipt.commit.kind, receipt.commit.properties["model"]) == ("embed", "m1")
     assert graph.embed().commit is None
     assert asked(provider) == []
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_embed_source_that_changed_is_embedded_anew_and_nothing_else(graph: og.Graph, provider: Provider) -> None:
@@ -357,7 +358,7 @@ def test_embed_writer_that_was_faster_is_kept_and_no_text_asked_again(graph: og.
     assert receipt.commit is not None
     tally = receipt.properties[1].tally
     assert (tally.filled, tally.asked) == (2, 3)
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def when_asked_for(text: str, act: Callable[[], object]) -> Callable[[int, Any], Answer]:
@@ -383,7 +384,7 @@ def test_embed_type_that_is_dropped_meanwhile_is_left_out(graph: og.Graph, provi
     receipt = graph.embed(mode="reembed_all")
     assert [(one.type_name, one.tally.filled) for one in receipt.properties] == [("Note", 1)]
     assert receipt.commit is not None
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_embed_type_that_appears_meanwhile_needs_the_right_to_change_it(graph: og.Graph, provider: Provider) -> None:
@@ -417,7 +418,7 @@ def test_embed_side_by_side_both_end_well(graph: og.Graph, provider: Provider) -
     assert {name: row["vec"] for name, row in docs(graph).items()} == {
         f"d{number}": pytest.approx(made(f"t{number}")) for number in range(20)
     }
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @pytest.mark.s3
@@ -463,7 +464,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     with og.open(graph.uri) as opened:
         opened.embed()
         assert asked(provider) == ["t4", "t5"]
-        sweep(opened.session.kernel, 0)
+        sweep(session_of(opened).kernel, 0)
         assert docs(opened)["d5"]["vec"] == pytest.approx(made("t5"))
     assert list(Path(graph.uri).glob("__recovery/*.json")) == []
 
@@ -472,7 +473,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
 
 
 def cache_of(graph: og.Graph, dimension: int = 4) -> embedcache.VectorCache:
-    return embedcache.VectorCache(graph.session.kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
+    return embedcache.VectorCache(session_of(graph).kernel.store, embedcache.VectorSpace("openai", "m1", dimension))
 
 
 def test_cache_damaged_or_missing_files_are_asked_for_again(graph: og.Graph, provider: Provider) -> None:
@@ -533,8 +534,8 @@ def test_cleanup_and_sweep_leave_the_cache_alone(graph: og.Graph, provider: Prov
     folder = Path(graph.uri) / embedcache.FOLDER
     before = sorted(folder.rglob("*"))
     assert len(before) == 3
-    graph.cleanup(keep=1, older_than=timedelta(0))
-    sweep(graph.session.kernel, 0)
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
+    sweep(session_of(graph).kernel, 0)
     assert sorted(folder.rglob("*")) == before
 
 

@@ -26,6 +26,7 @@ def busy_collector() -> Iterator[None]:
     gc.callbacks.remove(switch_threads)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("busy_collector")
 def test_decode_in_many_threads_gives_every_array() -> None:
     array = np.arange(24, dtype=np.uint64).reshape(8, 3)

@@ -14,6 +14,7 @@ import omnigraph as og
 from omnigraph.engine import export as exporting
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.graph import session_of
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read import ordered_scan
@@ -32,7 +33,7 @@ node Doc { code: String @key  n: I32?  big: U64?  f: F32?  d: Date?  t: DateTime
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     graph = og.init(tmp_path / "graph.omni", SCHEMA)
-    insert(graph.session.kernel, {PERSON: ["bob", "ann"], CITY: ["rome"], KNOWS: ["k2", "k1"]})
+    insert(session_of(graph).kernel, {PERSON: ["bob", "ann"], CITY: ["rome"], KNOWS: ["k2", "k1"]})
     return graph
 
 
@@ -42,7 +43,7 @@ def lines(graph: og.Graph, **options: Any) -> list[str]:
 
 def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, "node:Doc")
+        dataset = session_of(graph).kernel.writable(snapshot, "node:Doc")
         columns: list[Any] = [
             lance.blob_array([row.get("body") for row in rows])
             if one.name == "body"
@@ -52,7 +53,7 @@ def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
         change = append(dataset, pa.Table.from_arrays(columns, schema=dataset.schema))
         return Plan("insert", (Effect("node:Doc", dataset, (change,)),))
 
-    graph.session.kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
+    session_of(graph).kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
 
 
 def test_export_is_edges_then_nodes_by_id(graph: og.Graph) -> None:
@@ -66,7 +67,7 @@ def test_export_is_edges_then_nodes_by_id(graph: og.Graph) -> None:
 
 
 def test_export_ids_sort_by_their_bytes(graph: og.Graph) -> None:
-    insert(graph.session.kernel, {CITY: ["Zürich", "zz", "Ä", "a", "𝄞", "\uffee"]})
+    insert(session_of(graph).kernel, {CITY: ["Zürich", "zz", "Ä", "a", "𝄞", "\uffee"]})
     found = [orjson.loads(line)["data"]["id"] for line in lines(graph, types=["City"])]
     assert found == sorted(found, key=lambda one: one.encode())
     assert len(found) == 7
@@ -98,7 +99,7 @@ def test_export_columns_follow_the_catalog_after_a_schema_change(graph: og.Graph
 
 def test_export_type_filter_takes_nodes_and_edges_of_a_name(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "graph.omni", "node A { x: I32? }\nnode B {}\nedge A: A -> A")
-    insert(graph.session.kernel, {"node:A": ["1"], "node:B": ["2"], "edge:A": ["3"]})
+    insert(session_of(graph).kernel, {"node:A": ["1"], "node:B": ["2"], "edge:A": ["3"]})
     assert [orjson.loads(line)["data"]["id"] for line in lines(graph, types=["A"])] == ["3", "1"]
 
 
@@ -118,7 +119,7 @@ def test_export_unknown_branch_is_refused_before_any_output(graph: og.Graph) -> 
 def test_export_holds_the_snapshot_it_began_with(graph: og.Graph) -> None:
     before = lines(graph)
     running = graph.export()
-    insert(graph.session.kernel, {CITY: ["oslo"], KNOWS: ["k0"]})
+    insert(session_of(graph).kernel, {CITY: ["oslo"], KNOWS: ["k0"]})
     assert b"".join(running).decode().splitlines() == before
     assert lines(graph, at=graph.commits()[1].commit_id) == before
     assert len(lines(graph)) == len(before) + 2
@@ -126,16 +127,16 @@ def test_export_holds_the_snapshot_it_began_with(graph: og.Graph) -> None:
 
 def test_export_policy_is_asked(graph: og.Graph) -> None:
     graph.branches.create("review")
-    insert(graph.session.kernel, {CITY: ["oslo"]}, branch="review")
+    insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
     head = graph.snapshot("review").head
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
     graph.export(" main ")
     graph.export(at=head)
     assert policy.asked == [("export", on_branch(MAIN), "ann"), ("export", on_branch("review"), "ann")]
 
 
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    insert(graph.session.kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
+    insert(session_of(graph).kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
     whole = lines(graph)
     monkeypatch.setattr(ordered_scan, "SORTED_BYTES_MAX", 10)
     monkeypatch.setattr(ordered_scan, "_WINDOW_ROWS_MIN", 16)

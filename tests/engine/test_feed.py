@@ -33,6 +33,7 @@ from tests.support.change_fixtures import (
     replay,
     write,
 )
+from tests.support.examples import examples
 from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
@@ -99,7 +100,7 @@ def run(root: str, steps: list[tuple[str, Any]]) -> tuple[og.Graph, str]:
                 branch = line[-2]
                 graph.branches.merge(line.pop(), into=branch)
             elif step == "index":
-                graph.ensure_indices(branch)
+                graph.maintenance.ensure_indices(branch)
             elif step == "delete":
                 delete(graph, value, branch=branch)
             elif step != "join":
@@ -119,7 +120,7 @@ def check(graph: og.Graph, branch: str, sizes: dict[str, int]) -> None:
     assert commits == [*reversed(line)][1:]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STEPS, SIZES)
 def test_feed_replayed_from_the_beginning_gives_the_graph(steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -229,7 +230,7 @@ def test_feed_tells_a_merge_as_one_block_against_its_first_parent(graph: og.Grap
 
 def test_feed_includes_commits_that_changed_nothing_selected(graph: og.Graph) -> None:
     write(graph, node("a"), edge("1", "a", "a"))
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     write(graph, node("a", v=2.0))
     found = pages(graph, start="beginning", kinds=["node"], types=["P"], ops=["update"])
     assert [block.count for page in found for block in page.blocks] == [0, 0, 1]

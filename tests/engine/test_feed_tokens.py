@@ -18,6 +18,7 @@ from omnigraph.errors import (
     UsageError,
 )
 from tests.support.change_fixtures import (
+    edge,
     head,
     new_graph,
     node,
@@ -75,6 +76,8 @@ def test_feed_forged_token_with_the_same_members_is_the_token_itself(graph: og.G
         (lambda token: token + "=", "not in canonical form"),
         (lambda token: token[:8] + "\n" + token[8:], ""),
         (lambda token: forge(token, v=2), "version 2"),
+        (lambda token: forge(token, v="1"), 'version "1"'),
+        (lambda token: forge(token, v=True), "version true"),
         (lambda token: forge(token, extra=1), "not in canonical form"),
         (lambda token: forge(token, kind="commit-page"), "a commit-page"),
         (lambda token: forge(token, kind="nonsense"), "a nonsense"),
@@ -203,6 +206,7 @@ PLACES: list[object] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_forged_place_in_a_page_token_is_rejected(graph: og.Graph, cursor: str, place: object) -> None:
     write(graph, node("c"), node("d"))
@@ -223,3 +227,44 @@ def test_place_in_the_first_commit_is_rejected(graph: og.Graph, cursor: str) -> 
     assert token is not None
     first = graph.commits()[-1].commit_id
     rejected(graph, "its place is not in the commit", page_token=forge(token, commit=first))
+
+
+def test_feed_shows_no_type_numbers(tmp_path: Path, graph: og.Graph) -> None:
+    """Numbers are given in the order of creation, so gaps would count the types that are hidden from a reader."""
+    made = write(graph, node("a"), node("b"), node("q", "Q"), edge("e", "a", "b"), edge("f", "a", "q", "F"))
+    received = ""
+    token = None
+    while token is not None or not received:
+        page = graph.commit_changes(made, limit=1, page_token=token)
+        token = page.next_page_token
+        received += json.dumps(page.to_json())
+        received += "" if token is None else str(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    numbers = [pin.identity for pin in graph.snapshot().state.pins.values()]
+    assert not [number for number in numbers if f"{number.type_id:016x}" in received]
+    # What stands for them is the graph's own: numbers cannot be tried out in another graph.
+    other = new_graph(tmp_path / "other")
+    write(other, node("a"))
+    type_ids = [one.commit_changes(head(one)).to_json()["changes"][0]["type"]["id"] for one in (graph, other)]  # type: ignore[index]
+    assert type_ids[0] != type_ids[1]
+
+
+def test_feed_page_token_with_a_type_number_is_rejected(graph: og.Graph) -> None:
+    write(graph, node("a"), node("b"))
+    token = graph.changes(start="beginning", limit=1).next_page_token
+    assert token is not None
+    number = graph.snapshot().state.pins["node:P"].identity
+    rejected(graph, "poll again from the last cursor", page_token=forge(token, place=[f"node:{number}", "a", None]))
+
+
+def test_feed_page_token_outlives_a_rename_of_its_type(graph: og.Graph) -> None:
+    made = write(graph, node("a"), node("b"))
+    first = graph.commit_changes(made, limit=1)
+    graph.schema.apply(
+        graph.schema.source.replace("node P {", 'node Person @rename_from("P") {')
+        .replace("P ->", "Person ->")
+        .replace("-> P ", "-> Person ")
+    )
+    rest = graph.commit_changes(made, page_token=first.next_page_token)
+    shown = [page.to_json()["changes"][0] for page in (first, rest)]  # type: ignore[index]
+    assert [change["type"]["name"] for change in shown] == ["P", "Person"]
+    assert shown[0]["type"]["id"] == shown[1]["type"]["id"]

@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.engine.changes.feed import FeedPage
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.graph import session_of
 from omnigraph.ids import BranchId, new_operation_id, new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
@@ -162,7 +163,7 @@ def test_feed_page_in_the_past_reads_only_its_part_of_the_log(deep: str) -> None
 def test_line_of_a_branch_is_its_first_parents_in_order(deep: str) -> None:
     with og.open(deep) as graph:
         for branch in ("early", "b0", MAIN):
-            kernel, snapshot = graph.session.kernel, graph.snapshot(branch)
+            kernel, snapshot = session_of(graph).kernel, graph.snapshot(branch)
             expected = list(reversed(graph.commits(branch)))
             line = Line(kernel, snapshot)
             assert line.first() == expected[0]

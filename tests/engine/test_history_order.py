@@ -135,6 +135,7 @@ class World:
                 assert pages == listed
 
 
+@pytest.mark.slow
 def test_list_after_merges_both_ways_has_children_first(tmp_path: Path) -> None:
     world = World(tmp_path / "graph.omni")
     world.branch("b")
@@ -174,6 +175,7 @@ def test_list_of_a_random_graph_is_newest_first_and_topological(tmp_path: Path, 
     world.check(is_clock_right=not seed % 2)
 
 
+@pytest.mark.slow
 def test_pages_stay_whole_while_others_commit_and_merge(tmp_path: Path) -> None:
     world = World(tmp_path / "graph.omni")
     world.branch("b")

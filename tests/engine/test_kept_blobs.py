@@ -16,9 +16,9 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
+from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.cleanup_world import files_of, named_files
 from tests.support.s3_server import S3Server, s3_server
 
@@ -115,7 +115,7 @@ def check(
             found.read(start, min(start + 4_000_000, found.length)) for start in range(0, found.length, 4_000_000)
         )
         assert whole == payload(sizes[name], sizes[name])
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def values(graph: Graph, branch: str = "main", at: str | None = None) -> dict[str, int | None]:
@@ -126,6 +126,7 @@ def values(graph: Graph, branch: str = "main", at: str | None = None) -> dict[st
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_update_leaves_large_blobs_where_they_are(graph: Graph) -> None:
     tags = {name: graph.blob("File", name, "body").etag for name in ("packed", "alone", "larger")}
     first = str(graph.snapshot().head)
@@ -140,6 +141,7 @@ def test_update_leaves_large_blobs_where_they_are(graph: Graph) -> None:
     assert {name: graph.blob("File", name, "body").etag for name in tags} == tags
 
 
+@pytest.mark.slow
 def test_update_of_one_blob_leaves_the_other_alone(graph: Graph) -> None:
     with blobs_left_alone(graph):
         graph.mutate(
@@ -155,6 +157,7 @@ def test_update_of_one_blob_leaves_the_other_alone(graph: Graph) -> None:
     assert graph.blob("File", "alone", "note").read() == b"new"
 
 
+@pytest.mark.slow
 def test_update_and_insert_in_one_mutation_keep_what_is_last(graph: Graph) -> None:
     source = """query q($b: Blob) {
         update File set {n: 7} where name != "none"
@@ -171,6 +174,7 @@ def test_update_and_insert_in_one_mutation_keep_what_is_last(graph: Graph) -> No
     check(graph, names=("inline", "larger"))
 
 
+@pytest.mark.slow
 def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> None:
     names = [f"f{number:02}" for number in range(20)]
     rows = [{"name": name, "body": blob_text(payload(1, 70_000)), "note": blob_text(b"")} for name in names]
@@ -178,15 +182,16 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(graph.session.view().dataset("node:File").fragments) <= 7
+    assert len(session_of(graph).view().dataset("node:File").fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)
     assert [found[name] for name in names] == list(range(20))
     assert all(graph.blob("File", name, "body").read() == payload(1, 70_000) for name in names)
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
+@pytest.mark.slow
 def test_update_on_a_branch_shares_what_the_branch_inherits(graph: Graph) -> None:
     graph.branches.create("b")
     for number in (2, 3):
@@ -200,6 +205,7 @@ def test_update_on_a_branch_shares_what_the_branch_inherits(graph: Graph) -> Non
 # -- merges ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_merge_of_an_update_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -209,6 +215,7 @@ def test_merge_of_an_update_leaves_blobs_alone(graph: Graph) -> None:
     check(graph)
 
 
+@pytest.mark.slow
 def test_merge_of_two_updates_of_an_entity_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -220,6 +227,7 @@ def test_merge_of_two_updates_of_an_entity_leaves_blobs_alone(graph: Graph) -> N
     check(graph)
 
 
+@pytest.mark.slow
 def test_merge_takes_a_blob_that_their_side_changed(graph: Graph) -> None:
     graph.branches.create("b")
     raw = payload(9, 200_000)
@@ -237,6 +245,7 @@ def test_merge_takes_a_blob_that_their_side_changed(graph: Graph) -> None:
     check(graph, names=("larger", "packed"))
 
 
+@pytest.mark.slow
 def test_merge_of_the_same_blob_from_both_sides_is_no_conflict(graph: Graph) -> None:
     graph.branches.create("b")
     for branch in ("main", "b"):
@@ -250,6 +259,7 @@ def test_merge_of_the_same_blob_from_both_sides_is_no_conflict(graph: Graph) -> 
     assert graph.blob("File", "alone", "body").read() == payload(9, 200_000)
 
 
+@pytest.mark.slow
 def test_merge_conflict_about_a_large_blob_shows_and_settles(graph: Graph) -> None:
     graph.branches.create("b")
     raws = {"main": payload(1, 100_000), "b": payload(2, 100_000)}
@@ -269,17 +279,19 @@ def test_merge_conflict_about_a_large_blob_shows_and_settles(graph: Graph) -> No
     check(graph, names=("larger",))
 
 
+@pytest.mark.slow
 def test_merge_after_optimize_writes_no_blob(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
     put(graph, "more", 10)
-    graph.optimize()
+    graph.maintenance.optimize()
     with cost_of(graph) as cost:
         graph.branches.merge("b")
     assert max(cost.written, cost.new_files) < SMALL, cost
     check(graph)
 
 
+@pytest.mark.slow
 def test_revert_and_cherry_pick_leave_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"')
@@ -293,6 +305,7 @@ def test_revert_and_cherry_pick_leave_blobs_alone(graph: Graph) -> None:
     check(graph, "b")
 
 
+@pytest.mark.slow
 def test_revert_of_a_delete_brings_the_blob_back(graph: Graph) -> None:
     graph.mutate('query q() { delete File where name = "alone" }')
     graph.revert(str(graph.snapshot().head))
@@ -302,14 +315,15 @@ def test_revert_of_a_delete_brings_the_blob_back(graph: Graph) -> None:
     check(graph, names=("inline", "packed", "alone", "larger"))
 
 
+@pytest.mark.slow
 def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name != "none"', branch="b")
     put(graph, "fresh", 150_000, "b")
     graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
-    ranges = SparkMergeWorkers(Threads, 1, 1)
+    ranges = RangeMerge(Threads, 1, 1)
     with cost_of(graph) as cost:
-        merge_with(graph, "b", "main", ranges, ranges)
+        merge_in_ranges(graph, "b", "main", ranges)
     # All but the blob that is new to the target, which is also compared with what was written.
     assert cost.new_files < SMALL + 150_000, cost
     assert cost.read < SMALL + 4 * 150_000, cost
@@ -318,7 +332,8 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     check(graph, names=("inline", "packed", "alone", "larger"))
 
 
-def test_merge_with_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
+@pytest.mark.slow
+def test_merge_in_ranges_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
     update(graph, "n: 3", 'name = "larger"')
@@ -337,6 +352,7 @@ def test_merge_with_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
 # -- other writers ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
     graph = og.init(
@@ -350,9 +366,10 @@ def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert graph.blob("Doc", name, "raw").read() == own
     [vectors] = [[row["v"] for row in graph.query("query q() { match { $d: Doc } return { $d.v as v } }").rows()]]
     assert all(vectors)
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
 
 
+@pytest.mark.slow
 def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
     graph.ingest([{"edge": "Next", "from": "alone", "to": "larger"}])
     with blobs_left_alone(graph):
@@ -361,12 +378,13 @@ def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
     check(graph)
 
 
+@pytest.mark.slow
 def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     graph = og.init(s3_server.uri("g"), SCHEMA)
     put(graph, "alone", BODY, n=1)
     put(graph, "packed", 100_000, n=1)
     graph.branches.create("b")
-    objects = graph.session.kernel.store.objects
+    objects = session_of(graph).kernel.store.objects
     for number, branch in ((2, "main"), (3, "b"), (4, "b")):
         before = {info.path for info in objects.list("")}
         update(graph, f"n: {number}", "n > 0", branch)
@@ -379,7 +397,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     fresh = og.open(s3_server.uri("g"))
     assert set(values(fresh).values()) == {4}
     check(fresh, names=("alone", "packed"))
-    assert fresh.verify(data=True).is_sound
+    assert fresh.maintenance.verify(data=True).is_sound
 
 
 # -- what else looks at files ------------------------------------------------------------------------------------------
@@ -391,23 +409,25 @@ def _aged(graph: Graph) -> None:
         os.utime(root / name, (1_000_000_000, 1_000_000_000))
 
 
+@pytest.mark.slow
 def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     graph.mutate('query q() { delete File where name != "alone" }')
     for _ in range(2):
         _aged(graph)
-        assert not [one.error for one in graph.cleanup(keep=1).datasets if one.error]
+        assert not [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.error]
     check(graph, names=("alone",))
     assert any(name.endswith(".blob") for name in files_of(Path(graph.uri)))
     graph.mutate('query q() { delete File where name = "alone" }')
     for _ in range(2):
         _aged(graph)
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert not [name for name in files_of(Path(graph.uri)) if name.endswith(".blob")]
     left = {name for name in files_of(Path(graph.uri)) if not name.startswith("__recovery/")}
     assert left <= named_files(og.open(graph.uri))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["File.n", "File.body"])
 def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str) -> None:
     update(graph, "n: 2", 'name = "alone"')
@@ -415,9 +435,9 @@ def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str)
     kept = SCHEMA.replace("n: I32?" if gone == "n" else "body: Blob?", "")
     graph.schema.apply(kept, allow_data_loss=True)
     _aged(graph)
-    report = graph.cleanup(keep=100)
+    report = graph.maintenance.cleanup(keep=100)
     assert [one.error for one in report.purged] == [None]
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
     if gone == "n":
         check(graph)
     else:
@@ -426,6 +446,7 @@ def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str)
         assert graph.blob("File", "alone", "note").read() == b"note"
 
 
+@pytest.mark.slow
 def test_optimize_export_diff_and_clone_read_shared_blobs(graph: Graph, tmp_path: Path) -> None:
     first = str(graph.snapshot().head)
     update(graph, "n: 2", 'name = "alone"')
@@ -436,20 +457,21 @@ def test_optimize_export_diff_and_clone_read_shared_blobs(graph: Graph, tmp_path
     graph.clone(str(tmp_path / "copy.omni"))
     copy = og.open(tmp_path / "copy.omni")
     assert b"".join(copy.export()) == before
-    assert copy.verify(data=True).is_sound
-    graph.optimize()
+    assert copy.maintenance.verify(data=True).is_sound
+    graph.maintenance.optimize()
     assert b"".join(graph.export()) == before
     check(graph, at=second)
-    assert graph.verify(data=True).is_sound
+    assert graph.maintenance.verify(data=True).is_sound
 
 
 def test_verify_finds_a_shared_blob_that_is_missing(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     [file] = [name for name in files_of(Path(graph.uri)) if (Path(graph.uri) / name).stat().st_size == BODY]
     (Path(graph.uri) / file).unlink()
-    assert not og.open(graph.uri).verify().is_sound
+    assert not og.open(graph.uri).maintenance.verify().is_sound
 
 
+@pytest.mark.slow
 def test_checksums_cover_what_updates_wrote(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     for name in sorted(files_of(Path(graph.uri))):
@@ -457,6 +479,6 @@ def test_checksums_cover_what_updates_wrote(graph: Graph) -> None:
             file = Path(graph.uri) / name
             raw = file.read_bytes()
             file.write_bytes(raw[:20] + bytes([raw[20] ^ 1]) + raw[21:])
-            assert not og.open(graph.uri).verify(data=True).is_sound, name
+            assert not og.open(graph.uri).maintenance.verify(data=True).is_sound, name
             file.write_bytes(raw)
-    assert og.open(graph.uri).verify(data=True).is_sound
+    assert og.open(graph.uri).maintenance.verify(data=True).is_sound

@@ -96,9 +96,7 @@ def test_history_costs_at_most_twice_as_much_with_many_branches(world: World) ->
         assert two.total() - two["rows"] <= 2 * (one.total() - one["rows"]), (name, one, two)
 
 
-def test_history_scans_the_log_a_bounded_number_of_times_however_many_merges(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_history_scans_the_log_a_bounded_number_of_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = questions(world.many_root)["whole list"]
     # Each part of the log, each twice as long as the one before it, and once more for what was merged into that part.
     assert count_costs(world.many_root, whole)["scan"] <= min(2 * world.parts + 1, COMMIT_LOG_SCANS_MAX + 1)
@@ -121,7 +119,7 @@ def test_history_is_the_same_however_it_is_read(world: World, monkeypatch: pytes
 
 def count_cleanup(root: str, keep: int) -> int:
     with og.open(root) as graph, own_requests() as own:
-        graph.cleanup(keep=keep, dry_run=True)
+        graph.maintenance.cleanup(keep=keep, dry_run=True)
     return sum(own.snapshot().values())
 
 
@@ -137,9 +135,9 @@ import omnigraph as og
 graph = og.open(sys.argv[1])
 begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 match sys.argv[2]:
-    case "cleanup": graph.cleanup(keep=int(sys.argv[3]), dry_run=True)
-    case "verify": assert graph.verify().is_sound
-    case "verify --data": assert graph.verify(data=True).is_sound
+    case "cleanup": graph.maintenance.cleanup(keep=int(sys.argv[3]), dry_run=True)
+    case "verify": assert graph.maintenance.verify().is_sound
+    case "verify --data": assert graph.maintenance.verify(data=True).is_sound
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begun) // 1_024)
 """
 

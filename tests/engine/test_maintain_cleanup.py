@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.maintain import kept_states, retention
 from omnigraph.errors import GraphError, StorageError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import history, recovery
 from omnigraph.manifest.history import LOG_PATH
@@ -66,7 +66,7 @@ def readable(graph: Graph) -> list[int]:
 
 def test_cleanup_keep_leaves_exactly_the_newest(graph: Graph) -> None:
     with hours_later():
-        report = graph.cleanup(keep=3)
+        report = graph.maintenance.cleanup(keep=3)
     assert readable(graph) == [4, 5, 6]
     by_key = {one.type_key: one for one in report.datasets}
     assert by_key["__manifest"].versions_removed == 4
@@ -89,14 +89,14 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
         return read_pins(store, catalogs)
 
     def delete_then_open(kernel: Kernel, branch: str = "main") -> Snapshot:
-        if branch == "away" and kernel is graph.session.kernel and "away" in other.branches.list():
+        if branch == "away" and kernel is session_of(graph).kernel and "away" in other.branches.list():
             other.branches.delete("away")
         return snapshot(kernel, branch)
 
     monkeypatch.setattr(kept_states, "read_pins", delete_then_look)
     monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
     with hours_later():
-        graph.cleanup(keep=3)
+        graph.maintenance.cleanup(keep=3)
     assert other.branches.list() == ["main"]
     assert readable(graph) == [4, 5, 6]
 
@@ -108,20 +108,20 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
 
     monkeypatch.setattr(kept_states, "read_pins", begin_then_look)
     with hours_later():
-        report = graph.cleanup(keep=3)
+        report = graph.maintenance.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
-    assert len(recovery.read(graph.session.kernel.store)) >= 1
+    assert len(recovery.read(session_of(graph).kernel.store)) >= 1
 
 
 def full_log(graph: Graph) -> DatasetRef:
     """Write to the log until the next append folds it, and return the version that somebody may be about to read."""
     for _ in range(TAIL_FRAGMENTS_MAX + 1):
         spill_first(graph)
-    return graph.session.kernel.store.open_latest(LOG_PATH, None).ref
+    return session_of(graph).kernel.store.open_latest(LOG_PATH, None).ref
 
 
 def spill_first(graph: Graph) -> None:
-    history.spill(graph.session.kernel.store, graph.session.kernel.snapshot().state.commits[:1])
+    history.spill(session_of(graph).kernel.store, session_of(graph).kernel.snapshot().state.commits[:1])
 
 
 def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
@@ -129,8 +129,8 @@ def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
     for file in Path(graph.uri, LOG_PATH).rglob("*"):
         os.utime(file, (0, 0))
     spill_first(graph)
-    report = graph.cleanup(keep=1)
-    assert og.open(graph.uri).session.kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
+    report = graph.maintenance.cleanup(keep=1)
+    assert session_of(og.open(graph.uri)).kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
     # Those before it can go: whoever began to read them is long done.
     assert next(one for one in report.datasets if one.type_key == LOG_PATH).versions_removed == TAIL_FRAGMENTS_MAX
 
@@ -139,13 +139,13 @@ def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None
     held = full_log(graph)
     spill_first(graph)
     with hours_later():
-        before = graph.cleanup(keep=1, dry_run=True)
-        report = graph.cleanup(keep=1)
+        before = graph.maintenance.cleanup(keep=1, dry_run=True)
+        report = graph.maintenance.cleanup(keep=1)
     row = next(one for one in report.datasets if one.type_key == LOG_PATH)
     assert row in before.datasets
     # One manifest and transaction for each version that went, and one file for each append before the fold.
     assert row.files_removed >= 2 * (TAIL_FRAGMENTS_MAX + 2) + TAIL_FRAGMENTS_MAX + 1
-    store = og.open(graph.uri).session.kernel.store
+    store = session_of(og.open(graph.uri)).kernel.store
     assert len(store.open_latest(LOG_PATH, None).fragments) == 2
     assert set(history.read(store)) == {graph.commits()[-1].commit_id}
     with pytest.raises(StorageError):
@@ -162,20 +162,20 @@ def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, m
 
     monkeypatch.setattr(Objects, "list", too_early)
     with hours_later():
-        assert graph.cleanup(keep=3, dry_run=True).datasets
-        assert all(one.error is None for one in graph.cleanup(keep=3).datasets)
+        assert graph.maintenance.cleanup(keep=3, dry_run=True).datasets
+        assert all(one.error is None for one in graph.maintenance.cleanup(keep=3).datasets)
     assert readable(graph) == [4, 5, 6]
 
 
 def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
     def held() -> dict[str, int]:
-        return {one.path: one.size_bytes for one in graph.session.kernel.store.objects.list("")}
+        return {one.path: one.size_bytes for one in session_of(graph).kernel.store.objects.list("")}
 
     before = held()
     with hours_later():
-        preview = graph.cleanup(keep=2, dry_run=True)
+        preview = graph.maintenance.cleanup(keep=2, dry_run=True)
         assert held() == before
-        done = graph.cleanup(keep=2)
+        done = graph.maintenance.cleanup(keep=2)
     assert preview.to_json() == done.to_json() | {"dry_run": True}
     gone = before.keys() - held().keys()
     assert sum(one.files_removed for one in done.datasets) + done.swept.files_removed == len(gone)
@@ -184,25 +184,25 @@ def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
 
 def test_cleanup_nothing_said_is_refused(graph: Graph) -> None:
     with pytest.raises(UsageError, match="retention rule"):
-        graph.cleanup()
+        graph.maintenance.cleanup()
 
 
 def test_cleanup_both_given_needs_both_to_let_go(graph: Graph) -> None:
     with hours_later():
-        graph.cleanup(keep=1, older_than=timedelta(hours=3))
+        graph.maintenance.cleanup(keep=1, older_than=timedelta(hours=3))
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_cleanup_that_keeps_nothing_is_refused(graph: Graph) -> None:
     with hours_later(), pytest.raises(UsageError, match="the newest commit of each branch always stays; keep 1"):
-        graph.cleanup(keep=0)
+        graph.maintenance.cleanup(keep=0)
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_cleanup_again_removes_nothing(graph: Graph) -> None:
     with hours_later():
-        graph.cleanup(keep=2)
-        again = graph.cleanup(keep=2)
+        graph.maintenance.cleanup(keep=2)
+        again = graph.maintenance.cleanup(keep=2)
     assert again.bytes_removed == 0
 
 
@@ -221,7 +221,9 @@ def _branch(graph: Graph) -> object:
 
 
 def _intent(graph: Graph) -> object:
-    held = declared(graph.session.kernel.store, "load", graph.session.kernel.at_commit(graph.commits()[-3].commit_id))
+    held = declared(
+        session_of(graph).kernel.store, "load", session_of(graph).kernel.at_commit(graph.commits()[-3].commit_id)
+    )
     held.__enter__()
     return held
 
@@ -230,7 +232,7 @@ def _intent(graph: Graph) -> object:
 def test_cleanup_protected_version_stays(graph: Graph, protect: Callable[[Graph], object]) -> None:
     held = protect(graph)
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     # Live work also keeps what was current since it began; here it began last, so only its base counts.
     assert readable(graph) == [2, 6]
     for name in graph.branches.list():
@@ -245,19 +247,19 @@ def test_cleanup_that_forgets_what_is_protected_is_caught(
     protect(graph)
     monkeypatch.setattr(kept_states, "fixed_versions", lambda commits, snapshots, intents: set())
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert readable(graph) != [2, 6]
 
 
 def test_cleanup_last_minutes_stay(graph: Graph) -> None:
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
     monkeypatch.setattr(kept_states, "DEADLINE_US", 0)
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     assert readable(graph) == [6]
 
 
@@ -267,7 +269,7 @@ def test_cleanup_adopted_fork_outlives_its_branch(graph: Graph) -> None:
     person(graph, "s", "source")
     graph.branches.merge("source", "target", delete_branch=True)
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert og.open(graph.uri).query(COUNT, branch="target").rows() == [{"n": 7}]
 
 
@@ -275,8 +277,8 @@ def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Gr
     path = graph.snapshot().state.pins["node:City"].path
     graph.schema.apply(SCHEMA.splitlines()[0], allow_data_loss=True)
     with hours_later():
-        graph.cleanup(keep=1)
-    left = [one.path for one in graph.session.kernel.store.objects.list(path) if "hint" not in one.path]
+        graph.maintenance.cleanup(keep=1)
+    left = [one.path for one in session_of(graph).kernel.store.objects.list(path) if "hint" not in one.path]
     assert left == []
     assert readable(graph) == [6]
 
@@ -289,7 +291,7 @@ def branch_over_old_files(graph: Graph) -> None:
     """Let main move on from files that only a branch still reads."""
     graph.branches.create("x")
     person(graph, "on-x", "x")
-    graph.optimize()
+    graph.maintenance.optimize()
     for name in "uvw":
         person(graph, name)
 
@@ -297,27 +299,27 @@ def branch_over_old_files(graph: Graph) -> None:
 def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
     branch_over_old_files(graph)
     with hours_later():
-        assert graph.cleanup(keep=1).bytes_removed > 0
+        assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
     # A count is known without reading any file.
     assert people(og.open(graph.uri), "x") == [*"abcdef", "on-x"]
 
 
 def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     branch_over_old_files(graph)
-    before = {one.path for one in graph.session.kernel.store.objects.list("")}
-    people = graph.session.view("main").dataset("node:Person")
+    before = {one.path for one in session_of(graph).kernel.store.objects.list("")}
+    people = session_of(graph).view("main").dataset("node:Person")
     lost = f"{people.ref.directory}/data/{people.fragments[0].files[0].path}"
     assert lost in before
-    listed = type(graph.session.kernel.store.objects).list
+    listed = type(session_of(graph).kernel.store.objects).list
     monkeypatch.setattr(
-        type(graph.session.kernel.store.objects),
+        type(session_of(graph).kernel.store.objects),
         "list",
         lambda self, prefix: [one for one in listed(self, prefix) if one.path != lost],
     )
     with hours_later(), pytest.raises(GraphError, match="no version was removed"):
-        graph.cleanup(keep=100)
+        graph.maintenance.cleanup(keep=100)
     monkeypatch.undo()
-    after = {one.path for one in graph.session.kernel.store.objects.list("")}
+    after = {one.path for one in session_of(graph).kernel.store.objects.list("")}
     assert not [path for path in before - after if path.endswith((".lance", ".manifest"))]
 
 
@@ -329,7 +331,7 @@ def test_cleanup_beside_a_sweep_of_a_deleted_branch_goes_on(graph: Graph) -> Non
     # A sweep goes file by file; the version that names this one is still there.
     for file in data.iterdir():
         file.unlink()
-    assert [one.error for one in graph.cleanup(keep=1).datasets if one.error] == []
+    assert [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.error] == []
 
 
 @pytest.mark.s3
@@ -339,23 +341,23 @@ def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None
         person(graph, name)
     branch_over_old_files(graph)
     with hours_later():
-        assert graph.cleanup(keep=1).bytes_removed > 0
+        assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
     fresh = og.open(graph.uri)
     assert people(fresh, "main") == [*"abcdefuvw"]
     assert people(fresh, "x") == [*"abcdef", "on-x"]
     assert fresh.branches.merge("x").outcome == "merged"
     assert people(fresh, "main") == sorted([*"abcdefuvw", "on-x"])
-    assert fresh.verify().is_sound
+    assert fresh.maintenance.verify().is_sound
 
 
 def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Graph) -> None:
     reader, old = og.open(graph.uri), graph.commits()[-3].commit_id
-    held = reader.session.view(at=old)
+    held = session_of(reader).view(at=old)
     # Nothing but the open is cached, so reading the rows needs the files that are gone.
     held.dataset("node:Person")
-    graph.optimize()
+    graph.maintenance.optimize()
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     for read in (
         lambda: held.dataset("node:Person").read(),
         lambda: list(held.dataset("node:Person").batches()),

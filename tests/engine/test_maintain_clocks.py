@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 from omnigraph.manifest.intents import Intent, declared, pending
 from omnigraph.manifest.recovery import sweep
@@ -48,30 +48,32 @@ def fill(graph: Graph) -> Graph:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.session.kernel.store.objects.list("")}
+    return {one.path for one in session_of(graph).kernel.store.objects.list("")}
 
 
 def stage(graph: Graph) -> set[str]:
-    before, dataset = files(graph), graph.session.view().dataset("node:Person")
+    before, dataset = files(graph), session_of(graph).view().dataset("node:Person")
     append(dataset, dataset.read())
     return files(graph) - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, -7_200, 7_200, YEARS])
 def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
     with skewed(seconds):
-        report = graph.cleanup(keep=1)
-        sweep(graph.session.kernel)
+        report = graph.maintenance.cleanup(keep=1)
+        sweep(session_of(graph).kernel)
     assert staged <= files(graph)
     assert sum(one.versions_removed for one in report.datasets) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, YEARS])
 def test_cleanup_with_a_wrong_clock_removes_what_is_old(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
     with hours_later(), skewed(seconds):
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert not staged & files(graph)
     assert len(og.open(graph.uri).query("query q() { match { $p: Person } return { $p.name } }")) == 3
 
@@ -83,44 +85,46 @@ def test_cleanup_on_s3_with_a_wrong_clock_removes_nothing_young(s3_server: S3Ser
     graph = fill(og.init(s3_server.uri("g"), SCHEMA))
     staged = stage(graph)
     with skewed(seconds):
-        report = graph.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1)
     assert staged <= files(graph)
     assert sum(one.versions_removed for one in report.datasets) == 0
 
 
+@pytest.mark.slow
 def test_write_held_up_while_a_fast_clock_cleans_is_whole(graph: Graph) -> None:
     """A writer stands still between staging and publishing, and a cleanup elsewhere runs with a clock ahead."""
 
     def clean(_: str) -> None:
         with failpoints.armed({Point.COMMIT_SYNCED: lambda _: None}), skewed(3 * 3_600):
-            og.open(graph.uri).cleanup(keep=1_000)
+            og.open(graph.uri).maintenance.cleanup(keep=1_000)
 
     with failpoints.armed({Point.COMMIT_SYNCED: clean}):
         graph.ingest([{"type": "Person", "data": {"name": "late"}}])
     fresh = og.open(graph.uri)
     assert len(fresh.query("query q() { match { $p: Person } return { $p.name } }")) == 4
-    assert fresh.verify().is_sound
+    assert fresh.maintenance.verify().is_sound
 
 
 # -- live work ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, 0, YEARS])
 @pytest.mark.parametrize("beats", [1, 2])
 def test_cleanup_spares_live_work_whose_clock_is_wrong(graph: Graph, seconds: float, beats: int) -> None:
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with skewed(seconds), declared(kernel.store, "load", graph.snapshot()) as held:
         staged = stage(graph)
         for _ in range(beats - 1):
             held.beat()
         with hours_later():
-            og.open(graph.uri).cleanup(keep=1)
+            og.open(graph.uri).maintenance.cleanup(keep=1)
         assert staged <= files(graph)
 
 
 def elsewhere(graph: Graph, silent_seconds: float) -> Intent:
     """Write the intent of an owner on another machine, who was last heard of so long ago."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with declared(kernel.store, "load", graph.snapshot()) as held:
         intent = replace(held.intent, owner=replace(held.intent.owner, host="another"), paths=("nodes/x/",))
     kernel.store.objects.write(intent.object_path, intent.to_bytes())
@@ -135,8 +139,8 @@ def elsewhere(graph: Graph, silent_seconds: float) -> Intent:
 def test_owner_elsewhere_is_judged_by_storage(graph: Graph, seconds: float, is_silent: bool) -> None:
     intent = elsewhere(graph, HEARTBEAT_LOST_SECONDS * 2 if is_silent else 0)
     with skewed(seconds):
-        [found], _ = pending(graph.session.kernel.store)
-        report = sweep(graph.session.kernel)
+        [found], _ = pending(session_of(graph).kernel.store)
+        report = sweep(session_of(graph).kernel)
     assert (found.operation_id, found.is_dead) == (intent.operation_id, is_silent)
     assert report.rolled_back == is_silent
     assert ("nodes/x/data/staged.lance" in files(graph)) is not is_silent
@@ -146,7 +150,7 @@ def test_files_from_the_future_stay(graph: Graph) -> None:
     staged = stage(graph)
     for name in files(graph):
         os.utime(Path(graph.uri, name), (now / 1e6 + YEARS, now / 1e6 + YEARS))
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     assert staged <= files(graph)
     assert len(og.open(graph.uri).commits()) == 4
     assert all(og.open(graph.uri).at(one.commit_id) for one in graph.commits())
@@ -165,6 +169,6 @@ def test_dry_run_of_a_reader_asks_for_no_time(graph: Graph, tmp_path: Path) -> N
     stage(graph)
     before = files(graph)
     with skewed(YEARS):
-        report = og.open(graph.uri, read_only=True).cleanup(keep=1, dry_run=True)
+        report = og.open(graph.uri, read_only=True).maintenance.cleanup(keep=1, dry_run=True)
     assert report.bytes_removed == 0
     assert files(graph) == before

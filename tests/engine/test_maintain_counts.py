@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import encoding
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.request_meter import own_requests
@@ -33,10 +33,10 @@ def fill(graph: Graph, commits: int, branches: int = 0) -> Graph:
 @pytest.mark.s3
 def test_cleanup_on_s3_deletes_in_bulk(s3_server: S3Server) -> None:
     graph = fill(og.init(s3_server.uri("g"), SCHEMA), 25)
-    before = graph.cleanup(keep=1, dry_run=True)
+    before = graph.maintenance.cleanup(keep=1, dry_run=True)
     s3_server.forget()
     with hours_later():
-        report = graph.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1)
     deletes = [one for one in s3_server.requests if one.method == "DELETE" or one.query == "delete"]
     removed = sum(one.files_removed for one in report.datasets)
     assert before.bytes_removed == 0
@@ -53,15 +53,15 @@ def test_delete_many_on_s3_asks_once_for_a_thousand(s3_server: S3Server, monkeyp
     graph = og.init(s3_server.uri("g"), SCHEMA)
     names = [f"x/{number:04d}" for number in range(5)]
     for name in names[:-1]:
-        graph.session.kernel.store.objects.write(name, b"1")
+        session_of(graph).kernel.store.objects.write(name, b"1")
     s3_server.forget()
     # One of them is not there, which is fine.
-    graph.session.kernel.store.objects.delete_many(names)
+    session_of(graph).kernel.store.objects.delete_many(names)
     assert [one.query for one in s3_server.requests] == ["delete"]
-    assert graph.session.kernel.store.objects.list("x") == []
+    assert session_of(graph).kernel.store.objects.list("x") == []
     monkeypatch.setattr("omnigraph.store.objects.s3_objects.BATCH_OBJECTS", 2)
     s3_server.forget()
-    graph.session.kernel.store.objects.delete_many(names)
+    session_of(graph).kernel.store.objects.delete_many(names)
     assert len(s3_server.requests) == 3
     assert BATCH_OBJECTS == 1_000
 
@@ -95,7 +95,7 @@ def test_cleanup_reads_each_kept_version_once(tmp_path: Path, reads: Counter[str
     graph = aged(fill(og.init(tmp_path / "g.omni", SCHEMA), 20, branches=4))
     fresh = og.open(graph.uri)
     reads.clear()
-    report = fresh.cleanup(keep=12)
+    report = fresh.maintenance.cleanup(keep=12)
     decoded = reads.pop("catalogs decoded")
     assert sum(one.versions_removed for one in report.datasets) > 0
     assert max(reads.values()) == 1
@@ -106,7 +106,7 @@ def test_cleanup_reads_each_kept_version_once(tmp_path: Path, reads: Counter[str
 def requests(graph: Graph, keep: int) -> int:
     fresh = og.open(graph.uri)
     with own_requests() as own:
-        fresh.cleanup(keep=keep, dry_run=True)
+        fresh.maintenance.cleanup(keep=keep, dry_run=True)
     return sum(own.snapshot().values())
 
 

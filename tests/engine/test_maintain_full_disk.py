@@ -15,7 +15,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import ConflictError, Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
 from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
@@ -51,7 +51,7 @@ def check_whole(root: str, expected: str = "abcd") -> None:
     """Assert that a fresh handle reads all, and that the reserve is back and nothing else is left of cleanups."""
     graph = og.open(root)
     assert names(graph) == list(expected)
-    assert graph.verify().findings == ()
+    assert graph.maintenance.verify().findings == ()
     assert [one.name for one in Path(root, "__recovery").iterdir()] == ["reserve"]
     assert Path(root, RESERVE_PATH).stat().st_size == RESERVE_BYTES
     graph.close()
@@ -63,6 +63,7 @@ def refused(work: Callable[[], object]) -> OmniGraphError:
     return caught.value
 
 
+@pytest.mark.slow
 def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) -> None:
     graph = make(disk)
     fill(disk)
@@ -71,7 +72,7 @@ def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) 
     assert (error.storage_kind, error.effect) == (StorageKind.FULL, Effect.NONE)
     assert "omnigraph cleanup" in error.message
     with hours_later():
-        report = graph.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1)
     assert report.bytes_removed > 0
     assert free_bytes(disk) > 0
     check_whole(graph.uri)
@@ -79,73 +80,76 @@ def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) 
     check_whole(graph.uri, "abcde")
 
 
+@pytest.mark.slow
 def test_cleanup_that_may_remove_nothing_leaves_a_full_disk_as_it_is(disk: Path) -> None:
     graph = make(disk)
     fill(disk)
     for _ in range(2):
-        assert graph.cleanup(keep=1).bytes_removed == 0
+        assert graph.maintenance.cleanup(keep=1).bytes_removed == 0
     check_whole(graph.uri)
-    assert graph.cleanup(keep=1, dry_run=True).bytes_removed == 0
+    assert graph.maintenance.cleanup(keep=1, dry_run=True).bytes_removed == 0
 
 
+@pytest.mark.slow
 def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
     graph = make(disk)
     graph.branches.create("review")
     graph.ingest([{"type": "Person", "data": {"name": "r"}}], branch="review")
     fill(disk)
     assert names(graph) == list("abcd")
-    assert graph.verify(data=True).findings == ()
+    assert graph.maintenance.verify(data=True).findings == ()
     assert len(graph.commits()) == 5
     exported = b"".join(graph.export())
     assert exported.count(b"\n") == 4
     for work in (
         lambda: graph.branches.create("b"),
         lambda: graph.branches.delete("review"),
-        lambda: graph.optimize(),
+        lambda: graph.maintenance.optimize(),
         lambda: graph.branches.merge("review"),
     ):
         error = refused(work)
         assert (error.effect, error.context["kind"]) == (Effect.NONE, StorageKind.FULL), error
     # What was refused has left nothing that a later cleanup could not take.
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         graph.branches.delete("review")
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     check_whole(graph.uri)
 
 
 def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     graph = make(disk)
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     fill(disk)
     with exclusive_intent(kernel.store, CLEANUP, graph.snapshot()), hours_later():
         assert not Path(graph.uri, RESERVE_PATH).exists()
         assert [one.kind for one in pending(kernel.store)[0]] == [CLEANUP]
-        assert refused(lambda: og.open(graph.uri).cleanup(keep=1)).code == "conflict.busy"
+        assert refused(lambda: og.open(graph.uri).maintenance.cleanup(keep=1)).code == "conflict.busy"
         assert len(graph.query(NAMES, at=graph.commits()[-1].commit_id).rows()) == 0
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     check_whole(graph.uri)
 
 
+@pytest.mark.slow
 def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
     graph = make(disk)
     base = graph.commits()[0].commit_id
-    with declared(graph.session.kernel.store, "load", graph.snapshot()):
+    with declared(session_of(graph).kernel.store, "load", graph.snapshot()):
         graph.ingest([{"type": "Person", "data": {"name": "e"}}])
         fill(disk)
         with hours_later():
-            assert graph.cleanup(keep=1).bytes_removed > 0
+            assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
         # What it began on is kept, though newer commits are enough for `keep`.
         assert len(graph.query(NAMES, at=base).rows()) == 4
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert refused(lambda: graph.query(NAMES, at=base)).code == "graph.version_reclaimed"
 
 
 def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
     graph = make(disk)
-    store = graph.session.kernel.store
+    store = session_of(graph).kernel.store
     with exclusive_intent(store, CLEANUP, graph.snapshot()) as held:
         fill(disk)
         before = store.objects.info(held.intent.object_path)
@@ -157,7 +161,7 @@ def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
         assert after.modified_us > before.modified_us
         # After a long silence it looks whether it was taken for dead, and finds what it wrote.
         held._beaten_at -= 3_600
-        held.refuse_lost()
+        held.reject_lost()
         store.objects.delete(held.intent.object_path)
         held._beaten_at -= 3_600
         assert isinstance(refused(held.beat), ConflictError)
@@ -182,7 +186,7 @@ def die_in_cleanup(graph: Graph, place: int, monkeypatch: pytest.MonkeyPatch) ->
         patched.setattr(intents, "finish", lambda store, intent: None)
         try:
             with failpoints.armed({Point.DURABLE_BEFORE: die}):
-                graph.cleanup(keep=1)
+                graph.maintenance.cleanup(keep=1)
         except _Died:
             return True
     return False
@@ -203,9 +207,9 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     assert places >= 6
     ballast.unlink()
     with hours_later():
-        og.open(graph.uri).cleanup(keep=1)
+        og.open(graph.uri).maintenance.cleanup(keep=1)
     check_whole(graph.uri)
-    assert {row.kind for row in recovery.read(graph.session.kernel.store)} == {CLEANUP}
+    assert {row.kind for row in recovery.read(session_of(graph).kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
 
 
@@ -218,13 +222,15 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not Path(graph.uri, RESERVE_PATH).exists()
-    [left] = pending(graph.session.kernel.store)[0]
+    [left] = pending(session_of(graph).kernel.store)[0]
     assert (left.kind, left.is_dead) == (CLEANUP, True)
     fill(disk)
     with hours_later():
-        assert og.open(graph.uri).cleanup(keep=1).bytes_removed > 0
+        assert og.open(graph.uri).maintenance.cleanup(keep=1).bytes_removed > 0
     check_whole(graph.uri)
-    assert [(row.outcome, row.kind) for row in recovery.read(graph.session.kernel.store)] == [("RolledBack", CLEANUP)]
+    assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
+        ("RolledBack", CLEANUP)
+    ]
 
 
 # -- without a disk of our own ----------------------------------------------------------------------------------------

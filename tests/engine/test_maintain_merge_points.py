@@ -100,6 +100,7 @@ def test_merge_points_of_a_criss_cross_reach_below_it() -> None:
     assert merge_points(commits, [name(3), name(4)]) == {name(0), name(1), name(2)}
 
 
+@pytest.mark.slow
 def test_merge_points_that_forget_a_criss_cross_are_caught() -> None:
     """Without counting what it found as heads, the pass misses the bases of bases."""
 

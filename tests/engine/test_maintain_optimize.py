@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import pending
 from omnigraph.store.index.index_build import coverage
@@ -50,41 +50,41 @@ def drift(graph: Graph) -> None:
 
 def test_optimize_small_fragments_become_one_with_all_indexes(graph: Graph) -> None:
     before, versions = rows(graph), graph.snapshot().state.pins[PERSON].version
-    report = graph.optimize()
+    report = graph.maintenance.optimize()
     by_key = {one.type_key: one for one in report.types}
     assert (by_key[PERSON].fragments_removed, by_key[PERSON].fragments_added) == (5, 1)
     assert by_key[PERSON].committed
     assert by_key[KNOWS].indexes_built == 3
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     assert dataset.fragment_rows == [5]
     assert all(not one.uncovered for one in coverage(dataset).values())
     assert len(coverage(dataset)) == 5
     assert rows(graph) == before
     assert graph.commits()[0].kind == "optimize"
-    assert graph.session.kernel.at_version("main", 2).state.pins[PERSON].version < versions
+    assert session_of(graph).kernel.at_version("main", 2).state.pins[PERSON].version < versions
     assert graph.query("query q() { match { $p: Person } return { count($p) as n } }", at=2).rows() == [{"n": 1}]
 
 
 def test_optimize_again_is_no_commit(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     head = graph.snapshot().version
-    report = graph.optimize()
+    report = graph.maintenance.optimize()
     assert report.commit is None
     assert not any(one.committed for one in report.types)
     assert graph.snapshot().version == head
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
 
 
 def test_optimize_appended_fragments_are_folded_into_indexes(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     people(graph, "f")
-    graph.optimize()
-    found = coverage(graph.session.kernel.dataset(graph.snapshot(), PERSON))
+    graph.maintenance.optimize()
+    found = coverage(session_of(graph).kernel.dataset(graph.snapshot(), PERSON))
     assert [len(one.uncovered) for one in found.values()] == [0] * 5
 
 
 def test_optimize_then_strict_writes_and_schema_changes_work(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.mutate('query q() { update Person set { city: "Y" } where name = "a" }')
     graph.mutate('query q() { delete Person where name = "b" }')
     graph.schema.apply(SCHEMA.replace("photo", "age: I32?  photo"))
@@ -93,7 +93,7 @@ def test_optimize_then_strict_writes_and_schema_changes_work(graph: Graph) -> No
 
 def test_optimize_drifted_type_is_skipped_and_reported(graph: Graph) -> None:
     drift(graph)
-    report = graph.optimize()
+    report = graph.maintenance.optimize()
     by_key = {one.type_key: one for one in report.types}
     assert by_key[PERSON].skipped == "drift_needs_repair"
     assert by_key[PERSON].head_version == (by_key[PERSON].published_version or 0) + 1
@@ -105,7 +105,7 @@ def test_optimize_branch_leaves_main_alone(graph: Graph) -> None:
     graph.branches.create("review")
     main = graph.snapshot().version
     before = rows(graph, "review")
-    assert graph.optimize("review").commit is not None
+    assert graph.maintenance.optimize("review").commit is not None
     assert graph.snapshot().version == main
     assert rows(graph, "review") == before
 
@@ -113,9 +113,9 @@ def test_optimize_branch_leaves_main_alone(graph: Graph) -> None:
 def test_optimize_branch_that_main_has_left_behind_is_no_drift(graph: Graph) -> None:
     graph.branches.create("review")
     people(graph, "later")
-    assert not any("foreign" in one.message for one in graph.verify().findings)
-    assert [one.error for one in graph.cleanup(keep=1).datasets if one.type_key == PERSON] == [None]
-    assert [one.skipped for one in graph.optimize("review").types] == [None, None]
+    assert not any("foreign" in one.message for one in graph.maintenance.verify().findings)
+    assert [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.type_key == PERSON] == [None]
+    assert [one.skipped for one in graph.maintenance.optimize("review").types] == [None, None]
 
 
 @pytest.mark.parametrize("touched", [PERSON, KNOWS])
@@ -132,13 +132,13 @@ def test_optimize_writer_in_between_wins_and_neither_fails(graph: Graph, touched
                 other.ingest([{"edge": "Knows", "from": "b", "to": "c"}])
 
     with failpoints.armed({Point.COMMIT_PREPARED: write}):
-        report = graph.optimize()
+        report = graph.maintenance.optimize()
     assert all(one.committed for one in report.types)
     assert len(rows(graph)) == 7
     assert [one.kind for one in graph.commits()][:2] == ["optimize", "ingest"]
 
 
-def test_optimize_type_that_is_always_replaced_is_given_up_and_the_rest_published(graph: Graph) -> None:
+def test_optimize_gives_up_a_type_always_replaced_and_publishes_the_rest(graph: Graph) -> None:
     replaced: list[str] = []
 
     def replace(detail: str) -> None:
@@ -148,7 +148,7 @@ def test_optimize_type_that_is_always_replaced_is_given_up_and_the_rest_publishe
             graph.ingest(everyone, mode="overwrite")
 
     with failpoints.armed({Point.DURABLE_AFTER: replace}):
-        report = graph.optimize()
+        report = graph.maintenance.optimize()
     assert len(replaced) >= OPTIMIZE_ATTEMPTS_MAX
     by_key = {one.type_key: one for one in report.types}
     assert by_key[PERSON].skipped == "writers_were_faster"

@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from tests.support.maintenance_fixtures import elsewhere
@@ -32,9 +32,10 @@ BY_CITY = "query q($k: String) { match { $p: Person {city: $k} } return { $p.nam
 # Writes whatever it is told, one mutation a line, and answers when it is acknowledged.
 WRITER = """
 import sys, omnigraph as og
+from omnigraph.graph import session_of
 with og.open(sys.argv[1]) as graph:
     # It overtakes as often as the test wants, whatever others ask for.
-    graph.session.kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
+    session_of(graph).kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
     print("ready", flush=True)
     for line in sys.stdin:
         graph.mutate(line)
@@ -113,7 +114,7 @@ def differences(graph: Graph, expected: dict[str, str]) -> list[str]:
     held = [(str(row["name"]), str(row["city"])) for row in graph.query(ALL).rows()]
     if sorted(held) != sorted(expected.items()):
         found.append(f"scan: {sorted(set(held) ^ set(expected.items()))}")
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     for name in [*(f"p{number}" for number in range(40)), *expected]:
         # Asked of Lance, so that nothing but its index answers.
         rows = [row["city"] for row in dataset.read(["city"], f"name = '{name}'").to_pylist()]
@@ -130,7 +131,7 @@ def counted(graph: Graph, counts: list[str]) -> Callable[[str], None]:
     return lambda detail: counts.append(detail.split()[0])
 
 
-def test_optimize_overtaken_in_another_process_at_each_attempt_publishes_once(graph: Graph) -> None:
+def test_optimize_overtaken_by_a_process_each_time_publishes_once(graph: Graph) -> None:
     compacted: list[str] = []
     with another_process(graph) as mutate:
         writer = Writer(mutate)
@@ -139,14 +140,14 @@ def test_optimize_overtaken_in_another_process_at_each_attempt_publishes_once(gr
             Point.DURABLE_AFTER: counted(graph, compacted),
         }
         with failpoints.armed(actions):
-            report = graph.optimize()
+            report = graph.maintenance.optimize()
     assert writer.rounds == 4
     assert [one.committed for one in report.types] == [True]
     assert compacted.count("compact") == 1
     graph = og.open(graph.uri)
     assert [one.kind for one in graph.commits()[:2]] == ["optimize", "mutation"]
     assert differences(graph, writer.expected) == []
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @pytest.mark.parametrize("moment", ["compact", "aside", "index"])
@@ -154,19 +155,21 @@ def test_optimize_overtaken_in_the_same_process_while_it_works_publishes(graph: 
     with this_process(graph) as mutate:
         writer = Writer(mutate)
         with failpoints.armed({Point.DURABLE_BEFORE: first_writes(writer, moment, 3)}):
-            report = graph.optimize()
+            report = graph.maintenance.optimize()
     assert writer.rounds >= 1
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, writer.expected) == []
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     (whole,) = [one.id for one in dataset.fragments if one.num_rows > 20]
     # What was rewritten is covered; only what came later is not.
     assert all(whole in one.indexed for one in coverage(dataset).values())
     assert len(coverage(dataset)) == 5
-    graph.optimize()
-    assert all(not one.uncovered for one in coverage(graph.session.kernel.dataset(graph.snapshot(), PERSON)).values())
+    graph.maintenance.optimize()
+    assert all(
+        not one.uncovered for one in coverage(session_of(graph).kernel.dataset(graph.snapshot(), PERSON)).values()
+    )
     assert differences(graph, writer.expected) == []
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @pytest.mark.parametrize("upkeep", ["optimize", "ensure_indices"])
@@ -177,7 +180,7 @@ def test_change_overtaken_by_upkeep_elsewhere_is_written(graph: Graph, upkeep: s
     def keep_up(_: str) -> None:
         if not done:
             done.append(upkeep)
-            getattr(graph, upkeep)()
+            getattr(graph.maintenance, upkeep)()
 
     with failpoints.armed({Point.COMMIT_PREPARED: keep_up}):
         other.mutate('query q() { update Person set { city: "Y" } where name = "p1" }')
@@ -192,7 +195,7 @@ def test_change_overtaken_by_upkeep_and_a_write_is_refused(graph: Graph) -> None
     def write(_: str) -> None:
         if not done:
             done.append("once")
-            graph.optimize()
+            graph.maintenance.optimize()
             graph.ingest([{"type": "Person", "data": {"name": "late", "city": "X"}}])
 
     with failpoints.armed({Point.COMMIT_PREPARED: write}), pytest.raises(ReadSetChanged):
@@ -206,7 +209,7 @@ def test_optimize_that_forgets_what_was_deleted_meanwhile_is_caught(
     with this_process(graph) as mutate:
         writer = Writer(mutate)
         with failpoints.armed({Point.DURABLE_BEFORE: first_writes(writer, "index", 1)}):
-            graph.optimize()
+            graph.maintenance.optimize()
     assert any(one.startswith("scan: [('p0', 'X'), ('p20', 'X')]") for one in differences(graph, writer.expected))
 
 
@@ -220,13 +223,13 @@ def test_optimize_overtaken_by_a_replacement_of_all_rows_begins_again(graph: Gra
             graph.ingest([{"type": "Person", "data": {"name": "second", "city": "X"}}], mode="append")
 
     with failpoints.armed({Point.DURABLE_BEFORE: replace}):
-        report = graph.optimize()
+        report = graph.maintenance.optimize()
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, {"only": "X", "second": "X"}) == []
-    assert graph.session.kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
+    assert session_of(graph).kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
 
 
-def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(graph: Graph) -> None:
+def test_optimize_overtaken_by_writers_that_fold_tails_loses_no_row(graph: Graph) -> None:
     expected = {f"p{number}": "X" for number in range(40)}
     with this_process(graph) as mutate:
 
@@ -237,7 +240,7 @@ def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(grap
                     mutate(f'query q() {{ insert Person {{name: "new{number}", city: "New"}} }}')
 
         with failpoints.armed({Point.DURABLE_BEFORE: write}):
-            report = graph.optimize()
+            report = graph.maintenance.optimize()
     assert [one.committed for one in report.types] == [True]
     assert differences(graph, expected) == []
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound

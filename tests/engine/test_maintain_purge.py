@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.errors import OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.limits import STAGED_SECONDS_MAX
 from omnigraph.store.files import shredding
 
@@ -60,7 +61,7 @@ class History:
         self.path = path / "g.omni"
         self.graph = graph = og.init(self.path, schema=SCHEMA)
         graph.ingest([person(number) for number in range(5)])
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
         graph.tags.create("first")
         graph.branches.create("review")
         graph.ingest([person(7, "TOPSECRET-on-a-branch")], branch="review")
@@ -74,7 +75,7 @@ class History:
         self.commits = [one.commit_id for one in graph.commits() if one.branch is None]
         self.before = {one: self.read(one) for one in (*self.commits, "first", "last")}
         # What no version shows any more is there too: a write that was never published.
-        graph.session.kernel.store.objects.write("nodes/.keep", b"")
+        session_of(graph).kernel.store.objects.write("nodes/.keep", b"")
 
     def read(self, at: str) -> object:
         rows = self.graph.query(PEOPLE, at=at).to_json_rows()
@@ -109,11 +110,12 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return move
 
 
+@pytest.mark.slow
 def test_cleanup_leaves_no_byte_of_dropped_properties(history: History, later: Callable[[], None]) -> None:
     graph = history.graph
     assert history.files_with(*SECRETS)
     history.drop()
-    report = graph.cleanup(keep=100)
+    report = graph.maintenance.cleanup(keep=100)
     assert history.files_with(*SECRETS) == []
     assert {one.name for one in report.purged} == {"node:Person.secret", "node:Person.notes", "node:Person.scan"}
     assert [one.error for one in report.purged] == [None] * 3
@@ -124,10 +126,10 @@ def test_cleanup_leaves_no_byte_of_dropped_properties(history: History, later: C
         history.graph = fresh
         assert {at: history.read(at) for at in history.before} == history.before
         later()
-        assert all(one.is_done for one in fresh.cleanup(keep=100).purged)
-        assert fresh.cleanup(keep=100).purged == ()
-        fresh.optimize()
-        assert fresh.verify(data=True).is_sound
+        assert all(one.is_done for one in fresh.maintenance.cleanup(keep=100).purged)
+        assert fresh.maintenance.cleanup(keep=100).purged == ()
+        fresh.maintenance.optimize()
+        assert fresh.maintenance.verify(data=True).is_sound
         assert history.read("last") == history.before["last"]
     assert history.read("first") == history.before["first"]
 
@@ -138,7 +140,7 @@ def test_cleanup_leaves_no_byte_of_a_dropped_type(history: History, later: Calla
     without = SCHEMA[: SCHEMA.index("node Diary")]
     history.drop(without)
     later()
-    report = history.graph.cleanup(keep=100)
+    report = history.graph.maintenance.cleanup(keep=100)
     assert {(one.name, one.is_done) for one in report.purged} == {("edge:Wrote", True), ("node:Diary", True)}
     assert history.files_with(b"DEARDIARY") == []
     assert {at: history.read(at) for at in history.before} == history.before
@@ -148,7 +150,7 @@ def test_cleanup_leaves_no_byte_of_a_dropped_type(history: History, later: Calla
 def test_work_on_the_past_goes_on_after_a_purge(history: History) -> None:
     graph = history.graph
     history.drop()
-    graph.cleanup(keep=100)
+    graph.maintenance.cleanup(keep=100)
     insert = next(one for one in graph.commits()[::-1] if one.kind == "ingest")
     with og.open(graph.uri) as fresh:
         receipt = fresh.revert(insert.commit_id, dry_run=True)
@@ -158,14 +160,14 @@ def test_work_on_the_past_goes_on_after_a_purge(history: History) -> None:
         assert fresh.changes(start="beginning").blocks
         fresh.tags.create("again", at=str(graph.tags.list()[0].commit_id))
         fresh.ingest([{"type": "Person", "data": {"name": "p00", "age": 1}}])
-        assert fresh.cleanup(keep=1, older_than=timedelta(0)).purged
+        assert fresh.maintenance.cleanup(keep=1, older_than=timedelta(0)).purged
 
 
 @pytest.mark.slow
 def test_dry_run_says_what_would_be_purged_and_changes_nothing(history: History) -> None:
     history.drop()
     before = history.files_with(*SECRETS)
-    report = history.graph.cleanup(keep=100, dry_run=True)
+    report = history.graph.maintenance.cleanup(keep=100, dry_run=True)
     assert len(report.purged) == 3
     assert history.files_with(*SECRETS) == before
 
@@ -173,14 +175,15 @@ def test_dry_run_says_what_would_be_purged_and_changes_nothing(history: History)
 @pytest.mark.slow
 def test_soft_drop_purges_nothing(history: History) -> None:
     history.graph.schema.apply(KEPT)
-    assert history.graph.cleanup(keep=100).purged == ()
+    assert history.graph.maintenance.cleanup(keep=100).purged == ()
     assert history.files_with(*SECRETS)
 
 
+@pytest.mark.slow
 def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.engine.maintain.purge._indexes", lambda *_: iter(()))
     history.drop()
-    history.graph.cleanup(keep=100)
+    history.graph.maintenance.cleanup(keep=100)
     assert history.files_with(*SECRETS)
 
 
@@ -189,7 +192,7 @@ def test_purge_of_a_file_that_is_no_data_file_says_so(history: History) -> None:
     history.drop()
     pin = history.graph.snapshot().state.pins["node:Person"]
     (history.path / pin.path / "data" / "broken.lance").write_bytes(b"TOPSECRET")
-    report = history.graph.cleanup(keep=100)
+    report = history.graph.maintenance.cleanup(keep=100)
     assert all(one.error and "cannot be purged" in one.error for one in report.purged)
 
 
@@ -210,7 +213,7 @@ def test_vectors_of_a_dropped_text_leave_the_cache(tmp_path: Path, monkeypatch: 
     with og.init(tmp_path / "g.omni", schema=schema) as graph:
         graph.ingest([{"type": "N", "data": {"k": "a", "text": "words"}}])
         graph.embed()
-        assert graph.session.kernel.store.objects.list("_embeddings")
+        assert session_of(graph).kernel.store.objects.list("_embeddings")
         graph.schema.apply("node N { k: String @key }", allow_data_loss=True)
-        graph.cleanup(keep=9)
-        assert not graph.session.kernel.store.objects.list("_embeddings")
+        graph.maintenance.cleanup(keep=9)
+        assert not session_of(graph).kernel.store.objects.list("_embeddings")

@@ -14,8 +14,8 @@ import pytest
 import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, Effect, GraphError, OmniGraphError, StorageError
-from omnigraph.failpoints import Park, Point
-from omnigraph.graph import Graph
+from omnigraph.failpoints import Point
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
@@ -23,6 +23,7 @@ from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
+from tests.support.failpoint_actions import Park
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.s3_server import Fault, FaultKind, Request, S3Server, s3_server
 
@@ -93,7 +94,7 @@ def named_beside_cleanup(graph: Graph, name: Callable[[Graph, str], None], point
     with failpoints.armed({point: park}):
         naming = Beside(lambda: name(og.open(graph.uri), old))
         assert park.arrived.wait(60)
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         park.release()
         return old, naming.code()
 
@@ -107,7 +108,7 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
 ) -> None:
     old, park = age(graph), Park()
     with failpoints.armed({Point.CLEANUP_DECIDED: park}):
-        cleaning = Beside(lambda: graph.cleanup(keep=1))
+        cleaning = Beside(lambda: graph.maintenance.cleanup(keep=1))
         assert park.arrived.wait(60)
         with pytest.raises(ConflictError, match="cleanup"):
             name(og.open(graph.uri), old)
@@ -129,7 +130,7 @@ def test_name_that_is_held_up_before_it_is_published_protects_its_commit(
 @NAMINGS
 def test_name_of_a_removed_commit_is_refused(graph: Graph, name: Callable[[Graph, str], None]) -> None:
     old = age(graph)
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     with pytest.raises(GraphError) as caught:
         name(og.open(graph.uri), old)
     assert caught.value.code == "graph.version_reclaimed"
@@ -161,34 +162,34 @@ def test_name_that_is_given_without_an_intent_is_caught(
 
 def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
     with (
-        exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()),
+        exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()),
         pytest.raises(ConflictError, match="another cleanup"),
     ):
-        graph.cleanup(keep=1)
-    graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
 
 
 @NAMINGS
 def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: Callable[[Graph, str], None]) -> None:
-    old, store = age(graph), graph.session.kernel.store
+    old, store = age(graph), session_of(graph).kernel.store
     path = f"{FOLDER}/{new_ulid()}.json"
     store.objects.write(path, b'{"format": 2}')
     works: list[Callable[[], object]] = [
         lambda: name(og.open(graph.uri), old),
-        lambda: graph.cleanup(keep=1),
-        lambda: graph.repair(confirm=True),
+        lambda: graph.maintenance.cleanup(keep=1),
+        lambda: graph.maintenance.repair(confirm=True),
     ]
     for work in works:
         with pytest.raises(ConflictError) as caught:
             work()
         assert (caught.value.context["object"], caught.value.effect) == (path, Effect.NONE)
-    round_ = graph.reconcile()
+    round_ = graph.maintenance.reconcile()
     assert (round_.is_claimed, round_.unreadable) == (True, (path,))
     assert (named(graph), people(graph, old)) == ([], ["a"])
     assert store.objects.exists(path)
     store.objects.delete(path)
     name(og.open(graph.uri), old)
-    graph.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1)
     assert people(graph, old) == ["a"]
 
 
@@ -202,14 +203,18 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
     first = graph.commits()[0].commit_id
     graph.ingest([{"type": "Person", "data": {"name": "a"}}])
     other = og.open(graph.uri)
-    with exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()) as held:
+    with exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()) as held:
 
         def fault(request: Request) -> Fault | None:
             is_intent = request.method == "GET" and request.key.endswith(held.intent.object_path)
             return Fault(kind) if is_intent else None
 
         s3_server.fault = fault
-        for work in (lambda: other.tags.create("old", first), lambda: other.cleanup(keep=1), other.reconcile):
+        for work in (
+            lambda: other.tags.create("old", first),
+            lambda: other.maintenance.cleanup(keep=1),
+            other.maintenance.reconcile,
+        ):
             with pytest.raises(StorageError) as caught:
                 work()
             assert (caught.value.effect, caught.value.retryable) == (Effect.NONE, kind != "deny_403")
@@ -225,8 +230,8 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
 def test_cleanup_read_only_is_refused(graph: Graph) -> None:
     reader = og.open(graph.uri, read_only=True)
     with pytest.raises(GraphError, match="read-only"):
-        reader.cleanup(keep=1)
-    assert reader.cleanup(keep=1, dry_run=True).dry_run
+        reader.maintenance.cleanup(keep=1)
+    assert reader.maintenance.cleanup(keep=1, dry_run=True).dry_run
 
 
 # -- writers that were held up ------------------------------------------------------------------------------------
@@ -241,7 +246,7 @@ def write_held_up(graph: Graph, seconds: float) -> None:
         nonlocal is_later
         if not is_later:
             is_later = True
-            sweep(og.open(graph.uri).session.kernel)
+            sweep(session_of(og.open(graph.uri)).kernel)
 
     with (
         clock.replaced(
@@ -277,7 +282,7 @@ def test_write_that_forgets_its_deadline_is_caught(graph: Graph, monkeypatch: py
 
 def publish_under_intent(graph: Graph, *, is_rolled_back: bool) -> None:
     """Let long work be silent for too long, and try to publish."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with declared(kernel.store, "load", graph.snapshot()) as held:
         plan = Plan("load", operation_id=held.operation_id)
         if is_rolled_back:
@@ -302,7 +307,7 @@ def test_long_work_that_nobody_touched_is_published(graph: Graph) -> None:
 
 
 def test_alone_second_of_a_kind_stands_back_until_the_first_is_gone(graph: Graph) -> None:
-    store, base = graph.session.kernel.store, graph.snapshot()
+    store, base = session_of(graph).kernel.store, graph.snapshot()
     with (
         exclusive_intent(store, "tidy", base),
         exclusive_intent(store, "other", base),

@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import ReachabilityDisputed, StorageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile, UnknownManifest, decode_manifest
@@ -52,37 +52,40 @@ def graph(tmp_path: Path) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 def test_cleanup_live_blobs_stay(graph: Graph) -> None:
     assert stored(graph, "*.blob")
     # The staged name of the last commit's catalog may be there; it goes with the next commit.
-    assert graph.verify().unreferenced_bytes < SIZES[1]
+    assert graph.maintenance.verify().unreferenced_bytes < SIZES[1]
     with hours_later():
-        assert graph.cleanup(keep=1000, dry_run=True).swept.bytes_removed < SIZES[1]
-        graph.cleanup(keep=1)
+        assert graph.maintenance.cleanup(keep=1000, dry_run=True).swept.bytes_removed < SIZES[1]
+        graph.maintenance.cleanup(keep=1)
     assert [blob(graph, f"d{size}") for size in SIZES] == [content(seed, size) for seed, size in enumerate(SIZES)]
 
 
+@pytest.mark.slow
 def test_cleanup_blob_of_a_tag_and_of_a_fork_stays(graph: Graph) -> None:
     graph.tags.create("v1")
     graph.branches.create("x")
     put(graph, "x", 7, 90_000, "x")
     put(graph, "d70000", 8, 80_000)
-    graph.optimize()
+    graph.maintenance.optimize()
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert blob(graph, "d70000") == content(8, 80_000)
     assert blob(graph, "d70000", at="v1") == blob(graph, "d70000", "x") == content(1, 70_000)
     assert blob(graph, "x", "x") == content(7, 90_000)
 
 
+@pytest.mark.slow
 def test_cleanup_blobs_that_nothing_keeps_go(graph: Graph) -> None:
     old = stored(graph, "*.blob")
     graph.mutate('query q() { delete Doc where name = "d70000" }')
     put(graph, "d5000000", 9, 5_000_001)
-    graph.optimize()
+    graph.maintenance.optimize()
     with hours_later():
-        graph.cleanup(keep=1)
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert not old & stored(graph, "*.blob")
     assert not [one for one in Path(graph.uri).rglob("data/*") if one.is_dir() and not any(one.iterdir())]
     assert blob(graph, "d5000000") == content(9, 5_000_001)
@@ -95,18 +98,19 @@ def without_blobs(fragment: bytes) -> list[NamedFile]:
     return [one for one in manifest_file.decode_fragment(fragment) if not one.path.endswith("/")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["blobs", "indexes"])
 def test_cleanup_first_computation_that_forgets_is_stopped(
     graph: Graph, mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     if mutant == "indexes":
         monkeypatch.setattr(manifest_file, "_indexes", lambda section: iter(()))
     else:
         monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
-        report = graph.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1)
     (row,) = (one for one in report.datasets if one.type_key == "node:Doc")
     assert row.error_code == "storage.reachability"
     assert "nothing of" in str(row.error)
@@ -117,7 +121,7 @@ def test_cleanup_both_computations_blind_is_what_the_net_is_for(graph: Graph, mo
     monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     monkeypatch.setattr(TrackedFiles, "reaches", lambda self, path: path in self.paths)
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert not stored(graph, "*.blob")
 
 
@@ -126,17 +130,18 @@ def test_cleanup_manifest_of_a_newer_lance_is_left_alone(graph: Graph, monkeypat
     monkeypatch.setattr(manifest_file, "_FRAGMENT_PLAIN", frozenset({4, 7, 9}))
     before = stored(graph)
     with hours_later(), pytest.raises(ReachabilityDisputed, match="no version was removed"):
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
     assert stored(graph) == before
 
 
+@pytest.mark.slow
 def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.manifest.recovery import sweep
 
     monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
-        report = sweep(graph.session.kernel)
+        report = sweep(session_of(graph).kernel)
     assert report.disputed == [graph.snapshot().state.pins["node:Doc"].path]
     assert {one for one in before - stored(graph) if one.startswith("nodes/")} == set()
 
@@ -144,16 +149,17 @@ def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch
 # -- the decoder -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("x")
     put(graph, "x", 7, 90_000, "x")
     graph.mutate('query q() { delete Doc where name = "d100" }', branch="x")
     graph.ingest([{"type": "Doc", "data": {"name": f"n{n}"}} for n in range(50)])
     graph.mutate('query q() { delete Doc where name = "n7" }')
-    store, checked = graph.session.kernel.store, set()
+    store, checked = session_of(graph).kernel.store, set()
     for branch in ("main", "x"):
-        dataset = graph.session.kernel.dataset(graph.snapshot(branch), "node:Doc")
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(branch), "node:Doc")
         for version in range(1, dataset.version + 1):
             ref = dataset.ref.at(version)
             if not store.has_version(ref):
@@ -174,7 +180,7 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "end", "flip"])
 def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
-    raw = graph.session.kernel.store.objects.read(graph.snapshot().state.pins["node:Doc"].ref.manifest_path)
+    raw = session_of(graph).kernel.store.objects.read(graph.snapshot().state.pins["node:Doc"].ref.manifest_path)
     if damage == "flip":
         position = int.from_bytes(raw[-16:-8], "little") + 4
         raw = raw[:position] + b"\xfb" + raw[position + 1 :]
@@ -184,19 +190,20 @@ def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
 
 def test_inherited_place_outside_of_its_dataset_is_unknown() -> None:
     with pytest.raises(UnknownManifest):
-        reachability.inherited_place("nodes/1", "/a/g/nodes/2")
+        reachability.inherited_directory("nodes/1", "/a/g/nodes/2")
 
 
+@pytest.mark.slow
 def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp_path: Path) -> None:
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("x")
     put(graph, "x", 7, 90_000, "x")
     put(graph, "d70000", 8, 80_000)
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.close()
     moved = og.open(shutil.move(graph.uri, tmp_path / "elsewhere.omni"))
     with hours_later():
-        report = moved.cleanup(keep=1)
+        report = moved.maintenance.cleanup(keep=1)
     assert [one.error for one in report.datasets if one.error] == []
     assert blob(moved, "d70000", "x") == content(1, 70_000)
     assert blob(moved, "d70000") == content(8, 80_000)
@@ -223,8 +230,8 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
     assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}
 
 
-def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
-    store = og.init(tmp_path / "g.omni", "node A { k: String @key }").session.kernel.store
+def test_staged_manifest_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
+    store = session_of(og.init(tmp_path / "g.omni", "node A { k: String @key }")).kernel.store
     store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
     assert reachability._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"
     for missing in ("nodes/x/_versions/8.manifest", "nodes/x/_versions/8.manifest-0a1b"):

@@ -19,12 +19,13 @@ from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
 from tests.engine.test_maintain_sweep import dead_optimize, files
+from tests.support.failpoint_actions import fail_with
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +35,9 @@ HOLDER = """
 import sys
 import omnigraph as og
 from omnigraph.manifest.intents import exclusive_intent
+from omnigraph.graph import session_of
 graph = og.open(sys.argv[1])
-with exclusive_intent(graph.session.kernel.store, "reconcile", graph.snapshot()) as held:
+with exclusive_intent(session_of(graph).kernel.store, "reconcile", graph.snapshot()) as held:
     print("held" if held else "refused", flush=True)
     sys.stdin.read()
 """
@@ -61,43 +63,43 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fragments(graph: Graph, branch: str = "main") -> list[int]:
-    return og.open(graph.uri).session.view(branch).dataset(PERSON).fragment_rows
+    return session_of(og.open(graph.uri)).view(branch).dataset(PERSON).fragment_rows
 
 
 def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
     head = graph.snapshot().version
-    report = graph.reconcile()
+    report = graph.maintenance.reconcile()
     assert (report.compacted, report.folded, report.is_claimed) == ((), (), False)
     assert graph.snapshot().version == head
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
 
 
 @pytest.mark.usefixtures("eager")
 def test_reconcile_many_fragments_are_compacted_then_left_alone(graph: Graph) -> None:
-    assert graph.reconcile().compacted == ("main node:Person",)
+    assert graph.maintenance.reconcile().compacted == ("main node:Person",)
     assert fragments(graph) == [4]
     assert graph.commits()[0].kind == "optimize"
-    assert graph.reconcile().compacted == ()
+    assert graph.maintenance.reconcile().compacted == ()
 
 
 @pytest.mark.usefixtures("eager")
 def test_reconcile_uncovered_rows_are_indexed_without_rewriting(graph: Graph) -> None:
-    graph.optimize()
+    graph.maintenance.optimize()
     people(graph, "e", "f", "g")
-    report = graph.reconcile()
+    report = graph.maintenance.reconcile()
     assert (report.compacted, report.folded) == ((), ("main node:Person",))
     assert fragments(graph) == [4, 3]
-    assert graph.reconcile().folded == ()
+    assert graph.maintenance.reconcile().folded == ()
 
 
 @pytest.mark.usefixtures("eager")
 def test_reconcile_branch_is_looked_after_only_where_it_wrote(graph: Graph) -> None:
     graph.branches.create("review")
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.branches.create("other")
     for name in "wxyz":
         people(graph, name, branch="review")
-    assert graph.reconcile().compacted == ("review node:Person",)
+    assert graph.maintenance.reconcile().compacted == ("review node:Person",)
     assert fragments(graph, "review") == [8]
 
 
@@ -115,17 +117,17 @@ def test_reconcile_branch_deleted_meanwhile_is_left_out(graph: Graph, monkeypatc
         return judge(session, snapshot, one)
 
     monkeypatch.setattr(module, "_judge", judge_then_delete)
-    assert graph.reconcile().compacted == ("main node:Person",)
+    assert graph.maintenance.reconcile().compacted == ("main node:Person",)
 
 
 @pytest.mark.usefixtures("eager")
 def test_reconcile_drift_that_was_discarded_is_looked_at_again(graph: Graph) -> None:
     displace(graph)
     fresh = og.open(graph.uri)
-    rounds = module.Reconciliation(fresh.session)
+    rounds = module.Reconciliation(session_of(fresh))
     first = rounds.run()
     assert (len(first.drifted), first.compacted) == (1, ())
-    fresh.repair(confirm=True, discard=True)
+    fresh.maintenance.repair(confirm=True, discard=True)
     second = rounds.run()
     assert (second.drifted, second.compacted) == ((), ("main node:Person",))
 
@@ -135,29 +137,29 @@ def test_reconcile_takes_on_so_many_types_and_leaves_large_ones(graph: Graph, mo
     for name in "abcd":
         graph.ingest([{"type": "City", "data": {"name": name}}])
     monkeypatch.setattr(module, "RECONCILE_TYPES_MAX", 1)
-    first = graph.reconcile()
+    first = graph.maintenance.reconcile()
     assert (len(first.compacted), first.deferred) == (1, 1)
-    assert len(graph.reconcile().compacted) == 1
+    assert len(graph.maintenance.reconcile().compacted) == 1
     monkeypatch.setattr(module, "RECONCILE_ROWS_MAX", 3)
     for name in "efgh":
         people(graph, name)
-    assert graph.reconcile().left == ("main node:Person",)
+    assert graph.maintenance.reconcile().left == ("main node:Person",)
 
 
 def test_reconcile_finishes_links_and_settles_the_dead(graph: Graph) -> None:
     staged = dead_optimize(graph)
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(StorageError("cut off"))}):
         people(graph, "e")
         graph.close()
-    report = og.open(graph.uri).reconcile()
+    report = og.open(graph.uri).maintenance.reconcile()
     assert (report.links_finished, report.rolled_back, report.rolled_forward) == (1, 1, 0)
     assert not [one for one in staged & files(graph) if "/data/" in one]
-    assert og.open(graph.uri).reconcile().links_finished == 0
+    assert og.open(graph.uri).maintenance.reconcile().links_finished == 0
 
 
 def test_reconcile_read_only_is_refused(graph: Graph) -> None:
     with pytest.raises(GraphError, match="read-only"):
-        og.open(graph.uri, read_only=True).reconcile()
+        og.open(graph.uri, read_only=True).maintenance.reconcile()
 
 
 # -- one at a time --------------------------------------------------------------------------------------------------
@@ -176,11 +178,11 @@ def holder(graph: Graph) -> subprocess.Popen[str]:
 @pytest.mark.usefixtures("eager")
 def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None:
     with holder(graph) as process:
-        assert graph.reconcile().is_claimed
+        assert graph.maintenance.reconcile().is_claimed
         assert len(fragments(graph)) == 4
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        report = graph.reconcile()
+        report = graph.maintenance.reconcile()
         assert (report.is_claimed, report.rolled_back) == (False, 1)
         assert report.compacted == ("main node:Person",)
         assert process.stdin is not None
@@ -192,7 +194,7 @@ def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch:
 
     monkeypatch.setattr(module, "exclusive_intent", declared)
     with holder(graph) as process:
-        assert not graph.reconcile().is_claimed
+        assert not graph.maintenance.reconcile().is_claimed
         process.kill()
 
 
@@ -201,7 +203,7 @@ def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch:
 
 @pytest.mark.usefixtures("eager")
 def test_reconciler_in_the_background_keeps_a_graph_in_order(graph: Graph) -> None:
-    with graph.reconciler(timedelta(milliseconds=1)) as reconciler:
+    with graph.maintenance.reconciler(timedelta(milliseconds=1)) as reconciler:
         assert reconciler.wait_for(2, 60)
     assert fragments(graph) == [4]
     assert (reconciler.failures, reconciler.last_error) == (0, None)
@@ -229,4 +231,4 @@ def test_reconciler_failed_round_is_kept_and_followed_by_the_next(error: Excepti
 
 def test_reconciler_without_a_pause_is_refused(graph: Graph) -> None:
     with pytest.raises(UsageError, match="positive"):
-        graph.reconciler(timedelta(0))
+        graph.maintenance.reconciler(timedelta(0))

@@ -15,12 +15,13 @@ from omnigraph.engine.maintain import repair as module
 from omnigraph.engine.maintain.repair import TypeRepaired
 from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageError, VersionMismatch
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from tests.support.failpoint_actions import fail_with
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def by_path(graph: Graph) -> lance.LanceDataset:
 
 
 def person(graph: Graph, **options: bool) -> TypeRepaired:
-    [row] = [one for one in graph.repair("main", **options).types if one.type_key == PERSON]
+    [row] = [one for one in graph.maintenance.repair("main", **options).types if one.type_key == PERSON]
     return row
 
 
@@ -58,7 +59,7 @@ def is_writable(graph: Graph) -> bool:
 
 
 def test_repair_without_drift_is_nothing(graph: Graph) -> None:
-    report = graph.repair(confirm=True)
+    report = graph.maintenance.repair(confirm=True)
     assert {(one.classification, one.action) for one in report.types} == {("no_drift", "no_op")}
     assert report.commit is None
 
@@ -79,7 +80,7 @@ def test_repair_compaction_is_previewed_then_healed(graph: Graph) -> None:
 def test_repair_delete_is_refused_until_forced(graph: Graph) -> None:
     by_path(graph).delete("id = 'a'")
     assert not is_writable(graph)
-    refused = graph.repair(confirm=True)
+    refused = graph.maintenance.repair(confirm=True)
     assert refused.is_refused
     assert refused.commit is None
     row = person(graph, confirm=True, force=True)
@@ -114,30 +115,30 @@ def test_repair_foreign_columns_are_refused_even_with_force(graph: Graph) -> Non
 @pytest.mark.parametrize("options", [{"force": True}, {"discard": True}])
 def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool]) -> None:
     with pytest.raises(UsageError, match="confirm"):
-        graph.repair("main", **options)
+        graph.maintenance.repair("main", **options)
 
 
 def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
-    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(graph.session.kernel.store)]
+    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(session_of(graph).kernel.store)]
 
 
 def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
     by_path(graph).optimize.compact_files()
-    graph.repair()
+    graph.maintenance.repair()
     assert audited(graph) == []
-    report = graph.acting_as("ann").repair(confirm=True)
+    report = graph.acting_as("ann").maintenance.repair(confirm=True)
     assert report.commit is not None
     assert audited(graph) == [("Repaired", report.commit.commit_id, "ann")]
     by_path(graph).delete("id = 'a'")
-    graph.repair(confirm=True)
+    graph.maintenance.repair(confirm=True)
     assert len(audited(graph)) == 1
-    graph.repair(confirm=True, discard=True)
+    graph.maintenance.repair(confirm=True, discard=True)
     assert audited(graph)[1:] == [("Repaired", None, "omnigraph:repair")]
 
 
 def displace(graph: Graph) -> None:
     """Publish a version, and let a foreign tool write under its number before it is linked."""
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(StorageError("cut off"))}):
         graph.ingest([{"type": "Person", "data": {"name": "d"}}])
         graph.close()
     by_path(graph).delete("id = 'a'")
@@ -150,7 +151,9 @@ def test_repair_version_in_the_place_of_a_published_one_is_only_discarded(graph:
     assert not is_writable(fresh)
     row = person(fresh, confirm=True, force=True)
     assert (row.classification, row.action, row.operations) == ("suspicious", "refused", ("Delete", "Delete"))
-    assert [one.skipped for one in fresh.optimize().types if one.type_key == PERSON] == ["drift_needs_repair"]
+    assert [one.skipped for one in fresh.maintenance.optimize().types if one.type_key == PERSON] == [
+        "drift_needs_repair"
+    ]
     assert person(fresh, confirm=True, discard=True).action == "discarded"
     assert person(fresh).classification == "no_drift"
     assert (people(graph), is_writable(og.open(graph.uri))) == (4, True)
@@ -163,11 +166,11 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
 
     def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
         rows = look(kernel, snapshot)
-        if kernel is graph.session.kernel and not adopted:
+        if kernel is session_of(graph).kernel and not adopted:
             adopted.append(True)
             # As a repair would that does not look whether it is alone.
             module._adopt(
-                other.session.kernel,
+                session_of(other).kernel,
                 snapshot,
                 [module._decide(row, False, False) for row in rows],
                 "ada",
@@ -177,7 +180,7 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
 
     monkeypatch.setattr(module, "_classify_all", look_then_adopt)
     with pytest.raises(VersionMismatch):
-        graph.repair(confirm=True, discard=True)
+        graph.maintenance.repair(confirm=True, discard=True)
     monkeypatch.undo()
     assert (people(graph), is_writable(og.open(graph.uri))) == (3, True)
 
@@ -188,10 +191,10 @@ def new_operation() -> OperationId:
 
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
     with (
-        exclusive_intent(graph.session.kernel.store, "repair", graph.snapshot()),
+        exclusive_intent(session_of(graph).kernel.store, "repair", graph.snapshot()),
         pytest.raises(ConflictError, match="another"),
     ):
-        graph.repair(confirm=True)
+        graph.maintenance.repair(confirm=True)
 
 
 # -- writers and repair judge alike ------------------------------------------------------------------------------------
@@ -238,15 +241,15 @@ def test_repair_sees_whatever_a_writer_refuses(graph: Graph, state: Callable[[Gr
         dataset.delete("name = 'a'")
     refused = []
     for branch in graph.branches.list():
-        shown = {one.classification for one in graph.repair(branch).types if one.type_key == PERSON}
+        shown = {one.classification for one in graph.maintenance.repair(branch).types if one.type_key == PERSON}
         try:
             insert(graph, f"new-{branch}", branch)
         except DriftDetected:
             refused.append(branch)
             assert shown == {"suspicious"}, branch
-            graph.repair(branch, confirm=True, discard=True)
+            graph.maintenance.repair(branch, confirm=True, discard=True)
             insert(graph, f"new-{branch}", branch)
         else:
             assert shown == {"no_drift"}, branch
     assert bool(refused) == is_foreign
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound

@@ -12,7 +12,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest import recovery as module
 from omnigraph.manifest.history import LOG_PATH
@@ -36,12 +36,12 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.session.kernel.store.objects.list("")}
+    return {one.path for one in session_of(graph).kernel.store.objects.list("")}
 
 
 def stage(graph: Graph) -> set[str]:
     """Write rows that nothing names, and return their files."""
-    before, dataset = files(graph), graph.session.view().dataset(PERSON)
+    before, dataset = files(graph), session_of(graph).view().dataset(PERSON)
     append(dataset, dataset.read())
     return files(graph) - before
 
@@ -49,18 +49,20 @@ def stage(graph: Graph) -> set[str]:
 def dead_optimize(graph: Graph) -> set[str]:
     """Let an optimize end before it publishes, with an intent whose owner is gone; return what it staged."""
     before, kept = files(graph), dict[str, bytes]()
-    objects = graph.session.kernel.store.objects
+    objects = session_of(graph).kernel.store.objects
 
     def end(_: str) -> None:
-        kept.update({one.object_path: objects.read(one.object_path) for one in pending(graph.session.kernel.store)[0]})
+        kept.update(
+            {one.object_path: objects.read(one.object_path) for one in pending(session_of(graph).kernel.store)[0]}
+        )
         raise StorageError("cut off")
 
     with failpoints.armed({Point.COMMIT_PREPARED: end}), pytest.raises(StorageError):
-        graph.optimize()
+        graph.maintenance.optimize()
     staged = files(graph) - before
     for path, body in kept.items():
         objects.write(path, body)
-    [intent] = pending(graph.session.kernel.store)[0]
+    [intent] = pending(session_of(graph).kernel.store)[0]
     gone = replace(intent, owner=replace(intent.owner, started="0"))
     objects.write(gone.object_path, gone.to_bytes())
     return staged
@@ -80,7 +82,7 @@ def test_sweep_leaves_no_folders_of_deleted_branches(graph: Graph) -> None:
         graph.ingest([{"type": "Person", "data": {"name": "x"}}], branch="gone")
         graph.branches.delete("gone")
     with hours_later():
-        sweep(graph.session.kernel)
+        sweep(session_of(graph).kernel)
     # The commits of deleted branches are in the log, which is new.
     assert folders(graph.uri) == before + folders(graph.uri, LOG_PATH)
     assert len(graph.query("query q() { match { $p: Person } return { $p.name } }", branch="kept").rows()) == 4
@@ -89,12 +91,12 @@ def test_sweep_leaves_no_folders_of_deleted_branches(graph: Graph) -> None:
 def test_sweep_leaves_no_folders_of_indexes_that_are_gone(graph: Graph) -> None:
     for name in "defgh":
         graph.ingest([{"type": "Person", "data": {"name": name}}])
-        graph.optimize()
+        graph.maintenance.optimize()
     folder = Path(graph.uri, graph.snapshot().state.pins[PERSON].path, "_indices")
     before = {one.name for one in folder.iterdir()}
     with hours_later():
-        graph.cleanup(keep=1)
-        sweep(graph.session.kernel)
+        graph.maintenance.cleanup(keep=1)
+        sweep(session_of(graph).kernel)
     after = {one.name for one in folder.iterdir()}
     assert after < before
     assert all(any(one.is_file() for one in (folder / name).rglob("*")) for name in after)
@@ -102,18 +104,18 @@ def test_sweep_leaves_no_folders_of_indexes_that_are_gone(graph: Graph) -> None:
 
 def test_sweep_beside_long_work_leaves_young_folders(graph: Graph) -> None:
     folder = Path(graph.uri, "nodes", "begun", "_versions")
-    with declared(graph.session.kernel.store, "load", graph.snapshot()):
+    with declared(session_of(graph).kernel.store, "load", graph.snapshot()):
         folder.mkdir(parents=True)
         with hours_later():
-            sweep(graph.session.kernel)
+            sweep(session_of(graph).kernel)
         assert folder.is_dir()
     with hours_later():
-        sweep(graph.session.kernel)
+        sweep(session_of(graph).kernel)
     assert not folder.parent.exists()
 
 
 def test_sweep_beside_long_work_spares_what_is_newer(graph: Graph) -> None:
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     with declared(kernel.store, "optimize", graph.snapshot()):
         staged = stage(graph)
         with hours_later():
@@ -126,39 +128,39 @@ def test_sweep_beside_long_work_spares_what_is_newer(graph: Graph) -> None:
 
 def test_sweep_that_forgets_when_work_began_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.Claims, "of", lambda intents: Claims())
-    with declared(graph.session.kernel.store, "optimize", graph.snapshot()):
+    with declared(session_of(graph).kernel.store, "optimize", graph.snapshot()):
         staged = stage(graph)
         with hours_later():
-            sweep(graph.session.kernel)
+            sweep(session_of(graph).kernel)
         assert not staged & files(graph)
 
 
 def test_sweep_dead_optimize_is_rolled_back_at_once(graph: Graph) -> None:
     staged = dead_optimize(graph)
     assert [one for one in staged if one.endswith(".lance")]
-    report = sweep(graph.session.kernel)
+    report = sweep(session_of(graph).kernel)
     assert report.rolled_back == 1
     left = [one for one in staged & files(graph) if "/data/" in one or "/_indices/" in one]
     assert left == []
-    assert [(row.outcome, row.kind) for row in recovery.read(graph.session.kernel.store)] == [
+    assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
         ("RolledBack", "optimize")
     ]
-    assert graph.optimize().commit is not None
+    assert graph.maintenance.optimize().commit is not None
 
 
 def test_preview_says_what_becomes_of_dead_work(graph: Graph) -> None:
     dead_optimize(graph)
-    said = preview(graph.session.kernel)
-    done = sweep(graph.session.kernel)
+    said = preview(session_of(graph).kernel)
+    done = sweep(session_of(graph).kernel)
     assert (said.rolled_back, said.files_removed, said.bytes_removed) == (1, done.files_removed, done.bytes_removed)
     assert done.files_removed > 0
 
 
 def test_cleanup_dry_run_counts_dead_work(graph: Graph) -> None:
     dead_optimize(graph)
-    said = graph.cleanup(keep=1, dry_run=True)
-    assert pending(graph.session.kernel.store)[0]
-    done = graph.cleanup(keep=1)
+    said = graph.maintenance.cleanup(keep=1, dry_run=True)
+    assert pending(session_of(graph).kernel.store)[0]
+    done = graph.maintenance.cleanup(keep=1)
     assert said.swept == done.swept
     assert said.to_json()["intents_rolled_back"] == 1
 
@@ -171,9 +173,9 @@ def test_sweep_leaves_a_young_fork_its_entry(graph: Graph) -> None:
     entries = [*Path(graph.uri).rglob("_refs/branches/*.json")]
     for entry in entries:
         os.utime(entry, (1_000_000_000, 1_000_000_000))
-    sweep(graph.session.kernel)
+    sweep(session_of(graph).kernel)
     assert entries
     assert all(entry.is_file() for entry in entries)
     with hours_later():
-        sweep(graph.session.kernel)
+        sweep(session_of(graph).kernel)
     assert not any(entry.is_file() for entry in entries)

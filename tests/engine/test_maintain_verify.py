@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import TypeScan, scan_in_process, verify
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import reporting_to
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
@@ -35,19 +35,19 @@ def put(graph: Graph, key: str, row: dict[str, str]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, key)
+        dataset = session_of(graph).kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def errors(graph: Graph) -> list[str]:
-    return [one.message for one in graph.verify().findings if one.severity == "error"]
+    return [one.message for one in graph.maintenance.verify().findings if one.severity == "error"]
 
 
 def test_verify_sound_graph_has_no_findings(graph: Graph) -> None:
-    report = graph.verify()
+    report = graph.maintenance.verify()
     assert (report.is_sound, report.findings) == (True, ())
 
 
@@ -65,17 +65,18 @@ def test_verify_lost_file_is_found_on_every_branch(graph: Graph) -> None:
     folder = Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data")
     for file in folder.iterdir():
         file.unlink()
-    report = og.open(graph.uri, read_only=True).verify()
+    report = og.open(graph.uri, read_only=True).maintenance.verify()
     assert {one.branch for one in report.findings if one.severity == "error"} == {"main", "review"}
 
 
 def test_verify_stray_file_is_counted(graph: Graph) -> None:
     Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data", "stray.lance").write_bytes(b"12345")
     graph.close()
-    report = og.open(graph.uri).verify()
+    report = og.open(graph.uri).maintenance.verify()
     assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
 
 
+@pytest.mark.slow
 def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
     put(graph, "node:Person", {"id": "a", "name": "a"})
     graph.branches.create("worse")
@@ -85,14 +86,14 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
             og.open(graph.uri).branches.delete("review")
         return scan_in_process(view, types)
 
-    findings = verify(graph.session, scan=look_then_delete).findings
+    findings = verify(session_of(graph), scan=look_then_delete).findings
     assert [one.branch for one in findings] == ["main", "worse"]
 
 
 def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
     told: list[tuple[str, int, int]] = []
-    with common.watched(lambda *said: told.append(said)):
-        graph.verify()
+    with reporting_to(lambda *update: told.append(update[:3])):
+        graph.maintenance.verify()
     types = [("types read", 1, 2), ("types read", 2, 2)]
     # The branch shares everything with main, so there is nothing left to read for it.
     assert told == [*types, ("branches verified", 1, 2), ("branches verified", 2, 2)]

@@ -13,7 +13,7 @@ from omnigraph.errors import StorageError
 from omnigraph.manifest import file_removal
 from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile
-from omnigraph.store.files.reachability import Place, TrackedFiles, list_tracked
+from omnigraph.store.files.reachability import DatasetFork, TrackedFiles, list_tracked
 from omnigraph.store.store import Store
 from tests.support.cleanup_world import Broken, World
 
@@ -90,7 +90,7 @@ def forget_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other forks read of a dataset does not count, and no fork is kept for its own sake."""
     keep = KeptStates._keep_type
 
-    def broken(self: KeptStates, place: Place, wanted: set[int], live: Collection[str | None]) -> set[int]:
+    def broken(self: KeptStates, place: DatasetFork, wanted: set[int], live: Collection[str | None]) -> set[int]:
         return set() if place[1] else keep(self, place, wanted, live)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KeptStates, "_keep_type", broken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,16 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import between, on_branch, on_target
-from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import apply, merge_tasks, three_way
-from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
+from omnigraph.errors import GraphError, MergeConflict, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.manifest import updates
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import read as read_audit
 from omnigraph.manifest.recovery import sweep
+from tests.support.failpoint_actions import fail_with
+from tests.support.full_comparison import row_changes_by_comparing
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.merge_fixtures import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
 from tests.support.policy_recorder import Recorder
@@ -44,7 +43,7 @@ def set_age(graph: Graph, name: str, value: int, branch: str = "main") -> None:
 def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     set_age(graph, "Bob", 26)
-    graph.session.actor = "ann"
+    session_of(graph).actor = "ann"
     target, source = graph.snapshot().head, graph.snapshot("review").head
     receipt = graph.branches.merge(" review ")
     commit = receipt.commit
@@ -81,7 +80,7 @@ def test_merge_leaves_untouched_rows_and_types_alone(graph: Graph) -> None:
 
 
 def _row_versions(graph: Graph) -> dict[str, int]:
-    dataset = graph.session.view().dataset(PERSON)
+    dataset = session_of(graph).view().dataset(PERSON)
     table = dataset.lance.to_table(columns=["id", "_row_last_updated_at_version"])
     return {row["id"]: row["_row_last_updated_at_version"] for row in table.to_pylist()}
 
@@ -130,7 +129,7 @@ def test_merge_back_and_forth_needs_no_second_decision(graph: Graph) -> None:
     assert content(graph) == content(graph, "review")
     for _ in range(2):
         assert graph.branches.merge("review").outcome == "already_up_to_date"
-    graph.session.kernel.close()
+    session_of(graph).kernel.close()
 
 
 def test_merge_history_is_newest_first_over_both_lines(graph: Graph) -> None:
@@ -237,110 +236,6 @@ def test_merge_by_fragments_equals_merge_by_comparing(tmp_path: Path, monkeypatc
     assert results[0] == results[1]
 
 
-# -- adoption ------------------------------------------------------------------------------------------------------
-
-
-def test_merge_into_a_branch_adopts_and_a_later_write_forks(graph: Graph) -> None:
-    graph.branches.create("target")
-    set_age(graph, "Alice", 31, "review")
-    assert graph.branches.merge("review", into="target", delete_branch=True).outcome == "fast_forward"
-    source = graph.snapshot("target").state.pins[PERSON]
-    assert source.owner != graph.snapshot("target").state.branch_id
-    set_age(graph, "Bob", 26, "target")
-    own = graph.snapshot("target").state.pins[PERSON]
-    assert own.owner == graph.snapshot("target").state.branch_id
-    _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 20})
-    graph.branches.merge("target", delete_branch=True)
-    assert graph.snapshot().state.pins[PERSON].fork is None
-    _outlives_a_sweep(graph, "main", {"Alice": 31, "Bob": 26, "Carol": 20})
-
-
-def test_merge_of_a_grandchild_keeps_every_fork_it_stands_on(graph: Graph) -> None:
-    graph.branches.create("target")
-    set_age(graph, "Alice", 31, "review")
-    graph.branches.create("child", from_="review")
-    set_age(graph, "Bob", 26, "child")
-    graph.branches.merge("child", into="target", delete_branch=True)
-    graph.branches.delete("review")
-    _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 20})
-    # From here on only the past stands on the fork that was taken over.
-    set_age(graph, "Carol", 21, "target")
-    _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 21})
-
-
-def test_merge_that_adopted_can_be_read_when_its_branch_has_moved_on(graph: Graph) -> None:
-    """Between the merge and the next write, no head pins the adopted fork any more, and its branch is gone."""
-    graph.branches.create("target")
-    set_age(graph, "Alice", 31, "review")
-    merged = graph.branches.merge("review", into="target", delete_branch=True).commit
-    assert merged is not None
-    set_age(graph, "Bob", 26, "target")
-    sweep(og.open(graph.uri).session.kernel, 0.0)
-    assert b'"age":31' in b"".join(og.open(graph.uri).at(merged.commit_id).export()).replace(b" ", b"")
-
-
-def test_merge_that_forgets_what_it_stands_on_is_caught_by_a_sweep(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apply, "forks_of", lambda view, pin, target: [])
-    with pytest.raises((OmniGraphError, OSError, ValueError)):
-        test_merge_that_adopted_can_be_read_when_its_branch_has_moved_on(graph)
-
-
-def test_merge_of_much_into_main_adopts_and_main_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "MERGE_ADOPT_ENTITIES_MIN", 1)
-    change(graph, 'insert Person { name: "Eve" age: 1 }', "review")
-    receipt = graph.branches.merge("review", delete_branch=True)
-    assert (receipt.outcome, receipt.types, receipt.branch_deleted) == ("fast_forward", (), True)
-    assert graph.snapshot().state.pins[PERSON].fork is not None
-    set_age(graph, "Bob", 26)
-    assert graph.snapshot().state.pins[PERSON].owner is None
-    _outlives_a_sweep(graph, "main", {"Alice": 30, "Bob": 26, "Carol": 20, "Eve": 1})
-    graph.branches.create("next")
-    set_age(graph, "Eve", 2, "next")
-    assert graph.branches.merge("next").outcome == "fast_forward"
-    assert age(graph, "Eve") == 2
-
-
-def test_merge_adoption_is_told_in_a_dry_run(graph: Graph) -> None:
-    graph.branches.create("target")
-    change(graph, 'insert Person { name: "Eve" }', "review")
-    [count] = graph.branches.merge("review", into="target", dry_run=True).types
-    assert (count.inserted, count.adopted) == (1, True)
-
-
-def test_merge_adopts_while_it_checks_the_rules(graph: Graph) -> None:
-    graph.branches.create("target")
-    change(graph, 'delete Person where name = "Carol"', "target")
-    put(graph, knows("Alice", "Carol", "ac"), branch="review")
-    with pytest.raises(MergeConflict):
-        graph.branches.merge("review", into="target")
-    change(graph, 'delete Knows where from = "Alice"', "review")
-    put(graph, knows("Alice", "Bob", "ab"), branch="review")
-    graph.branches.merge("review", into="target")
-    assert sorted(rows(graph, KNOWS, "target")) == ["ab"]
-
-
-def _outlives_a_sweep(graph: Graph, branch: str, ages: dict[str, int]) -> None:
-    kernel = og.open(graph.uri).session.kernel
-    sweep(kernel, 0.0)
-    fresh = og.open(graph.uri)
-    assert {name: row["age"] for name, row in rows(fresh, PERSON, branch).items()} == ages
-    for commit in fresh.commits(branch):
-        if commit.branch in (None, fresh.snapshot(branch).state.branch_id):
-            assert fresh.at(commit.commit_id).snapshot().head == commit.commit_id
-            b"".join(fresh.at(commit.commit_id).export())
-
-
-def test_merge_adopts_a_version_that_was_not_linked_yet(graph: Graph) -> None:
-    graph.branches.create("target")
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(OmniGraphError("cut off"))}):
-        set_age(graph, "Alice", 31, "review")
-    fresh = og.open(graph.uri)
-    fresh.branches.merge("review", into="target")
-    assert age(og.open(graph.uri), "Alice", "target") == 31
-
-
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
@@ -396,14 +291,14 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     assert len(staged) == (2 if touches_source_type else 1)
     assert (age(graph, "Bob") == 1, age(graph, "Alice")) == (touches_source_type, 31)
     assert graph.commits()[0].merged_parent == graph.commits(branch="review")[0].commit_id
-    assert pending(graph.session.kernel.store) == ([], [])
-    assert graph.verify().is_sound
+    assert pending(session_of(graph).kernel.store) == ([], [])
+    assert graph.maintenance.verify().is_sound
 
 
 def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     set_age(graph, "Alice", 31, "review")
     other = og.open(graph.uri)
-    resolve = graph.session.kernel.resolve
+    resolve = session_of(graph).kernel.resolve
     asked = 0
 
     def recreate(branch: str) -> Any:
@@ -414,7 +309,7 @@ def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytes
             other.branches.create("review")
         return resolve(branch)
 
-    monkeypatch.setattr(graph.session.kernel, "resolve", recreate)
+    monkeypatch.setattr(session_of(graph).kernel, "resolve", recreate)
     with pytest.raises(ReadSetChanged) as caught:
         graph.branches.merge("review")
     assert caught.value.context["member"] == "branch_merge_source_incarnation:review"
@@ -446,7 +341,7 @@ def test_merge_of_a_read_only_graph_is_refused_but_can_be_looked_at(graph: Graph
 
 
 def test_merge_asks_the_policy_for_both_branches(graph: Graph) -> None:
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
     graph.branches.merge(" review ", delete_branch=True)
     scopes = [(action, scope) for action, scope, _ in policy.asked]
     assert scopes == [
@@ -464,8 +359,8 @@ def test_merge_stands_when_the_branch_cannot_be_deleted(graph: Graph, reason: st
     elif reason == "tag":
         graph.tags.create("v1", branch="review")
     else:
-        graph.session.actor = "ann"
-        graph.session.policy = Recorder(denies=("branch_delete",))
+        session_of(graph).actor = "ann"
+        session_of(graph).policy = Recorder(denies=("branch_delete",))
     receipt = graph.branches.merge("review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
     assert receipt.branch_delete_error is not None
@@ -482,31 +377,31 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     set_age(graph, "Alice", 31, "review")
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
-    monkeypatch.setattr(type(graph.session.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
-    cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
+    monkeypatch.setattr(type(session_of(graph).kernel.store.objects), "delete_into_reserve", lambda self, path: None)
+    cut = failpoints.armed({Point.COMMIT_STAGED: fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")
     monkeypatch.undo()
-    [intent], _ = pending(graph.session.kernel.store)
+    [intent], _ = pending(session_of(graph).kernel.store)
     assert intent.kind == "merge"
     staged = set(intent.paths) & (files(graph) - stored)
     assert staged
     monkeypatch.setattr(type(intent.owner), "is_dead", lambda self, heartbeat_us: True)
-    sweep(og.open(graph.uri).session.kernel, 3_600.0)
+    sweep(session_of(og.open(graph.uri)).kernel, 3_600.0)
     assert not staged & files(graph)
     assert {path for path in stored if path.startswith(("nodes", "edges"))} <= files(graph)
-    assert [row.kind for row in read_audit(graph.session.kernel.store)] == ["merge"]
+    assert [row.kind for row in read_audit(session_of(graph).kernel.store)] == ["merge"]
     assert content(og.open(graph.uri)) == before
 
 
 def test_merge_leaves_no_intent_behind(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     graph.branches.merge("review")
-    assert pending(graph.session.kernel.store) == ([], [])
-    check_invariants(graph.session.kernel)
+    assert pending(session_of(graph).kernel.store) == ([], [])
+    check_invariants(session_of(graph).kernel)
 
 
-def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(graph: Graph) -> None:
+def test_merge_repeated_under_its_id_names_its_commit_without_its_source(graph: Graph) -> None:
     set_age(graph, "Alice", 31, "review")
     chosen = new_ulid()
     done = graph.acting_as(None, chosen).branches.merge("review", delete_branch=True)
@@ -525,9 +420,9 @@ def test_branch_that_took_over_versions_of_main_can_be_kept_up(graph: Graph, is_
     receipt = graph.branches.merge("main", "review")
     assert receipt.commit is not None
     assert "adopted_forks" not in receipt.commit.properties
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
-    graph.reconcile()
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.reconcile()
     assert age(graph, "Alice", "review") == 31
 
 
@@ -546,65 +441,5 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
     assert receipt.commit is not None
     assert receipt.commit.properties["adopted_forks"] == ""
     assert receipt.commit.adopted_forks == frozenset()
-    assert graph.verify().is_sound
-    graph.cleanup(keep=1)
-
-
-# -- forks that a branch leaves behind ---------------------------------------------------------------------------------
-
-
-def _write_and_take_back(graph: Graph) -> None:
-    change(graph, 'insert Person { name: "Eve" }', "review")
-    change(graph, 'delete Person where name = "Eve"', "review")
-
-
-def _write_and_revert(graph: Graph) -> None:
-    graph.revert(change(graph, 'insert Person { name: "Eve" }', "review").commit.commit_id, "review")
-
-
-def _optimize(graph: Graph) -> None:
-    put(graph, '{"type":"Person","data":{"name":"Eve"}}')
-    graph.branches.merge("main", "review")
-    graph.optimize("review")
-
-
-@pytest.mark.parametrize("leave", [_write_and_take_back, _write_and_revert, _optimize])
-def test_branch_that_goes_back_to_a_version_it_forked_before_stays_writable(
-    graph: Graph, leave: Callable[[Graph], None]
-) -> None:
-    """A fast forward gives the branch main's version again, of which it has a fork that has moved on."""
-    leave(graph)
-    earlier = {one.commit_id: b"".join(graph.at(one.commit_id).export()) for one in graph.commits("review")}
-    for number in range(2):
-        put(graph, knows("Alice", "Bob", f"ab{number}"))
-        graph.branches.merge("review")
-        assert graph.branches.merge("main", "review").outcome == "fast_forward"
-        assert graph.snapshot("review").state.pins[PERSON].ref == graph.snapshot().state.pins[PERSON].ref
-        before = content(graph, "review")
-        set_age(graph, "Alice", 40 + number, "review")
-        before[PERSON]["Alice"]["age"] = 40 + number
-        assert content(graph, "review") == before
-        assert {one.action for one in graph.repair("review").types} == {"no_op"}
-        graph.branches.merge("review")
-    fresh = og.open(graph.uri)
-    assert {commit_id: b"".join(fresh.at(commit_id).export()) for commit_id in earlier} == earlier
-    assert graph.verify().is_sound
-
-
-def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pins of before do not say when they were taken over, so the name of the next fork is met again."""
-    _write_and_take_back(graph)
-    real = updates.SetVersion.apply
-
-    def without_mark(self: Any, draft: Any) -> None:
-        real(replace(self, adopted_at=None), draft)
-
-    monkeypatch.setattr(updates.SetVersion, "apply", without_mark)
-    put(graph, knows("Alice", "Bob", "ab"))
-    graph.branches.merge("review")
-    graph.branches.merge("main", "review")
-    set_age(graph, "Alice", 40, "review")
-    assert age(graph, "Alice", "review") == 40
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
+    graph.maintenance.cleanup(keep=1)

@@ -136,7 +136,8 @@ def check_random_histories(count: int) -> int:
     return crossed
 
 
-def test_best_common_ancestors_obey_their_definition_whatever_the_clocks_said() -> None:
+@pytest.mark.slow
+def test_best_common_ancestors_obey_their_definition_on_any_clocks() -> None:
     assert check_random_histories(200) > 100
 
 

@@ -12,9 +12,9 @@ import omnigraph as og
 from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
+from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.merge_fixtures import files
 from tests.support.write_fixtures import rows
@@ -67,8 +67,8 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = SparkMergeWorkers(Threads, 1, 1)
-    return merge_with(graph, source, into, ranges, ranges, options.get("resolutions"))
+    ranges = RangeMerge(Threads, 1, 1)
+    return merge_in_ranges(graph, source, into, ranges, options.get("resolutions"))
 
 
 BOTH = pytest.mark.parametrize("merge", [here, on_ranges])
@@ -224,7 +224,7 @@ def test_ancestors_that_disagree_whether_an_entity_exists_make_a_conflict(graph:
 
 
 @BOTH
-def test_rules_without_direction_settle_ancestors_and_others_settle_the_sides(graph: Graph, merge: Merge) -> None:
+def test_symmetric_rules_settle_ancestors_and_others_settle_the_sides(graph: Graph, merge: Merge) -> None:
     start(graph, hi=1, tags=["old"], mine=1)
     main = {"hi": 3, "tags": ["old", "main"], "mine": 2}
     dev = {"hi": 2, "tags": ["old", "dev"], "mine": 3}
@@ -255,7 +255,7 @@ def test_edges_of_crossed_histories_keep_their_ends(graph: Graph, merge: Merge) 
     merge(graph, "dev", "main", resolutions=[{"type_key": EDGE, "entity_id": "f", "take": "ours"}])
     assert sorted(rows(graph, NODE, "main")) == ["y"]
     assert [(one["src"], one["dst"]) for one in rows(graph, EDGE, "main").values()] == [("y", "y")]
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 @BOTH
@@ -273,19 +273,19 @@ def test_crossing_again_and_again_joins_all_the_way_down(graph: Graph, merge: Me
 
 def test_virtual_base_is_published_nowhere_and_leaves_nothing(graph: Graph) -> None:
     disagree(graph, here)
-    commits, before = len(graph.session.kernel.all_commits()), files(graph)
+    commits, before = len(session_of(graph).kernel.all_commits()), files(graph)
     dry = graph.branches.merge("dev", dry_run=True)
     assert files(graph) == before
     with pytest.raises(MergeConflict):
         graph.branches.merge("dev")
-    assert (files(graph), len(graph.session.kernel.all_commits())) == (before, commits)
+    assert (files(graph), len(session_of(graph).kernel.all_commits())) == (before, commits)
     assert not dry.commit
     with pytest.raises(MergeConflict):
         on_ranges(graph, "dev", "main")
     assert files(graph) == before
 
 
-def test_below_ancestors_a_state_that_cleanup_removed_makes_conflicts_not_guesses(
+def test_ancestor_state_that_cleanup_removed_makes_conflicts_not_guesses(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(graph, a=1, b=1)
@@ -314,7 +314,7 @@ def test_cleanup_keeps_what_a_merge_of_crossed_histories_needs(graph: Graph) -> 
     put(graph, "main", "x", a=1)
     put(graph, "dev", "y")
     with hours_later():
-        graph.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1)
         assert graph.branches.merge("dev").outcome == "merged"
     assert (node(graph, "x") or {})["a"] == 1
 

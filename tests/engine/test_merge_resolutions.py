@@ -239,4 +239,4 @@ def test_resolution_holds_for_a_type_that_only_the_source_changed(tmp_path: Path
     receipt = graph.branches.merge("source", target, resolutions=decided)
     assert receipt.types == dry.types
     assert sorted(rows(graph, KNOWS, target)) == ["bc", "cb"]
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound

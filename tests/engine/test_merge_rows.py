@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from omnigraph.engine.merge import row_merge
 from omnigraph.engine.merge.row_merge import RowMerge, merge_rows
 from omnigraph.lang.catalog import Catalog, EdgeType, MergeRule, NodeType
+from tests.support.examples import examples
 from tests.support.merge_model import Conflicts, Row, State, applied, changes, merge_states
 from tests.support.schema_compiling import compiled
 
@@ -93,7 +94,7 @@ def check(type_: NodeType | EdgeType, states: tuple[State, State, State]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_merge_rows_equal_the_model(rule: str, data: st.DataObject) -> None:
     node, edge = types(rule)
@@ -102,7 +103,7 @@ def test_merge_rows_equal_the_model(rule: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(states=three_states(NODE), rule=st.sampled_from(RULES))
 def test_merge_rows_laws_hold(states: tuple[State, State, State], rule: str) -> None:
     node = CATALOGS[rule].nodes["N"]

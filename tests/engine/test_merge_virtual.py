@@ -122,6 +122,7 @@ def check_worlds(count: int) -> int:
     return unknown
 
 
+@pytest.mark.slow
 def test_virtual_bases_equal_the_model() -> None:
     assert check_worlds(60) > 60
 
@@ -183,6 +184,7 @@ def known_counts_as_unknown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(row_merge.Unknown, "among", broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -26,10 +26,10 @@ def doc(name: str, text: str, size: int, *, with_blob: bool = False) -> dict[str
 def make(uri: str) -> None:
     with og.init(uri, schema=SCHEMA) as graph:
         graph.ingest([doc(f"d{number}", f"sea {number}", number, with_blob=True) for number in range(8)])
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
         graph.branches.create("dev")
         graph.ingest([doc("dev", "sea dev", 100)], branch="dev")
-        graph.optimize(branch="dev")
+        graph.maintenance.optimize(branch="dev")
         graph.branches.create("deep", "dev")
         graph.ingest([doc("deep", "calm", 101), doc("d1", "calm sea", 1)], branch="deep")
         graph.tags.create("before", branch="dev")
@@ -52,12 +52,13 @@ def check(uri: str) -> None:
         graph.ingest([doc("new", "sea new", 200)], branch="deep")
         assert graph.branches.merge("deep").commit is not None
         assert len(graph.query(search)) == 10
-        graph.optimize(branch="deep")
-        graph.cleanup(keep=1)
+        graph.maintenance.optimize(branch="deep")
+        graph.maintenance.cleanup(keep=1)
         assert len(graph.query(search, branch="deep")) == 10
-        assert [finding for finding in graph.verify().findings if finding.severity == "error"] == []
+        assert [finding for finding in graph.maintenance.verify().findings if finding.severity == "error"] == []
 
 
+@pytest.mark.slow
 def test_graph_copied_on_disk_opens_with_its_branches(tmp_path: Path) -> None:
     make(str(tmp_path / "a.omni"))
     copy_whole(str(tmp_path / "a.omni"), str(tmp_path / "b.omni"))

@@ -65,7 +65,7 @@ class Renamed:
                 {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "e", "since": 1999}},
             ]
         )
-        self.graph.ensure_indices()
+        self.graph.maintenance.ensure_indices()
         self.old = str(self.graph.snapshot().head)
         self.version = self.graph.snapshot().version
         self.time = datetime.now(UTC)
@@ -83,12 +83,14 @@ def world(tmp_path: Path) -> Renamed:
     return Renamed(tmp_path)
 
 
+@pytest.mark.slow
 def test_query_current_name_reads_rows_from_before_the_rename(world: Renamed) -> None:
     for at in (world.old, "v1", world.version, world.time):
         assert world.ask(PEOPLE, at=at) == [ADA, BOB]
     assert world.graph.at("v1").query(PEOPLE).to_json_rows() == [ADA, BOB]
 
 
+@pytest.mark.slow
 def test_query_recreated_type_shows_no_rows_of_the_former_one(world: Renamed) -> None:
     assert world.ask(OLD_PEOPLE) == []
     walk = "query q() { match { $p: Person $p knows $x } return { $x.name } }"
@@ -97,6 +99,7 @@ def test_query_recreated_type_shows_no_rows_of_the_former_one(world: Renamed) ->
     assert world.ask(optional) == [{"n": 2}]
 
 
+@pytest.mark.slow
 def test_query_walks_searches_and_filters_by_todays_names(world: Renamed) -> None:
     walk = "query q() { match { $p: Human $p likes $x } return { $x.name } }"
     assert world.ask(walk) == [{"x.name": "bob"}]
@@ -106,6 +109,7 @@ def test_query_walks_searches_and_filters_by_todays_names(world: Renamed) -> Non
     assert world.ask('query q() { match { $p: Human $p.mail = "x" } return { $p.name } }') == []
 
 
+@pytest.mark.slow
 def test_query_names_then_asks_with_the_schema_of_the_commit(world: Renamed) -> None:
     then = [{"p.name": "ada", "p.age": 36}, {"p.name": "bob", "p.age": None}]
     assert world.ask(OLD_PEOPLE, names="then") == then
@@ -116,6 +120,7 @@ def test_query_names_then_asks_with_the_schema_of_the_commit(world: Renamed) -> 
         world.ask(PEOPLE, names="then")
 
 
+@pytest.mark.slow
 def test_query_dropped_property_cannot_be_named_today(world: Renamed) -> None:
     with pytest.raises(LanguageError, match="no property `secret`"):
         world.ask(SECRETS.replace("Person", "Human"))
@@ -123,12 +128,14 @@ def test_query_dropped_property_cannot_be_named_today(world: Renamed) -> None:
         world.ask(PEOPLE, names="later")
 
 
+@pytest.mark.slow
 def test_same_version_read_with_two_schemas_in_one_process_mixes_nothing(world: Renamed) -> None:
     for _ in range(2):
         assert world.ask(PEOPLE) == [ADA, BOB]
         assert [one["p.age"] for one in world.ask(OLD_PEOPLE, names="then")] == [36, None]
 
 
+@pytest.mark.slow
 def test_explain_and_blob_and_export_use_todays_names(world: Renamed, tmp_path: Path) -> None:
     graph = world.graph
     assert "Human" in graph.explain(PEOPLE, at=world.old).render()
@@ -149,6 +156,7 @@ def test_explain_and_blob_and_export_use_todays_names(world: Renamed, tmp_path: 
         assert report.entities[f"node:{folder}"] == 2
 
 
+@pytest.mark.slow
 def test_diff_and_changes_name_types_as_today(world: Renamed) -> None:
     graph = world.graph
     changes = graph.diff("v1", "main").changes.to_pylist()
@@ -169,12 +177,14 @@ def test_diff_and_changes_name_types_as_today(world: Renamed) -> None:
     assert [one["id"] for block in feed["blocks"] for one in block["changes"]] == ["ada", "bob"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_rename_still_ends_a_feed_that_readers_may_be_in_the_middle_of(world: Renamed) -> None:
     with pytest.raises(OmniGraphError) as caught:
         world.graph.changes(start=f"after:{world.old}")
     assert caught.value.context["reason"] == "schema_boundary"
 
 
+@pytest.mark.slow
 def test_branch_of_an_old_commit_reads_with_its_own_names(world: Renamed) -> None:
     graph = world.graph
     graph.branches.create("old", "v1")
@@ -189,6 +199,7 @@ def test_branch_of_an_old_commit_reads_with_its_own_names(world: Renamed) -> Non
     assert [(one["id"], one["op"]) for one in back] == [("ada", "update")]
 
 
+@pytest.mark.slow
 def test_command_line_reads_the_past_with_both_names(world: Renamed, capsys: pytest.CaptureFixture[str]) -> None:
     store = ["--store", world.graph.uri, "--snapshot", "v1"]
     assert main(["query", *store, "-e", PEOPLE, "--json"]) == 0
@@ -212,6 +223,7 @@ def seen_by_ann(world: Renamed, types: str) -> og.Graph:
     return og.open(world.graph.uri, actor="ann", policy=load_bundle(RULES.format(types=types)))
 
 
+@pytest.mark.slow
 def test_policy_rule_follows_the_identity_of_a_type(world: Renamed) -> None:
     may_human = seen_by_ann(world, "Human")
     assert may_human.query(PEOPLE, at="v1").to_json_rows() == [ADA, BOB]
@@ -227,6 +239,7 @@ def test_policy_rule_follows_the_identity_of_a_type(world: Renamed) -> None:
     assert may_person.commit_changes(load.commit_id, names="then").to_json()["changes"] == []
 
 
+@pytest.mark.slow
 def test_policy_hides_types_that_are_gone_from_those_who_do_not_see_all(world: Renamed) -> None:
     world.graph.schema.apply("node Person { name: String @key\n  age: I32? }\nedge Knows: Person -> Person")
     partly = seen_by_ann(world, "Person")
@@ -238,6 +251,7 @@ def test_policy_hides_types_that_are_gone_from_those_who_do_not_see_all(world: R
 # -- hard drops --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_hard_dropped_property_is_unreadable_at_every_commit_at_once(tmp_path: Path) -> None:
     world = Renamed(tmp_path, hard=True)
     graph = world.graph
@@ -257,6 +271,7 @@ def test_hard_dropped_property_is_unreadable_at_every_commit_at_once(tmp_path: P
     graph.branches.create("fine")
 
 
+@pytest.mark.slow
 def test_hard_dropped_type_is_unreadable_at_every_commit_at_once(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g.omni", schema=FIRST + "node Note { k: String @key }\nedge On: Note -> Person")
     graph.ingest(
@@ -278,6 +293,7 @@ def test_hard_dropped_type_is_unreadable_at_every_commit_at_once(tmp_path: Path)
     assert caught.value.code == "branch.purged"
 
 
+@pytest.mark.slow
 def test_soft_drop_leaves_no_purge_and_stays_readable_then(world: Renamed) -> None:
     assert world.graph.snapshot().state.purges == ()
     world.graph.branches.create("back", "v1")

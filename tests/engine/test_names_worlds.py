@@ -28,6 +28,7 @@ def played(path: Path, seed: int) -> str | None:
         return world.mismatch()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_past_read_shows_what_identities_say(tmp_path: Path, seed: int) -> None:
     assert played(tmp_path, seed) is None
@@ -49,6 +50,7 @@ def _is_caught(path: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_world_catches_names_of_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past_view = GraphSession.past_view
     monkeypatch.setattr(
@@ -59,6 +61,7 @@ def test_world_catches_names_of_then(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert _is_caught(tmp_path)
 
 
+@pytest.mark.slow
 def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = names_module.read_with
 
@@ -74,6 +77,7 @@ def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest
     assert _is_caught(tmp_path)
 
 
+@pytest.mark.slow
 def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.engine import catalog_diff, past_names
 
@@ -90,6 +94,7 @@ def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: p
     assert _is_caught(tmp_path)
 
 
+@pytest.mark.slow
 def test_world_catches_hard_drops_that_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "without_purged", lambda snapshot, catalog, purges: snapshot)
     assert _is_caught(tmp_path)

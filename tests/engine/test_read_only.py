@@ -22,11 +22,11 @@ WRITES: dict[str, Callable[[Graph], object]] = {
     "ingest to a new branch": lambda graph: graph.ingest(ROW, branch="x", from_branch="main"),
     "mutate": lambda graph: graph.mutate('query q() { delete P where name = "a" }'),
     "load": lambda graph: pipeline.load(graph, f"{graph.uri}/../rows.jsonl", engine="local"),
-    "optimize": lambda graph: graph.optimize(),
-    "ensure indices": lambda graph: graph.ensure_indices(),
-    "repair": lambda graph: graph.repair(confirm=True),
-    "cleanup": lambda graph: graph.cleanup(keep=1),
-    "reconcile": lambda graph: graph.reconcile(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "ensure indices": lambda graph: graph.maintenance.ensure_indices(),
+    "repair": lambda graph: graph.maintenance.repair(confirm=True),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1),
+    "reconcile": lambda graph: graph.maintenance.reconcile(),
     "apply schema": lambda graph: graph.schema.apply(SCHEMA.replace("}", "other: String? }")),
 }
 

@@ -11,7 +11,7 @@ import pytest
 from omnigraph import clock
 from omnigraph.engine.authorization import GRAPH, on_branch, on_target
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from tests.support.merge_fixtures import age, change, people
 from tests.support.policy_recorder import Recorder
 
@@ -80,7 +80,7 @@ def test_tag_on_a_branch_keeps_the_branch(graph: Graph) -> None:
 
 def test_tags_ask_the_policy(graph: Graph) -> None:
     graph.branches.create("review")
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
     graph.tags.create("v1", branch=" review ")
     graph.tags.list()
     graph.tags.delete(" v1 ")

@@ -17,6 +17,7 @@ from moto.s3.models import s3_backends
 
 import omnigraph as og
 from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.manifest import encoding, history, publish
 from omnigraph.store.read.dataset import manifest_name
 from tests.support.s3_server import BUCKET, S3Server, s3_server
@@ -37,7 +38,7 @@ def build(uri: str) -> og.Graph:
     graph.ingest([{"type": "Person", "data": one} for one in people])
     graph.ingest([{"edge": "Knows", "from": "p1", "to": "p2"}])
     graph.mutate('query q() { delete Person where name = "p5" }')
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.tags.create("then")
     graph.branches.create("review")
     graph.ingest([{"type": "Person", "data": {"name": "r", "age": 3}}], branch="review")
@@ -73,18 +74,19 @@ def is_vouched_for(path: str, root: Path) -> bool:
 
 def found(root: Path) -> bool:
     try:
-        return not og.open(str(root), read_only=True).verify(data=True).is_sound
+        return not og.open(str(root), read_only=True).maintenance.verify(data=True).is_sound
     except OmniGraphError:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [pytest.param(0.1, id="sample"), pytest.param(1.0, id="all", marks=pytest.mark.long)])
 def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     monkeypatch.setattr(publish, "COMMIT_WINDOW_ROWS", 3)
     root = tmp_path / "g.omni"
     build(str(root)).close()
     og.open(str(root)).close()
-    report = og.open(str(root)).verify(data=True)
+    report = og.open(str(root)).maintenance.verify(data=True)
     assert [one for one in report.findings if one.severity == "error"] == []
     assert (report.checked_files or 0) > 20
     dice = random.Random(7)
@@ -103,6 +105,7 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
     assert not found(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metadata", ["{", "{}", "7"])
 def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
     commit = build(str(tmp_path / "g.omni")).commits()[0]
@@ -118,7 +121,7 @@ def test_verify_data_counts_files_without_a_checksum(tmp_path: Path) -> None:
     formats = Path(__file__).parents[1] / "formats" / "format-7.tar.gz"
     shutil.unpack_archive(formats, tmp_path)
     (root,) = [one for one in tmp_path.iterdir() if one.is_dir()]
-    report = og.open(str(root)).verify(data=True)
+    report = og.open(str(root)).maintenance.verify(data=True)
     assert report.is_sound
     assert (report.checked_files, bool(report.unchecked_files)) == (0, True)
     assert report.to_json()["unchecked_files"] == report.unchecked_files
@@ -128,37 +131,45 @@ def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
+@pytest.mark.slow
 def test_verify_finds_a_damaged_schema_of_a_blob(tmp_path: Path) -> None:
     build(str(tmp_path / "g")).close()
     for file in (tmp_path / "g").rglob("_versions/*.manifest"):
         damage(file, lambda data: data.replace(b"\x03uri", b"\x03qri"))
-    findings = og.open(str(tmp_path / "g"), read_only=True).verify(data=True).findings
+    findings = og.open(str(tmp_path / "g"), read_only=True).maintenance.verify(data=True).findings
     assert any("Lance cannot make sense of what is stored" in finding.message for finding in findings)
 
 
+@pytest.mark.slow
 def test_verify_finds_an_index_that_cannot_be_read(tmp_path: Path) -> None:
     build(str(tmp_path / "g")).close()
     file = next(one for one in sorted((tmp_path / "g").rglob("_indices/*/page_lookup.lance")))
     damage(file, lambda data: data[: len(data) // 2])
-    messages = [one.message for one in og.open(str(tmp_path / "g")).verify().findings if one.severity == "error"]
+    messages = [
+        one.message for one in og.open(str(tmp_path / "g")).maintenance.verify().findings if one.severity == "error"
+    ]
     assert any("the index" in one and "cannot be read" in one for one in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [lambda data: data[:300_000], None], ids=["short", "missing"])
 def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[bytes], bytes] | None) -> None:
     build(str(tmp_path / "g")).close()
     file = next((tmp_path / "g").rglob("*.blob"))
     damage(file, change) if change else file.unlink()
-    messages = [one.message for one in og.open(str(tmp_path / "g")).verify().findings if one.severity == "error"]
+    messages = [
+        one.message for one in og.open(str(tmp_path / "g")).maintenance.verify().findings if one.severity == "error"
+    ]
     assert any("blobs" in one for one in messages)
 
 
+@pytest.mark.slow
 def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_path: Path) -> None:
     graph = build(str(tmp_path / "g"))
-    state = graph.session.kernel.snapshot().state
+    state = session_of(graph).kernel.snapshot().state
     for version in (state.tags["then"].manifest_version, state.branches["review"].parent_version):
         Path(graph.uri, "__manifest", "_versions", manifest_name(version)).unlink()
-    messages = [one.message for one in graph.verify().findings if one.severity == "error"]
+    messages = [one.message for one in graph.maintenance.verify().findings if one.severity == "error"]
     assert any(one.startswith("tag `then` cannot be read") for one in messages)
     assert any(one.startswith("the beginning of branch `review` cannot be read") for one in messages)
 
@@ -167,7 +178,7 @@ def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_pa
 def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> None:
     graph = build(s3_server.uri("g"))
     graph.close()
-    report = og.open(s3_server.uri("g")).verify(data=True)
+    report = og.open(s3_server.uri("g")).maintenance.verify(data=True)
     assert [one for one in report.findings if one.severity == "error"] == []
     backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
     for part in ("nodes/", "__manifest/data"):
@@ -176,5 +187,5 @@ def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> No
         data = bytearray(backend.get_object(BUCKET, key).value)  # type: ignore[union-attr]  # it was just listed
         data[len(data) // 2] ^= 1
         backend.put_object(BUCKET, key, bytes(data))
-        again = og.open(s3_server.uri("g")).verify(data=True)
+        again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
         assert key.removeprefix("g/") in {one.type_key for one in again.findings}

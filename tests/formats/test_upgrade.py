@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.manifest import catalog_format, recovery
 from omnigraph.manifest.catalog_format import Step
 from omnigraph.manifest.recovery import AuditRow
@@ -62,7 +63,7 @@ def test_frozen_graph_of_today_still_reads(old: Path) -> None:
     graph = og.open(old)
     assert graph.query(PEOPLE).rows() == [{"name": "ada", "age": 36}, {"name": "bob", "age": None}]
     assert graph.query(PEOPLE, at="first").rows()[0]["age"] is None
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_open_old_format_is_refused_with_the_command_to_run(old: Path, later: None) -> None:
@@ -89,8 +90,8 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
         assert [row["age"] for row in graph.query(PEOPLE, at=at).rows()] == ages
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
-    assert graph.verify().is_sound
-    assert [(row.outcome, row.actor) for row in recovery.read(graph.session.kernel.store)] == [("Upgraded", "ann")]
+    assert graph.maintenance.verify().is_sound
+    assert [(row.outcome, row.actor) for row in recovery.read(session_of(graph).kernel.store)] == [("Upgraded", "ann")]
 
 
 def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
@@ -132,7 +133,7 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
     graph.ingest([{"type": "Person", "data": {"name": "dan"}}], branch="past")
     assert made_in(graph, "past") == [None, str(OLD), str(OLD)]
     assert graph.branches.merge("review").outcome == "fast_forward"
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +216,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
         og.open(root).mutate('query q() { insert Person { name: "eve" } }')
     for _ in range(2):
         og.upgrade(root, actor="ann")
-    store = og.open(root).session.kernel.store
+    store = session_of(og.open(root)).kernel.store
     audited = recovery.read(store)
     assert [row.outcome for row in audited] == ["Upgraded"] * 3
     assert len({row.operation_id for row in audited}) == 3

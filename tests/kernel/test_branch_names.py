@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.history import describe_commits
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
 from omnigraph.manifest.heads import BranchHeads
@@ -36,17 +36,17 @@ def add(graph: Graph, name: str, branch: str) -> str:
 
 def names(graph: Graph, commit: str) -> BranchNames:
     """Return the names as a handle that was just opened finds them."""
-    session = og.open(graph.uri).session
+    session = session_of(og.open(graph.uri))
     return session.names_of(session.kernel.find_commit(commit))  # type: ignore[arg-type]
 
 
 def shown(graph: Graph, commit: str) -> object:
-    return describe_commits(graph.session, [graph.commit(commit)])[0]["graph_branch"]
+    return describe_commits(session_of(graph), [graph.commit(commit)])[0]["graph_branch"]
 
 
 def forget_names(graph: Graph, name: str) -> None:
     """Leave the row of a branch as an older release writes it."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(main: Snapshot) -> Plan:
         old = replace(main.state.branches[name], recorded_names=None)
@@ -55,6 +55,7 @@ def forget_names(graph: Graph, name: str) -> None:
     kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
+@pytest.mark.slow
 def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
@@ -69,17 +70,16 @@ def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
     assert names(graph, add(graph, "y", "c")) == BranchNames(("c",))
 
 
+@pytest.mark.slow
 def test_names_survive_cleanup(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     graph.branches.merge("a", delete_branch=True)
-    graph.cleanup(keep=1, older_than=timedelta(0))
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
     assert names(graph, commit) == BranchNames(("a",))
 
 
-def test_names_of_a_branch_whose_deletion_was_interrupted_are_those_it_gets(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_a_branch_with_an_interrupted_deletion_are_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     with monkeypatch.context() as broken:
@@ -94,6 +94,7 @@ def test_names_of_a_branch_whose_deletion_was_interrupted_are_those_it_gets(
     assert names(graph, commit) == BranchNames(("a", "b"))
 
 
+@pytest.mark.slow
 def test_names_that_an_older_release_did_not_record_are_unknown(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
@@ -126,13 +127,13 @@ def test_upgrade_leaves_names_unknown_that_history_does_not_tell(graph: Graph, m
 
     monkeypatch.setattr(Kernel, "at_version", reclaimed)
     assert og.upgrade(graph.uri).named == ()
-    assert not graph.session.kernel.snapshot().state.branches["a"].names.is_complete
+    assert not session_of(graph).kernel.snapshot().state.branches["a"].names.is_complete
 
 
 def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         graph.branches.create(name)
-    session = og.open(graph.uri).session
+    session = session_of(og.open(graph.uri))
     snapshot = session.kernel.snapshot("a")
     monkeypatch.setattr(BranchHeads, "refresh", None)
     monkeypatch.setattr(history, "open_log", None)
@@ -141,7 +142,7 @@ def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytes
 
 def test_row_of_a_branch_that_contradicts_its_names_is_damaged(graph: Graph) -> None:
     graph.branches.create("a")
-    branch = graph.session.kernel.snapshot().state.branches["a"]
+    branch = session_of(graph).kernel.snapshot().state.branches["a"]
     row = encoding._branch_row(replace(branch, recorded_names=("b",)))
     with pytest.raises(ValueError, match="contradicts"):
         encoding._decode_branch({"object_id": row[0], "json": orjson.loads(row[3] or "")})

@@ -27,7 +27,7 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
+from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinIs, Requirement, SchemaIs
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.support.fleet_operations import (
@@ -99,12 +99,6 @@ BROKEN: dict[str, tuple[Requirement, type[OmniGraphError], str, dict[str, object
         "conflict.version_mismatch",
         {"type_key": "node:Gone", "expected": 1, "actual": 0},
     ),
-    "pin at least": (
-        PinAtLeast(PERSON, 2),
-        VersionMismatch,
-        "conflict.version_mismatch",
-        {"type_key": PERSON, "expected": 2, "actual": 1},
-    ),
     "if commit": (IfCommit(OTHER), PreconditionFailed, "precondition.failed", {"branch": "main", "expected": OTHER}),
 }
 
@@ -137,7 +131,6 @@ def test_requirement_that_holds_is_no_obstacle(root: str) -> None:
             HeadIs(now.head),
             IfCommit(now.head),
             PinIs(PERSON, 1),
-            PinAtLeast(PERSON, 1),
             SchemaIs(now.state.schema.ir_hash),
             BranchIs(now.state.branch_id),
         )
@@ -389,7 +382,7 @@ def test_attempt_in_time_asks_storage_nothing_more(root: str) -> None:
     assert ("open", "__manifest (latest)") not in log
 
 
-def test_attempt_past_its_deadline_looks_again_before_and_after_publishing(root: str) -> None:
+def test_attempt_past_its_deadline_looks_before_and_after_publishing(root: str) -> None:
     log: list[tuple[str, str]] = []
     kernel = create(root, meter=Meter(log))
     with MovableClock().installed() as time:
@@ -444,7 +437,7 @@ REMOVALS: dict[str, Callable[[int, int], range]] = {
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_insert_published_beside_the_live_chain_is_not_acknowledged_but_done_again(root: str, removal: str) -> None:
+def test_insert_published_beside_the_live_chain_is_done_again(root: str, removal: str) -> None:
     kernel = create(root)
     insert(kernel, {CITY: ["first"]})
     outcome = publish_beside_the_chain(root, kernel, CommitPolicy.INSERT, REMOVALS[removal])
@@ -485,7 +478,7 @@ WRITES: dict[str, Callable[[Kernel], object]] = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_write_over_a_foreign_commit_is_refused_as_drift_and_changes_nothing(root: str, write: str) -> None:
+def test_write_over_a_foreign_commit_is_refused_as_drift(root: str, write: str) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["ours"]})
     before = kernel.snapshot()
@@ -516,7 +509,7 @@ def publish_unlinked(kernel: Kernel) -> None:
         insert(kernel, {PERSON: ["ours"]})
 
 
-def test_foreign_commit_in_the_slot_of_an_unlinked_version_is_never_adopted(root: str) -> None:
+def test_foreign_commit_in_place_of_an_unlinked_version_is_not_adopted(root: str) -> None:
     kernel = create(root)
     before = kernel.snapshot()
     publish_unlinked(kernel)

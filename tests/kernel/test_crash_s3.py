@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.crash_campaign import Zygote
+from tests.support.crash_campaign import Zygote, spread
 from tests.support.crash_s3 import Side, campaign
 from tests.support.crash_scenarios import SCENARIOS
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
-ONE_SIDED = ("branch_create", "branch_delete", "tag_create")
+ONE_SIDED = ("insert_one", "branch_create", "branch_delete", "tag_create")
+# Of one piece of work; the long campaign dies at all of them.
+REQUESTS_MAX = 5
 
 
 @pytest.fixture(scope="module")
@@ -21,27 +23,24 @@ def zygote() -> Iterator[Zygote]:
         yield one
 
 
-def crash_at_requests(zygote: Zygote, name: str, *sides: Side) -> int:
+def crash_at_requests(zygote: Zygote, name: str, *sides: Side, most: int | None = None) -> int:
     with S3Server() as server:
         one = campaign(zygote, name, server)
-        for number in range(1, one.requests + 1):
+        for number in spread(one.requests, most):
             for side in sides:
                 one.kill_at_request(number, side)
+        if sides == ("before",):
+            one.kill_at_request(one.requests, "after")
     print(f"{name}: {one.states} crash states, {len(one.violations)} violations")
     assert one.violations == []
     return one.states
-
-
-@pytest.mark.slow
-def test_crash_at_any_request_of_an_insert_leaves_before_or_after(zygote: Zygote) -> None:
-    assert crash_at_requests(zygote, "insert_one", "before", "after") >= 12
 
 
 # What a request leaves is what the next one finds, so one side reaches every state but that of the last answer.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_SIDED)
 def test_crash_before_any_request_leaves_before_or_after(zygote: Zygote, name: str) -> None:
-    assert crash_at_requests(zygote, name, "before") >= 3
+    assert crash_at_requests(zygote, name, "before", most=REQUESTS_MAX) >= 4
 
 
 @pytest.mark.long

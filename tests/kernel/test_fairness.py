@@ -15,6 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
+from omnigraph.graph import session_of
 from omnigraph.manifest.claims import FOLDER
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
@@ -118,7 +119,7 @@ def schema_work(graph: og.Graph) -> Callable[[], object]:
 
 
 def optimize_work(graph: og.Graph) -> Callable[[], object]:
-    return graph.optimize
+    return graph.maintenance.optimize
 
 
 WORK = {"merge": merge_work, "schema apply": schema_work, "optimize": optimize_work}
@@ -131,11 +132,11 @@ def commits_meanwhile(uri: str, kind: str, role: str = "write") -> int:
     work = WORK[kind](graph)
     with steady_writers(uri, 2, (PERSON, CITY), role) as writers, writing_thread(uri):
         writers.go()
-        wait_for_commits(graph.session.kernel, 6)
+        wait_for_commits(session_of(graph).kernel, 6)
         begun = graph.snapshot().version
         work()
         ended = graph.snapshot().version
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     return ended - begun
 
 

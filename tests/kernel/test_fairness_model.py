@@ -39,7 +39,7 @@ class OrderedByName(ClaimQueue):
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         claims = sorted(listing, key=lambda claim: claim.name)
         names = [claim.name for claim in claims]
-        return claims[: names.index(self.own)] if self.own in names else claims
+        return claims[: names.index(self.name)] if self.name in names else claims
 
 
 class NeverExpires(ClaimQueue):
@@ -85,6 +85,7 @@ def longest_wait_of_newcomer(**rules: object) -> float:
     return max([*newcomer.durations, 0.0 if newcomer.durations else SECONDS])
 
 
+@pytest.mark.slow
 def test_order_of_claims_is_by_storage_time_whatever_the_clocks() -> None:
     assert longest_wait_of_newcomer() < 10
     assert longest_wait_of_newcomer(queue=OrderedByName) > 30

@@ -99,8 +99,8 @@ def check(fleet: Fleet, least: int) -> None:
 def test_processes_that_are_killed_and_replaced_lose_nothing(tmp_path: Path) -> None:
     fleet = Fleet(str(tmp_path / "graph.omni"), tmp_path, {})
     prepare(fleet.root)
-    run_fleet(fleet, Random(1), writers=4, commits=50, kills=5, helpers=("sweep", "rewrite"))
-    check(fleet, 150)
+    run_fleet(fleet, Random(1), writers=3, commits=20, kills=3, helpers=("sweep", "rewrite"))
+    check(fleet, 45)
 
 
 @pytest.mark.long
@@ -134,7 +134,7 @@ def run_on_s3(server: S3Server, folder: Path, seed: int, *, commits: int, kills:
 
 @pytest.mark.s3
 def test_processes_on_unreliable_s3_lose_nothing(s3_server: S3Server, tmp_path: Path) -> None:
-    check(run_on_s3(s3_server, tmp_path, 1, commits=10, kills=2), 15)
+    check(run_on_s3(s3_server, tmp_path, 1, commits=8, kills=1), 12)
 
 
 @pytest.mark.s3

@@ -48,6 +48,7 @@ def test_other_handle_sees_a_commit_at_its_next_read(root: str) -> None:
     assert ids_of(other, PERSON) == ["a"]
 
 
+@pytest.mark.slow
 def test_branch_is_isolated_and_inherits_until_first_write(root: str) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"], CITY: ["x"]})

@@ -95,7 +95,7 @@ def test_acknowledgement_without_the_live_chain_check_is_caught(
     root: str, monkeypatch: pytest.MonkeyPatch, removal: str
 ) -> None:
     monkeypatch.setattr(publish, "_check_live", lambda *_: None)
-    check = CHECKS["test_insert_published_beside_the_live_chain_is_not_acknowledged_but_done_again"]
+    check = CHECKS["test_insert_published_beside_the_live_chain_is_done_again"]
     assert "late" in verdict(lambda: check(root, removal))
 
 

@@ -82,7 +82,7 @@ def silent(wanted: Callable[[Request], bool]) -> Callable[[Request], Fault | Non
     return lambda request: ERROR_500 if wanted(request) else None
 
 
-def test_publish_that_storage_never_answers_is_unknown_and_names_its_operation(s3_server: S3Server) -> None:
+def test_publish_never_answered_is_unknown_and_names_its_operation(s3_server: S3Server) -> None:
     kernel = create(s3_server.uri("g"))
     insert(kernel, {PERSON: ["a"]})
     s3_server.fault = silent(is_publish)
@@ -101,7 +101,7 @@ def test_publish_that_storage_never_answers_is_unknown_and_names_its_operation(s
     fresh.close()
 
 
-def test_publish_applied_before_storage_went_silent_is_unknown_and_found_in_history(s3_server: S3Server) -> None:
+def test_publish_applied_before_silence_is_unknown_and_is_in_history(s3_server: S3Server) -> None:
     kernel = create(s3_server.uri("g"))
     insert(kernel, {PERSON: ["a"]})
     kernel.close()
@@ -193,9 +193,7 @@ def test_init_with_any_answer_lost_makes_one_graph_or_none(s3_server: S3Server) 
 
 
 @pytest.mark.parametrize("fault", [DENY_403, ERROR_500, THROTTLE_503], ids=lambda fault: fault.kind)
-def test_fork_that_storage_does_not_list_is_refused_after_a_bounded_number_of_requests(
-    s3_server: S3Server, fault: Fault
-) -> None:
+def test_fork_that_storage_does_not_list_is_refused_after_few_requests(s3_server: S3Server, fault: Fault) -> None:
     kernel = create(s3_server.uri("g"))
     insert(kernel, {PERSON: ["a"]})
     kernel.close()

@@ -12,7 +12,8 @@ from tests.support.crash_scenarios import SCENARIOS
 
 pytestmark = pytest.mark.slow
 
-QUICK = ("insert_three",)
+# Of one piece of work; the long campaign cuts the power everywhere.
+CUTS_MAX = 5
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
 BY_PATH = (
     "insert_one",
@@ -20,9 +21,7 @@ BY_PATH = (
     "init",
     "spill",
     "spill_folding",
-    pytest.param("sweep", marks=pytest.mark.long),
 )
-SLOW = tuple(name for name in SCENARIOS if name not in QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +31,21 @@ def zygote() -> Iterator[Zygote]:
 
 
 def lose_power(
-    zygote: Zygote, name: str, folder: Path, kind: str = "asked", environment: dict[str, str] | None = None
+    zygote: Zygote,
+    name: str,
+    folder: Path,
+    kind: str = "asked",
+    environment: dict[str, str] | None = None,
+    most: int | None = CUTS_MAX,
 ) -> Campaign:
     campaign = Campaign(zygote, name, LocalPlace(folder), environment or {})
     campaign.prepare()
-    cut_power(campaign, kind)
+    cut_power(campaign, kind, most=most)
     print(f"{name}: {campaign.states} power cuts, {len(campaign.violations)} violations")
     return campaign
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_power_cut_anywhere_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     campaign = lose_power(zygote, name, tmp_path)
     assert campaign.violations == []
@@ -59,12 +63,16 @@ def test_power_cut_between_any_two_syncs_leaves_before_or_after(zygote: Zygote, 
 
 
 @pytest.mark.parametrize("name", BY_PATH)
-def test_power_cut_on_a_disk_that_stores_names_first_leaves_before_or_after(
-    zygote: Zygote, tmp_path: Path, name: str
-) -> None:
+def test_power_cut_with_names_stored_first_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     assert lose_power(zygote, name, tmp_path, "names").violations == []
 
 
-def test_power_cut_loses_acknowledged_work_if_only_the_process_is_to_survive(zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*BY_PATH, "sweep"])
+def test_power_cut_anywhere_with_names_stored_first(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    assert lose_power(zygote, name, tmp_path, "names", most=None).violations == []
+
+
+def test_power_cut_loses_acknowledged_work_without_durability(zygote: Zygote, tmp_path: Path) -> None:
     campaign = lose_power(zygote, "insert_one", tmp_path, environment={"OMNIGRAPH_DURABILITY": "process"})
     assert any("acknowledged, and yet" in one for one in campaign.violations)

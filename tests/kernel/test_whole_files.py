@@ -71,6 +71,7 @@ def check(found: Sequence[dict[str, str]]) -> None:
             assert (one["outcome"], one["effect"], one["after"]) == ("storage.failed", "none", "same"), one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "offsets"),
     [
@@ -99,6 +100,7 @@ def shim(tmp_path: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "SHIM_ORDER": str(tmp_path / "order")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "files", "numbers", "codes"),
     [

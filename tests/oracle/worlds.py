@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -88,11 +89,11 @@ class World:
 def create(path: Path, seed: int) -> World:
     """Write the graph of a seed to disk."""
     graph = og.init(path / f"world{seed}.omni", SCHEMA)
-    view = graph.session.view()
+    view = session_of(graph).view()
     data = generate(view.catalog, random.Random(seed))
     _write(graph, view.catalog, data, random.Random(seed))
     if seed % 2:
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
     return World(data, graph, view.catalog)
 
 
@@ -159,7 +160,7 @@ def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random
 
 
 def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []

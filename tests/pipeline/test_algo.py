@@ -16,6 +16,7 @@ import omnigraph as og
 from omnigraph.engine import algo
 from omnigraph.engine.algo import LocalGraph, measures
 from omnigraph.errors import ConflictError, GraphError, UsageError
+from omnigraph.graph import session_of
 from omnigraph.pipeline import algo as pipeline_algo
 
 SIZES = (0, 1, 2, 7, 30, 120)
@@ -85,6 +86,7 @@ CHECKS: Mapping[str, Callable[[LocalGraph], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_measure_random_graphs_equal_the_peer(name: str) -> None:
     assert [seed for seed in range(40) if CHECKS[name](random_graph(seed))] == []
@@ -206,6 +208,7 @@ def test_components_join_types_whose_ids_are_equal(graph: og.Graph) -> None:
     assert found["Person:d"] == 2
 
 
+@pytest.mark.slow
 def test_write_to_puts_values_into_one_commit_and_changes_nothing_else(graph: og.Graph) -> None:
     before = len(graph.commits())
     written = pipeline_algo.components(graph, write_to="level")
@@ -223,6 +226,7 @@ def test_write_to_puts_values_into_one_commit_and_changes_nothing_else(graph: og
     assert len(graph.commits()) == before + 3
 
 
+@pytest.mark.slow
 def test_write_to_branch_leaves_main_alone(graph: og.Graph) -> None:
     graph.branches.create("review")
     pipeline_algo.pagerank(graph, ["Knows"], write_to="score", branch="review")
@@ -235,7 +239,7 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
     values = pipeline_algo.degree(graph, ["Knows"]).values
     graph.mutate('query m() { insert Person { name: "z" } }')
     with pytest.raises(ConflictError):
-        algo.write_values(graph.session, values, "level", "main")
+        algo.write_values(session_of(graph), values, "level", "main")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class _InProcess:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_measured_on_spark_is_written_in_one_commit_and_had_as_a_dataframe(graph: og.Graph, spark: Any) -> None:
+def test_measures_on_spark_are_written_in_one_commit_or_a_dataframe(graph: og.Graph, spark: Any) -> None:
     before = len(graph.commits())
     measured = algo.degree(graph, ["Knows"], engine="spark", spark=spark, write_to="level")
     assert (measured.engine, len(graph.commits())) == ("spark", before + 1)

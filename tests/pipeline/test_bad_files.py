@@ -17,7 +17,7 @@ import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
@@ -131,7 +131,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 def state_of(graph: Graph) -> object:
     files = {str(path) for path in Path(graph.uri).rglob("*") if path.is_file()}
-    return graph.snapshot().version, files, pending(graph.session.kernel.store)
+    return graph.snapshot().version, files, pending(session_of(graph).kernel.store)
 
 
 def called(graph: Graph, given: str, **options: Any) -> OmniGraphError:
@@ -350,7 +350,7 @@ def test_full_disk_under_a_task_fails_the_load_and_leaves_nothing(tmp_path: Path
 
 
 def test_open_file_that_is_gone_meanwhile_is_refused(tmp_path: Path) -> None:
-    from omnigraph.pipeline.bulk_load.splits import open_stream
+    from omnigraph.pipeline.filesystems import open_stream
 
     with pytest.raises(UsageError, match="cannot read"):
         open_stream(str(tmp_path / "gone.ndjson"), None)

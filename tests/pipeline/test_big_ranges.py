@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from omnigraph.errors import DataError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
-from omnigraph.pipeline.bulk_load.key_hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
+from omnigraph.pipeline.bulk_load import matching, staged_input
+from omnigraph.pipeline.key_buckets import files as key_files
+from omnigraph.pipeline.key_buckets.hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
+from omnigraph.pipeline.key_buckets.type_keys import build_key_arrays
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow
@@ -40,17 +42,13 @@ def _taking(count: int) -> list[dict[str, Any]]:
     return [*_people(count), {"type": "Person", "data": {"name": "thief", "email": "ann@x"}}]
 
 
-def test_merge_of_many_who_keep_their_values_still_finds_the_one_who_takes_another(
-    graph: Graph, tmp_path: Path
-) -> None:
+def test_merge_of_many_kept_values_still_finds_a_duplicate(graph: Graph, tmp_path: Path) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
     with pytest.raises(DataError, match="`ann` and `thief` both hold"):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
 
 
-def test_merge_that_takes_kept_values_for_taken_ones_misses_the_one_who_takes_another(
-    graph: Graph, tmp_path: Path
-) -> None:
+def test_merge_that_confuses_kept_and_new_values_misses_a_duplicate(graph: Graph, tmp_path: Path) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
     with patch.object(matching.HashBucket, "released", lambda self, *place: np.zeros(0, np.uint64)):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
@@ -90,7 +88,7 @@ def test_load_of_many_edges_at_one_node_fills_no_range(graph: Graph, tmp_path: P
     assert 0 < max(seen) <= files
 
 
-def test_load_with_quarantine_in_ranges_rejects_what_an_unranged_one_rejects(tmp_path: Path) -> None:
+def test_load_in_ranges_rejects_what_an_unranged_load_rejects(tmp_path: Path) -> None:
     records = [
         *_people(60),
         *_people(10, level=1),
@@ -121,9 +119,9 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 
 
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
-    store = graph.session.kernel.store
+    store = session_of(graph).kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
-    run = key_files.build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
+    run = build_key_arrays(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
     pile = key_files.write_keys(store, "side", {"id": run})
     assert pile.keys == 1_000
     parts = [
@@ -141,7 +139,7 @@ def test_is_matched_same_hash_other_key_is_told_apart() -> None:
     known, checks = np.array([5, 5, 9], np.uint64), np.array([1, 2, 3], np.uint64)
     asked, asked_checks = np.array([5, 5, 5, 9, 7], np.uint64), np.array([2, 1, 3, 3, 1], np.uint64)
     assert is_known_key(asked, asked_checks, known, checks).tolist() == [True, True, False, True, False]
-    run = key_files.build_key_arrays(known, np.arange(3), {"check": checks})
+    run = build_key_arrays(known, np.arange(3), {"check": checks})
     assert run["check"].tolist() == [1, 2, 3]
 
 

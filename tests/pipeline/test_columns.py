@@ -18,10 +18,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import DataError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
-from omnigraph.pipeline.bulk_load.splits import Split, filesystem
+from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.rules.violations import Findings
 from tests.support.pipeline_fixtures import lines_of, load_bytes, splits_of
 from tests.support.s3_server import S3Server, s3_server
@@ -78,7 +79,9 @@ def graph(tmp_path: Path) -> Graph:
 
 def check_things(graph: Graph, exact: float) -> None:
     found = rows(graph, "node:Thing")
-    instants = graph.session.view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    instants = (
+        session_of(graph).view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    )
     assert instants.drop_null().to_pylist() == [int(AT.timestamp() * 1000)]
     assert found["1"] | {"at": AT} == {
         "id": "1", "code": 1, "name": "a", "small": 3, "big": 2**63, "ratio": 0.5, "exact": exact, "is_on": True,
@@ -197,6 +200,7 @@ def test_load_overwrite_with_an_empty_file_empties_the_type(graph: Graph, tmp_pa
     assert rows(graph, "node:Thing") == {}
 
 
+@pytest.mark.slow
 def test_load_ndjson_compressed_in_directories_and_patterns(graph: Graph, tmp_path: Path) -> None:
     records = [{"type": "Thing", "data": {"code": place, "name": f"{place}"}} for place in range(40)]
     folder = tmp_path / "in"
@@ -241,7 +245,7 @@ def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
             load(graph, nodes={"Thing": source}, mode="merge", engine="local")
             found = rows(graph, "node:Thing")
             assert (len(found), found["20"]["name"], found["20"]["small"]) == (21, "part", 7)
-        objects = graph.session.kernel.store.objects.list("")
+        objects = session_of(graph).kernel.store.objects.list("")
         assert not [one.path for one in objects if "_staging" in one.path or "__recovery/0" in one.path]
 
 
@@ -423,6 +427,7 @@ def test_load_csv_rejects_rows_that_are_no_rows(graph: Graph, tmp_path: Path) ->
     assert json.loads(rejected[4][3]) == {"code": "x", "name": "i"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [24, 1 << 20])
 def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """The oracle numbers rows with Python's reader, which says at which line a row ended."""
@@ -453,6 +458,7 @@ def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.Mo
         assert texts == values
 
 
+@pytest.mark.slow
 def test_csv_rows_without_a_value_are_no_empty_lines(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "free.csv"
     for text, count, lines in (

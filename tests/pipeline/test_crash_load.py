@@ -13,32 +13,27 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import Outcome, sweep
 from omnigraph.pipeline import load
 from tests.support.crash_campaign import REPOSITORY, Campaign, LocalPlace, Zygote
+from tests.support.examples import IS_LONG
 from tests.support.pipeline_fixtures import contents, lines_of, splits_of, world
 from tests.support.spark_driver import SPLIT_BYTES
 
 LOADS = ("load_append", "load_merge", "load_overwrite", "load_on_branch")
 # What one step leaves is what the next one finds, so one side of each is enough.
 PASSED_BY = ("sync", "sync.temporary", "durable.after")
-STRIDE = 5
+STRIDE = 12
+PEOPLE = 8_000 if IS_LONG else 4_000
 
 
 class LoadZygote(Zygote):
     """The process that forks those that die, with loads among its scenarios."""
 
-    def __enter__(self) -> Zygote:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.load_crash_child"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
-        )
-        return self
+    module = "tests.support.load_crash_child"
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +92,9 @@ def test_crash_oracle_catches_broken_loads(zygote: Zygote, tmp_path: Path, mutan
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again(tmp_path: Path) -> None:
+def test_driver_killed_while_executors_write_can_be_run_again(tmp_path: Path) -> None:
     people = [
-        {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(8_000)
+        {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(PEOPLE)
     ]
     file = tmp_path / "people.ndjson"
     file.write_bytes(lines_of(people))
@@ -117,7 +112,7 @@ def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert "struck at" in run.stdout
     assert contents(og.open(graph.uri)) == before
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     [intent] = pending(kernel.store)[0]
     assert staged_by(graph, intent.operation_id)
     with splits_of(SPLIT_BYTES):

@@ -17,9 +17,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.embed.tasks import embed_site
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
-from omnigraph.pipeline.bulk_load import embed_site, stage_split
+from omnigraph.graph import session_of
+from omnigraph.pipeline.bulk_load import stage_split
 from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 from tests.support.embedding_provider import Provider
@@ -111,10 +113,10 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     assert set(vectors(graph)) >= {"a", "e"}
     tally = report.embedded["Doc.vec"]
     assert (tally.filled, tally.asked) == (len(vectors(graph)), len(asked(provider)))
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
-def test_load_of_an_id_in_two_files_counts_what_was_asked_and_what_was_kept(tmp_path: Path, provider: Provider) -> None:
+def test_load_of_an_id_in_two_files_counts_requests_and_vectors(tmp_path: Path, provider: Provider) -> None:
     graph = og.init(tmp_path / "k.omni", "node Doc { text: String?  vec: Vector(4) @embed(text) }")
     for file, texts in (("1", {"a": "one", "b": "two"}), ("2", {"a": "three"})):
         records = [{"type": "Doc", "data": {"id": id_, "text": text}} for id_, text in texts.items()]
@@ -142,7 +144,7 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 
 
 @pytest.mark.parametrize("status", [429, 500, 400])
-def test_load_provider_that_fails_publishes_nothing_and_a_rerun_asks_for_the_rest(
+def test_load_whose_provider_fails_publishes_nothing_and_can_be_rerun(
     graph: og.Graph, provider: Provider, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("omnigraph.engine.embed.fetch.EMBED_TEXTS_MAX", 2)
@@ -190,12 +192,12 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_SECRET", "x")
-    names = dict(embed_site.executor_site(graph.uri, "op", embed_site.count_processes(Threads())).access.settings)
+    names = dict(embed_site(session_of(graph).kernel.store, "op", Threads()).access.settings)
     assert (names["OPENAI_API_KEY"], names["OMNIGRAPH_EMBED_BASE_URL"]) == ("secret-key", provider.url)
     assert "SOME_OTHER_SECRET" not in names
 
 
-def test_load_with_other_settings_than_the_graph_was_opened_with_is_refused(
+def test_load_with_other_settings_than_those_of_the_graph_is_refused(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lines(tmp_path, doc("a", text="one"))
@@ -214,9 +216,9 @@ def test_site_leaves_no_setting_of_an_earlier_driver_behind(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMNIGRAPH_EMBED_BASE_URL")
-    place = embed_site.executor_site(graph.uri, "op", 1).access
+    access = embed_site(session_of(graph).kernel.store, "op", Threads()).access
     monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", "http://earlier")
-    place.store()
+    access.store()
     assert "OMNIGRAPH_EMBED_BASE_URL" not in os.environ
 
 
@@ -231,7 +233,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     expected = {f"d{number}": pytest.approx(made(f"t{number % 4}")) for number in range(9)}
     assert vectors(graph) == expected
     graph.mutate('query u() { update Doc set { text: "new" } where name = "d0" }')
-    assert embed_site.count_processes(Executors(spark)) == 2
+    assert Executors(spark).processes == 2
     receipt = pipeline.embed(graph, engine="spark")
     assert (receipt.engine, receipt.properties[0].tally.filled) == ("spark", 1)
     assert asked(provider) == ["new"]
@@ -241,7 +243,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     with pytest.raises(DataError) as caught:
         pipeline.embed(graph, engine="spark")
     assert caught.value.context["rule"] == "E13"
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 def test_guide_runs_block_after_block(tmp_path: Path) -> None:

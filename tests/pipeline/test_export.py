@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,24 @@ def test_blob_larger_than_a_line_of_an_ingest_is_loaded_back(tmp_path: Path, for
     assert copy.query('query q() { match { $f: File {name: "f1"} } return { $f.n } }').rows() == [{"f.n": 2}]
 
 
+def test_export_into_a_folder_of_folders_lists_its_first_level_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = things(tmp_path / "g")
+    (tmp_path / "deep" / "folder" / "folder").mkdir(parents=True)
+    listed: list[str] = []
+    scan = os.scandir
+
+    def note(path: Any) -> Any:
+        listed.append(str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    with pytest.raises(UsageError, match="is not empty"):
+        export(graph, tmp_path / "deep", engine="local")
+    assert [path for path in listed if path.startswith(str(tmp_path / "deep"))] == [str(tmp_path / "deep")]
+
+
 def test_export_of_a_type_and_a_past_state(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     before = graph.commits()[1].commit_id
@@ -131,10 +150,6 @@ def test_export_of_a_type_and_a_past_state(tmp_path: Path) -> None:
     assert (report.entities, report.files) == ({"node:Thing": 2}, 1)
     with pytest.raises(UsageError, match="is not empty"):
         export(graph, tmp_path / "out", engine="local")
-    # One look is enough, however many files there are below.
-    (tmp_path / "deep" / "folder").mkdir(parents=True)
-    with pytest.raises(UsageError, match="is not empty"):
-        export(graph, tmp_path / "deep", engine="local")
     with pytest.raises(UsageError, match="unknown format `xml`"):
         export(graph, tmp_path / "new", "xml")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean `Thing`"):

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import omnigraph as og
-from omnigraph.pipeline.bulk_load.splits import filesystem
+from omnigraph.pipeline.filesystems import filesystem
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]

@@ -18,9 +18,10 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import Unit
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load.report import LoadReport
@@ -44,9 +45,9 @@ def knows(start: str, end: str, **values: object) -> dict[str, Any]:
 
 def stray_files(graph: Graph) -> list[str]:
     """Return files of loads that no version names, intents included."""
-    graph.session.kernel.store.close()
+    session_of(graph).kernel.store.close()
     before = _files(graph)
-    sweep(graph.session.kernel, older_than_seconds=0)
+    sweep(session_of(graph).kernel, older_than_seconds=0)
     gone = before - _files(graph)
     return sorted([path for path in before if "_staging" in path or "__recovery/0" in path] + [
         path for path in gone if "/data/" in path and not path.startswith("__")
@@ -74,10 +75,11 @@ def test_load_is_one_commit_that_says_what_it_did(graph: Graph, tmp_path: Path) 
     assert stray_files(graph) == []
 
 
+@pytest.mark.slow
 def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph, tmp_path: Path) -> None:
     for name in ("cy", "dee", "eve"):
         load_bytes(graph, lines_of([person(name, level=1, team=name)]), tmp_path, "append")
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     with splits_of(60):
         raw = lines_of([person(name, level=5, team=name) for name in ("ann", "cy", "eve", "fay")])
         load_bytes(graph, raw, tmp_path, "merge")
@@ -85,7 +87,7 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert {name: row["level"] for name, row in found.items()} == {
         "ann": 5, "bob": 2, "cy": 5, "dee": 1, "eve": 5, "fay": 5,
     }  # fmt: skip
-    dataset = graph.session.view().dataset("node:Person")
+    dataset = session_of(graph).view().dataset("node:Person")
     ids = dataset.read(["id"], with_row_id=True)
     assert len(set(ids["_rowid"].to_pylist())) == 6
     assert dataset.count() == 6 == graph.snapshot().state.pins["node:Person"].row_count
@@ -99,6 +101,7 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert stray_files(graph) == []
 
 
+@pytest.mark.slow
 def test_load_merge_keeps_the_last_of_an_id_over_splits(graph: Graph, tmp_path: Path) -> None:
     notes = [{"type": "Note", "data": {"id": "n9", "text": f"{place}"}} for place in range(9)]
     with splits_of(40):
@@ -114,6 +117,7 @@ def test_load_overwrite_replaces_named_types_only(graph: Graph, tmp_path: Path) 
     assert set(rows(graph, "node:Person")) == {"ann", "bob"}
 
 
+@pytest.mark.slow
 def test_load_on_a_new_branch_leaves_main_alone(graph: Graph, tmp_path: Path) -> None:
     main = contents(graph)
     report = load_bytes(graph, lines_of([person("cy")]), tmp_path, "merge", branch="review", from_branch="main")
@@ -146,6 +150,7 @@ def test_load_of_a_job_is_done_once(graph: Graph, tmp_path: Path) -> None:
     assert not load_bytes(graph, raw, tmp_path, "append", job_id="day-2").already_applied
 
 
+@pytest.mark.slow
 def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp_path: Path) -> None:
     table = pa.table({"name": [f"p{one}" for one in range(40)]})
     pa.parquet.write_table(table, tmp_path / "people.parquet", row_group_size=10)
@@ -160,6 +165,7 @@ def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp
         load_bytes(graph, raw, tmp_path, "append", **files)
 
 
+@pytest.mark.slow
 def test_load_prepares_anew_when_another_writer_was_faster(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,15 +190,13 @@ class DuringReading:
     def __init__(self, action: Callable[[], object], stage: str = "reading") -> None:
         self.action, self.stage = action, stage
 
-    def begin(self, stage: str, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, unit: Unit) -> None:
         if stage == self.stage:
             self.stage = ""
             self.action()
 
-    def reach(self, done: int) -> None:
-        pass
 
-
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "side"])
 def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     graph: Graph, tmp_path: Path, branch: str
@@ -203,7 +207,7 @@ def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     other = og.open(graph.uri)
     insert = DuringReading(lambda: other.mutate('query q() { insert Note { text: "meanwhile" } }', branch=branch))
     with pytest.raises(ReadSetChanged, match="changed on branch") as caught:
-        load_bytes(graph, note, tmp_path, "overwrite", branch=branch, watcher=insert)
+        load_bytes(graph, note, tmp_path, "overwrite", branch=branch, progress=insert)
     assert caught.value.effect.value == "none"
     assert stray_files(graph) == []
     assert len(rows(graph, "node:Note", branch)) == 2
@@ -211,6 +215,7 @@ def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
     assert set(rows(graph, "node:Note", branch)) == {"n1"}
 
 
+@pytest.mark.slow
 def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph, tmp_path: Path) -> None:
     note = lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}])
     other = og.open(graph.uri)
@@ -218,36 +223,38 @@ def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph,
     def write_elsewhere() -> None:
         other.mutate('query q() { insert Person { name: "eve" } }')
 
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(write_elsewhere))
+    load_bytes(graph, note, tmp_path, "overwrite", progress=DuringReading(write_elsewhere))
     assert (set(rows(graph, "node:Note")), "eve" in rows(graph, "node:Person")) == ({"n1"}, True)
     assert other.commits()[0].kind == "load"
-    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.ensure_indices()))
+    load_bytes(graph, note, tmp_path, "overwrite", progress=DuringReading(lambda: other.maintenance.ensure_indices()))
     assert [one.kind for one in other.commits()[:3]] == ["load", "ensure_indices", "load"]
     assert set(rows(graph, "node:Note")) == {"n1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "new"])
 def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_path: Path, branch: str) -> None:
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
     options: dict[str, Any] = {"job_id": "day-1", "branch": branch, "from_branch": None if branch == "main" else "main"}
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)))
-    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    again = load_bytes(graph, raw, tmp_path, "append", progress=twin, **options)
     assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
     assert stray_files(graph) == []
     (tmp_path / "b").mkdir()
     other_raw = lines_of([person("dee")])
     rival = DuringReading(lambda: load_bytes(other, other_raw, tmp_path / "b", "append", job_id="day-2"))
     with pytest.raises(JobExists, match="loaded other input"):
-        load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", watcher=rival, job_id="day-2")
+        load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", progress=rival, job_id="day-2")
 
 
-def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_load_on_a_branch_that_the_same_job_creates_is_applied_once(graph: Graph, tmp_path: Path) -> None:
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
     options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "digesting")
-    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    again = load_bytes(graph, raw, tmp_path, "append", progress=twin, **options)
     assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
 
 
@@ -267,7 +274,8 @@ def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> 
 # -- quarantine ------------------------------------------------------------------------------------------------
 
 
-def test_load_with_quarantine_leaves_out_what_is_wrong_and_what_depends_on_it(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_load_with_quarantine_leaves_out_bad_rows_and_dependents(graph: Graph, tmp_path: Path) -> None:
     records = [
         person("cy"),
         person("dee", level=77),
@@ -436,7 +444,7 @@ def test_load_killed_driver_leaves_what_a_sweep_removes(graph: Graph, tmp_path: 
     assert died.returncode == -signal.SIGKILL, died.stderr
     is_published = point == "publish.after"
     assert (contents(graph) == before) is not is_published
-    report = sweep(graph.session.kernel)
+    report = sweep(session_of(graph).kernel)
     assert (report.rolled_forward, report.rolled_back) == ((1, 0) if is_published else (0, 1))
     if not is_published:
         assert report.files_removed >= 2

@@ -18,20 +18,21 @@ from omnigraph import failpoints, pipeline
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import Finding, VerifyReport
-from omnigraph.engine.tasks import Threads
+from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
+from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.pipeline.spark_maintenance import optimize, verify
-from omnigraph.pipeline.spark_maintenance.optimize import SparkWorkers
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
 from tests.support.maintenance_fixtures import elsewhere
+from tests.support.pipeline_fixtures import ThreadsAsExecutors
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ def grown(path: Path) -> Graph:
         graph.ingest([{"edge": "Knows", "from": one, "to": two, "data": {"id": f"k{part}"}} for one, two in ends])
         graph.ingest([{"edge": "Lives", "from": f"p{part * 10}", "to": f"t{part}", "data": {"id": f"l{part}"}}])
         if part == 1:
-            graph.ensure_indices()
+            graph.maintenance.ensure_indices()
     graph.mutate('query q() { delete Person where name = "p13" }')
     return graph
 
@@ -69,7 +70,7 @@ def pieces(request: pytest.FixtureRequest) -> Any:
     """Cut compactions and segments so small that each has several tasks; fragments have 10 rows before."""
     plan = compaction.plan
     with (
-        patch.object(optimize, "MAINTAIN_TASK_ROWS", 8),
+        patch("omnigraph.engine.maintain.optimize.MAINTAIN_TASK_ROWS", 8),
         patch.object(compaction, "plan", lambda dataset: plan(dataset, rows_per_fragment=request.param)),
     ):
         yield
@@ -79,7 +80,7 @@ def shape(graph: Graph) -> dict[str, Any]:
     """Return what an optimize is for: fragments and covered indexes, and that no entity was touched."""
     found: dict[str, Any] = {"rows": sorted(b"".join(graph.export()).splitlines())}
     for key in graph.snapshot().state.pins:
-        dataset = graph.session.kernel.dataset(graph.snapshot(), key)
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(), key)
         covered = {name: len(one.indexed) for name, one in coverage(dataset).items()}
         assert not any(one.uncovered for one in coverage(dataset).values())
         found[key] = (dataset.fragment_rows, covered)
@@ -93,8 +94,8 @@ def told(report: OptimizeReport) -> list[dict[str, object]]:
 def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: None) -> None:
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
-    expected = here.optimize()
-    with patch.object(optimize, "start_executors", lambda _: Threads()):
+    expected = here.maintenance.optimize()
+    with patch.object(executors, "start_executors", lambda _: ThreadsAsExecutors()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
     assert shape(there) == shape(here)
@@ -103,7 +104,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     assert there.query(town).rows() == here.query(town).rows() != []
     near = "query q() { match { $p: Person } return { $p.name as n } order { nearest($p.near, [30.0, 1.0]) } limit 3 }"
     assert there.query(near).rows() == here.query(near).rows()
-    assert there.verify().is_sound
+    assert there.maintenance.verify().is_sound
     for graph in (here, there):
         graph.close()
         assert list(Path(graph.uri).rglob("*.manifest-*")) == []
@@ -113,7 +114,7 @@ def test_optimize_elsewhere_leaves_nothing_to_do(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     for place in range(3):
         graph.ingest([{"type": "Person", "data": person(place)}])
-    with patch.object(optimize, "start_executors", lambda _: Threads()):
+    with patch.object(executors, "start_executors", lambda _: ThreadsAsExecutors()):
         assert pipeline.optimize(graph, engine="spark").commit is not None
         assert pipeline.optimize(graph, engine="spark").commit is None
 
@@ -124,10 +125,10 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
     wrote: list[str] = []
     pinned = {pin.ref for pin in graph.snapshot().state.pins.values()}
 
-    class Late(Threads):
+    class Late(ThreadsAsExecutors):
         def run(self, stage: str, work: Any, payloads: Any, sizes: Any = ()) -> Any:
             # After a compaction was put aside and before a task builds on it.
-            is_aside = stage == "indexing" and payloads[0].ref not in pinned
+            is_aside = stage == "indexing" and work.args[0]().ref not in pinned
             if is_aside and not wrote:
                 wrote.append(stage)
                 other.ingest([{"type": "Person", "data": person(90)}, {"type": "Place", "data": {"name": "t90"}}])
@@ -136,12 +137,12 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
                 )
             return super().run(stage, work, payloads, sizes)
 
-    with patch.object(optimize, "start_executors", lambda _: Late()):
+    with patch.object(executors, "start_executors", lambda _: Late()):
         report = pipeline.optimize(graph, engine="spark")
     assert wrote
     assert all(one.committed for one in report.types)
     # What came in between is carried over; indexes cover it the next time.
-    assert all(one.committed for one in graph.optimize().types)
+    assert all(one.committed for one in graph.maintenance.optimize().types)
     assert {f'"p{place}"'.encode() in line for line in shape(graph)["rows"] for place in (90,)} == {True, False}
 
 
@@ -150,29 +151,27 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
     graph = grown(tmp_path / "g")
     asked: list[str] = []
 
-    def executors(_: str | None) -> Threads:
+    def start(_: str | None) -> Runner:
         asked.append("elsewhere")
-        return Threads()
+        return ThreadsAsExecutors()
 
     with (
         patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit),
-        patch.object(optimize, "start_executors", executors),
+        patch.object(executors, "start_executors", start),
     ):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 
 
-@pytest.mark.parametrize("missing", ["package", "java"])
-def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) -> None:
+def test_optimize_auto_without_spark_stays_here(tmp_path: Path) -> None:
     graph = grown(tmp_path / "g")
 
-    def executors(_: str | None) -> Threads:
+    def start(_: str | None) -> Runner:
         raise PipelineUnavailable("no Java")
 
     with (
         patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", 0),
-        patch.object(optimize, "start_executors", executors),
-        patch.object(optimize, "find_spec", lambda _: None if missing == "package" else object()),
+        patch.object(executors, "start_executors", start),
     ):
         assert pipeline.optimize(graph).commit is not None
         with pytest.raises(PipelineUnavailable):
@@ -193,11 +192,11 @@ def put(graph: Graph, key: str, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.session.kernel.writable(snapshot, key)
+        dataset = session_of(graph).kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def miscount(graph: Graph) -> None:
@@ -207,7 +206,7 @@ def miscount(graph: Graph) -> None:
         pin = snapshot.state.pins[PERSON]
         return Plan("damage", updates=(SetVersion(PERSON, pin.version, pin.fork, pin.row_count + 5),))
 
-    graph.session.kernel.commit("main", prepare)
+    session_of(graph).kernel.commit("main", prepare)
 
 
 def lose(graph: Graph) -> None:
@@ -243,7 +242,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         harm(graph)
         uri = graph.uri
         graph.close()
-        expected = og.open(uri).verify()
+        expected = og.open(uri).maintenance.verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
         with patch.object(verify, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
@@ -276,12 +275,12 @@ class Dying(Executors):
 @pytest.mark.spark
 def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_path: Path, pieces: None) -> None:
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
-    expected = here.optimize()
+    expected = here.maintenance.optimize()
     runner = Dying(spark)
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.session, "main", None, SparkWorkers(there.session, "main", lambda: runner))
+        report = run_optimize(session_of(there), "main", lambda _: runner)
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)
@@ -289,7 +288,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     assert len(staged) == 1
     uri = there.uri
     there.close()
-    report_after = og.open(uri).verify()
+    report_after = og.open(uri).maintenance.verify()
     assert report_after.is_sound
     # What the dead ones wrote is there, and nothing names it.
     assert report_after.unreferenced_files > 0

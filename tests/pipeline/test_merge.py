@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,17 @@ from omnigraph.engine.merge import apply as applying
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
+from omnigraph.pipeline.key_buckets.files import FileSlice
 from omnigraph.pipeline.range_merge import keys, merge, tasks
-from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
+from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
+from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
-from tests.engine.test_dags import run
+from tests.engine.test_dags import SEEDS, run
 from tests.support.history_world import template
 from tests.support.merge_fixtures import files
+from tests.support.pipeline_fixtures import ThreadsAsExecutors
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +69,9 @@ def spread(
     if dry_run:
         receipt: MergeReceipt = real(session, source, into, dry_run=True, resolutions=resolutions)
         return receipt
-    ranges, before = SparkMergeWorkers(Threads, 1, 1), session.kernel.snapshot(into).head
+    ranges, before = RangeMerge(Threads, 1, 1), session.kernel.snapshot(into).head
     try:
-        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, workers=ranges)
+        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, execute=ranges.merge)
     except UsageError:
         # Decisions about broken rules are for one process.
         assert session.kernel.snapshot(into).head == before
@@ -87,17 +90,21 @@ def spread(
     return merged
 
 
-def histories(root: Path, patch: pytest.MonkeyPatch, seeds: range) -> Counter[str]:
+def histories(root: Path, patch: pytest.MonkeyPatch, seeds: Iterable[int]) -> Counter[str]:
     patch.setattr(merging, "merge", partial(spread, merging.merge))
     return run(template(root), root, seeds)
 
 
 @pytest.mark.slow
-def test_ranges_of_random_histories_equal_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    merges = histories(tmp_path, monkeypatch, range(20))
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(range(60), marks=pytest.mark.long)], ids=["sample", "many"])
+def test_ranges_of_random_histories_equal_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: Iterable[int]
+) -> None:
+    merges = histories(tmp_path, monkeypatch, seeds)
     assert min(merges.values()) > 0, merges
 
 
+@pytest.mark.slow
 def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +119,7 @@ def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
         pipeline.load(graph, data=[tmp_path / "more.ndjson"], engine="local")
     assert graph.snapshot().state.pins["node:Person"].owner is None
     assert graph.snapshot().state.pins["node:Person"].row_count == 3
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
 
 
 # -- larger graphs beside each other ------------------------------------------------------------------------------
@@ -197,14 +204,14 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
         told = (receipt.outcome, receipt.types)
     except MergeConflict as error:
         told = shown(error)
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
     return told, sorted(b"".join(graph.export()).splitlines())
 
 
 def on(runner: Callable[[], Runner]) -> Callable[[Graph], MergeReceipt]:
     def run(graph: Graph) -> MergeReceipt:
-        ranges = SparkMergeWorkers(runner, 25, 40)
-        return merge_with(graph, "review", "main", ranges, ranges)
+        ranges = RangeMerge(runner, 25, 40)
+        return merge_in_ranges(graph, "review", "main", ranges)
 
     return run
 
@@ -216,7 +223,7 @@ def test_ranges_of_a_merge_equal_the_merge_in_process(tmp_path: Path, story: str
     graph = twin(tmp_path / "there", story)
     there = outcome(graph, on(Threads))
     assert there == here
-    assert graph.verify().is_sound
+    assert graph.maintenance.verify().is_sound
     assert not [one for one in files(graph) if "_staging-" in one]
 
 
@@ -240,11 +247,11 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     graph = twin(tmp_path / "g", "both_sides")
     conflicts = graph.branches.merge("review", dry_run=True).conflicts
     given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in conflicts]
-    ranges = SparkMergeWorkers(Threads, 25, 40)
+    ranges = RangeMerge(Threads, 25, 40)
     idle = {"type_key": "node:City", "entity_id": "c1", "take": "ours"}
     with pytest.raises(GraphError, match="no conflict about `c1`"):
-        merge_with(graph, "review", "main", ranges, ranges, [*given, idle])
-    assert merge_with(graph, "review", "main", ranges, ranges, given).outcome == "merged"
+        merge_in_ranges(graph, "review", "main", ranges, [*given, idle])
+    assert merge_in_ranges(graph, "review", "main", ranges, given).outcome == "merged"
     ages = graph.query('query q() { match { $p: Person { name: "p105" } } return { $p.age as age } }').rows()
     assert ages == [{"age": 630}]
     broken = twin(tmp_path / "h", "broken_rules")
@@ -252,7 +259,7 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     named = broken.branches.merge("review", dry_run=True).conflicts[0]
     decided = {"type_key": named.type_key, "entity_id": named.entity_id, "take": "ours"}
     with pytest.raises(UsageError, match="engine `local`"):
-        merge_with(broken, "review", "main", ranges, ranges, [decided])
+        merge_in_ranges(broken, "review", "main", ranges, [decided])
     assert broken.snapshot().head == head
     assert not [one for one in files(broken) if "_staging-" in one]
 
@@ -278,12 +285,12 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
     places = [*(("node:Person", str(one)) for one in people[::40]), *(("node:City", str(one)) for one in cities[:3])]
     places += [(one.type_key or "", str(one.entity_id)) for one in dry.conflicts[:4]]
     places += [("node:Person", "nobody"), ("node:Nothing", "x")]
-    ranges = SparkMergeWorkers(Threads, 25, 40)
+    ranges = RangeMerge(Threads, 25, 40)
     answers = Counter[str]()
     for key, entity_id in dict.fromkeys(places):
         given = [{"type_key": key, "entity_id": entity_id, "take": "ours"}]
         here = answer_to(lambda given=given: graph.branches.merge("review", dry_run=False, resolutions=given))  # type: ignore[misc]
-        there = answer_to(lambda given=given: merge_with(graph, "review", "main", ranges, ranges, given))  # type: ignore[misc]
+        there = answer_to(lambda given=given: merge_in_ranges(graph, "review", "main", ranges, given))  # type: ignore[misc]
         assert here[0] != "merged", "one decision does not settle all conflicts of the story"
         # What decides about a broken rule is left to one process.
         assert there == here or (here[0], there[0], story) == ("merge.conflict", "usage.invalid", "broken_rules")
@@ -309,28 +316,26 @@ def test_merge_auto_takes_spark_above_a_size(
     graph = twin(tmp_path / "g", "nothing_more")
     asked: list[str | None] = []
 
-    def executors(master: str | None) -> Runner:
+    def start(master: str | None) -> Runner:
         asked.append(master)
-        return Threads()
+        return ThreadsAsExecutors()
 
     monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", limit)
-    monkeypatch.setattr(merge, "start_executors", executors)
+    monkeypatch.setattr(executors, "start_executors", start)
     receipt = pipeline.merge(graph, "review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
     assert asked == ([None] if engine == "elsewhere" else [])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["package", "java"])
-def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = twin(tmp_path / "g", "nothing_more")
 
-    def executors(_: str | None) -> Runner:
+    def start(_: str | None) -> Runner:
         raise PipelineUnavailable("no Java")
 
     monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", 0)
-    monkeypatch.setattr(merge, "start_executors", executors)
-    monkeypatch.setattr(merge, "find_spec", lambda _: None if missing == "package" else object())
+    monkeypatch.setattr(executors, "start_executors", start)
     with pytest.raises(PipelineUnavailable):
         pipeline.merge(graph, "review", engine="spark")
     assert pipeline.merge(graph, "review").outcome == "merged"
@@ -358,7 +363,7 @@ def test_merge_whose_tasks_fail_leaves_nothing_behind(tmp_path: Path, stage: str
         on(Failing)(graph)
     # Marks are small files that nothing names; a sweep takes them by age.
     assert {one for one in files(graph) - before if "/_deletions/" not in one} == set()
-    assert pending(graph.session.kernel.store) == ([], [])
+    assert pending(session_of(graph).kernel.store) == ([], [])
     assert graph.branches.merge("review").outcome == "merged"
 
 
@@ -369,11 +374,11 @@ def test_merge_command_chooses_where_it_runs(
     uri = twin(tmp_path / "g", "nothing_more").uri
     masters: list[str | None] = []
 
-    def executors(master: str | None) -> Runner:
+    def start(master: str | None) -> Runner:
         masters.append(master)
-        return Threads()
+        return ThreadsAsExecutors()
 
-    monkeypatch.setattr(merge, "start_executors", executors)
+    monkeypatch.setattr(executors, "start_executors", start)
     command = ["branch", "merge", "review", "--store", uri]
     assert main([*command, "--engine", "spark", "--dry-run"]) == 1
     assert "in one process" in capsys.readouterr().err
@@ -393,8 +398,8 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
     graph = twin(tmp_path / "there", story)
 
     def run(graph: Graph) -> MergeReceipt:
-        ranges = SparkMergeWorkers(lambda: Executors(spark), 100, 200)
-        return merge_with(graph, "review", "main", ranges, ranges)
+        ranges = RangeMerge(lambda: Executors(spark), 100, 200)
+        return merge_in_ranges(graph, "review", "main", ranges)
 
     assert outcome(graph, run) == here
     assert not [one for one in files(graph) if "_staging-" in one]
@@ -405,8 +410,8 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
 
 def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
     """A range ends one entity too early."""
-    real = keys.read_table
-    patch.setattr(tasks, "read_table", lambda store, path: (rows := real(store, path)).slice(0, rows.num_rows - 1))
+    real = FileSlice.read_table
+    patch.setattr(FileSlice, "read_table", lambda self, store: (rows := real(self, store)).slice(0, rows.num_rows - 1))
 
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
@@ -422,7 +427,7 @@ def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(tasks, "slice_bounds", lambda ordered: {})
+    patch.setattr(tasks, "write_addresses", lambda *_: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

@@ -17,18 +17,19 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load import (
-    key_files,
-    key_hashes,
     matching,
     read_split,
     set_checks,
     stage_split,
     staged_input,
 )
+from omnigraph.pipeline.key_buckets import files as key_files
+from omnigraph.pipeline.key_buckets import hashes as key_hashes
 from omnigraph.rules.validate import RULES
 from tests.support.case_engine import Engine, Ran, _records
 from tests.support.case_file import CASES, Case, Step, read_cases
 from tests.support.case_runner import run_case
+from tests.support.examples import examples
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
 
 _EMAILS, _TEAMS = st.sampled_from(["ann@x", "bob@x", "c@x", None]), st.sampled_from(["red", "blue", "RED", None])
@@ -90,15 +91,16 @@ def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
 _SIZES, _KEYS = st.sampled_from([17, 200, 10_000]), st.sampled_from([1, 7, 1_000_000])
 
 
+@pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
     compare(raw, mode, size, keys)
 
 
 @pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
     compare(raw, mode, size, keys)
 
@@ -127,6 +129,7 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(TELLING)))
 def test_load_telling_input_equals_ingest(place: int) -> None:
     mode, records = TELLING[place]

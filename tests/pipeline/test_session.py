@@ -15,8 +15,10 @@ from zipfile import ZipFile
 
 import pytest
 
+from omnigraph.cli.output import progress_bar
+from omnigraph.engine.tasks import report_progress, reporting_to
 from omnigraph.errors import PipelineUnavailable
-from omnigraph.pipeline.spark import java, progress, session
+from omnigraph.pipeline.spark import java, session
 from omnigraph.pipeline.spark.executors import Executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
@@ -103,6 +105,7 @@ def test_session_of_a_remote_without_its_packages_says_what_to_type(monkeypatch:
     assert 'pip install "pyspark[connect]"' in caught.value.message
 
 
+@pytest.mark.slow
 def test_session_of_a_remote_gets_this_package() -> None:
     sent: list[tuple[str, bool]] = []
     remote = SimpleNamespace(addArtifacts=lambda path, pyfile: sent.append((path, pyfile)))
@@ -163,13 +166,15 @@ def test_bar_shows_stage_and_bytes_to_those_who_watch(monkeypatch: pytest.Monkey
     shown = {}
     for is_watched, stream in ((True, Terminal()), (False, io.StringIO())):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.progress_bar() as watcher:
-            watcher.begin("digesting", 10)
-            watcher.begin("reading", 2_000)
-            watcher.reach(500)
+        with progress_bar():
+            report_progress("waiting for Spark to start", 0, 0)
+            report_progress("types read", 1, 3)
+            report_progress("reading", 500, 2_000, "bytes")
         shown[is_watched] = stream.getvalue()
     assert "reading" in shown[True]
-    assert "0.5/2.0 kB" in shown[True]
+    assert "500 bytes/2.0 kB" in shown[True]
+    assert "1/3" in shown[True]
+    assert "waiting for Spark to start" in shown[True]
     assert shown[False] == ""
 
 
@@ -186,8 +191,7 @@ def test_done_tasks_count_those_of_our_jobs_alone() -> None:
 
 
 def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
-    watcher = SimpleNamespace(begin=lambda *given: told.append(given), reach=told.append)
+    updates: list[object] = []
 
     def run_job(spark: Any, stage: str, job: Any, reach: Any) -> list[Any]:
         for done in (0, 1, 3):
@@ -196,8 +200,9 @@ def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(session, "run_job", run_job)
     monkeypatch.setattr("omnigraph.pipeline.spark.executors._unpack_results", lambda *_: [])
-    Executors(None, watcher).run("reading", len, [b"", b"", b""], [100, 200, 300])
-    assert told == [("reading", 600), 0, 200, 600]
+    with reporting_to(lambda *update: updates.append(update)):
+        Executors(None).run("reading", len, [b"", b"", b""], [100, 200, 300])
+    assert updates == [("reading", done, 600, "bytes") for done in (0, 0, 200, 600)]
 
 
 _OWN_SESSION = """

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.graph import session_of
 from omnigraph.pipeline.datasource import stream, stream_rows, table_reader
 from omnigraph.pipeline.datasource.stream import Feed, StreamReader
 from tests.support.change_fixtures import (
@@ -52,7 +53,7 @@ def graph(tmp_path: Path) -> og.Graph:
     write(graph, node("s"), branch="side")
     write(graph, node("c"), edge("f", "c", "q", "F"))
     graph.branches.merge("side", into="main")
-    graph.optimize()
+    graph.maintenance.optimize()
     write(graph, node("b", tags=["x"]))
     delete(graph, "a")
     write(graph, node("a"))
@@ -195,7 +196,7 @@ def test_stream_batch_that_comes_again_is_the_same(graph: og.Graph) -> None:
     end = one.latestOffset(start, one.getDefaultReadLimit())
     first = read_batch(one, start, end)
     write(graph, node("later"), node("b", v=9.0))
-    graph.optimize()
+    graph.maintenance.optimize()
     assert read_batch(reader(graph), start, end) == first
     assert one.partitions(end, end) == []
 
@@ -307,10 +308,10 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     assert str(caught.value).startswith("changes.gap: ")
 
 
-def test_stream_ends_before_a_reclaimed_version_and_then_says_how_to_go_on(tmp_path: Path) -> None:
+def test_stream_ends_before_a_reclaimed_version_and_says_how_to_go_on(tmp_path: Path) -> None:
     graph = new_graph(tmp_path)
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
-    pin = graph.session.kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]
+    pin = session_of(graph).kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]
     Path(graph.uri, pin.ref.manifest_path).unlink()
     write(graph, node("q", "Q"))
     one = reader(graph)

@@ -52,7 +52,7 @@ def test_stream_query_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) ->
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_stream_query_follows_a_graph_and_writes_one_type_of_it_elsewhere(spark: Any, tmp_path: Path) -> None:
+def test_stream_query_follows_a_graph_and_writes_one_type_elsewhere(spark: Any, tmp_path: Path) -> None:
     graph, copy = new_graph(tmp_path / "from"), new_graph(tmp_path / "to")
     write(graph, node("a", v=1.0), node("b", tags=["x"]), node("q", "Q"))
     feed = spark.readStream.format("omnigraph").option("graph", graph.uri).option("type", "P")
@@ -95,7 +95,7 @@ def killed(given: dict[str, str], is_time: Callable[[], bool]) -> None:
 
 
 def start(given: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off", "PYTHONPATH": str(REPOSITORY)}
+    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
     command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)

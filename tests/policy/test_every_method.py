@@ -14,6 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.branches import Branches, Tags
+from omnigraph.engine.maintenance import Maintenance
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
@@ -44,6 +45,7 @@ FREE: Final = {
     Branches: set[str](),
     Tags: set[str](),
     Schema: set[str](),
+    Maintenance: frozenset(),
 }
 
 
@@ -69,15 +71,17 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "changes": lambda: graph.changes(),
             "baseline": lambda: graph.baseline(),
             "blob": lambda: graph.blob("Person", "Alice", "name"),
-            "ensure_indices": lambda: graph.ensure_indices(),
-            "optimize": lambda: graph.optimize(),
-            "repair": lambda: graph.repair(confirm=True, discard=True),
-            "audit": lambda: graph.audit(),
-            "verify": lambda: graph.verify(),
-            "cleanup": lambda: graph.cleanup(keep=1),
             "clone": lambda: graph.clone(f"{graph.uri}-clone"),
-            "reconcile": lambda: graph.reconcile(),
-            "reconciler": lambda: graph.reconciler(timedelta(seconds=1)),
+        },
+        Maintenance: {
+            "ensure_indices": lambda: graph.maintenance.ensure_indices(),
+            "optimize": lambda: graph.maintenance.optimize(),
+            "repair": lambda: graph.maintenance.repair(confirm=True, discard=True),
+            "audit": lambda: graph.maintenance.audit(),
+            "verify": lambda: graph.maintenance.verify(),
+            "cleanup": lambda: graph.maintenance.cleanup(keep=1),
+            "reconcile": lambda: graph.maintenance.reconcile(),
+            "reconciler": lambda: graph.maintenance.reconciler(timedelta(seconds=1)),
         },
         GraphAt: {
             "query": lambda: past.query(READ),
@@ -98,6 +102,7 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
         },
         Schema: {
             "source": lambda: graph.schema.source,
+            "catalog": lambda: graph.schema.catalog,
             "plan": lambda: graph.schema.plan(SCHEMA),
             "apply": lambda: graph.schema.apply(SCHEMA),
         },
@@ -200,7 +205,7 @@ def test_branch_off_one_that_may_not_be_read_is_denied(graph: Graph, branch_off:
     ann.branches.create("x", from_="review")
 
 
-def test_branch_off_a_commit_that_may_not_be_read_is_as_of_one_that_is_not_there(graph: Graph) -> None:
+def test_branch_off_a_commit_that_may_not_be_read_is_not_found(graph: Graph) -> None:
     ann = og.open(graph.uri, actor="ann", policy=load_bundle(OUTSIDE))
     with pytest.raises(GraphError, match="no commit or tag `v1`"):
         ann.branches.create("x", from_="review", at="v1")

@@ -15,7 +15,8 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
 from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.model import Branch, BranchNames
-from tests.support.two_actor_histories import POLICIES, STEPS, Leak, run
+from tests.support.two_actor_histories import STEPS, run
+from tests.support.two_actor_world import POLICIES, Leak
 
 # Of each policy, so that there are more than a hundred.
 HISTORIES = 34
@@ -36,7 +37,7 @@ def test_restricted_actor_sees_a_graph_without_the_hidden_types(tmp_path: Path, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
-def test_restricted_actor_sees_a_graph_without_the_hidden_types_in_many_histories(tmp_path: Path, policy: str) -> None:
+def test_restricted_actor_sees_no_hidden_types_in_many_histories(tmp_path: Path, policy: str) -> None:
     kinds = {step for seed in range(100, 100 + HISTORIES) for step in run(folder(tmp_path, seed), policy, seed, 20)}
     assert kinds == STEPS.keys()
 

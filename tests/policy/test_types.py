@@ -101,7 +101,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Graph, Graph]]:
         yield whole, small
 
 
-def test_snapshot_shows_paths_of_datasets_only_to_actors_who_see_all_types(pair: tuple[Graph, Graph]) -> None:
+def test_snapshot_shows_dataset_paths_only_to_those_who_see_all_types(pair: tuple[Graph, Graph]) -> None:
     whole, _ = pair
     for actor, is_shown in (("ann", False), ("root", True)):
         for branch in ("main", "review"):
@@ -118,7 +118,7 @@ def test_upkeep_tells_nothing_of_hidden_types_and_looks_after_them(pair: tuple[G
     chief = whole.query("query q() { match { $p: Person $p follows $q } return { $p.name } }")
     # The edges of whoever was deleted are gone, though the one who deleted did not see them.
     assert chief.rows() == []
-    assert whole.verify().is_sound
+    assert whole.maintenance.verify().is_sound
 
 
 def test_write_that_breaks_hidden_data_is_refused_without_a_word_of_it(pair: tuple[Graph, Graph]) -> None:
@@ -139,7 +139,7 @@ def test_replay_of_a_commit_that_touched_hidden_types_is_denied(pair: tuple[Grap
         getattr(seen, method)(newest, branch="review" if method == "revert" else "main")
 
 
-def test_merge_conflict_in_hidden_types_alone_is_refused_without_a_word_of_it(tmp_path: Path) -> None:
+def test_merge_conflict_in_hidden_types_is_refused_without_details(tmp_path: Path) -> None:
     with build(tmp_path / "g.omni") as graph:
         graph.branches.create("other")
         for branch, amount in (("other", 1), ("main", 2)):

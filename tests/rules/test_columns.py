@@ -16,6 +16,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.coerce_column import decode_column, from_fitted
 from omnigraph.rules.coerce_value import Misfit, fit
 from omnigraph.rules.datetimes import date_column, datetime_column, parse_days, parse_milliseconds
+from tests.support.examples import examples
 
 TYPES = [
     *(PropertyType(scalar, nullable=True) for scalar in Scalar if scalar is not Scalar.VECTOR),
@@ -51,6 +52,7 @@ def one_by_one(values: list[object], type_: PropertyType) -> tuple[list[object],
     return stored, bad
 
 
+@pytest.mark.slow
 @given(st.sampled_from(TYPES), st.data())
 def test_decode_column_agrees_with_fit(type_: PropertyType, data: st.DataObject) -> None:
     values = data.draw(st.lists(VALUES, max_size=6))
@@ -63,6 +65,7 @@ def test_decode_column_agrees_with_fit(type_: PropertyType, data: st.DataObject)
     assert column.take(pa.array(fine, pa.int64())).equals(expected)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(TYPES), st.data())
 def test_decode_column_of_fitting_values_keeps_them(type_: PropertyType, data: st.DataObject) -> None:
     values = [value for value in data.draw(st.lists(VALUES, max_size=12)) if not one_by_one([value], type_)[1]]
@@ -141,7 +144,8 @@ ZONES = st.sampled_from(["", "Z", "+00:00", "-01:30", "+23:59", "+24:00", "+01:6
 SPELLINGS = st.one_of(DATES, st.tuples(DATES, TIMES, FRACTIONS, ZONES).map("".join))
 
 
-@settings(max_examples=150)
+@pytest.mark.slow
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(st.none(), SPELLINGS), max_size=3))
 def test_date_columns_agree_with_single_texts(few: list[str | None]) -> None:
     texts = few * 40

@@ -86,6 +86,13 @@ def test_read_tokens_takes_file_or_text_and_the_single_one(monkeypatch: pytest.M
         read_tokens()
 
 
+def test_read_tokens_two_tokens_of_one_actor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", '{"ada": "secret-1", "ada": "secret-2"}')
+    with pytest.raises(UsageError, match="two tokens for the actor `ada`") as caught:
+        read_tokens()
+    assert "secret" not in str(caught.value.to_json())
+
+
 @pytest.mark.parametrize("text", ['{"ada": "secret-1"', '["secret-1"]', '{"ada": 1}', "secret-1"])
 def test_read_tokens_malformed_text_is_refused_and_not_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", text)
@@ -261,9 +268,8 @@ def without_id(body: str) -> str:
     return re.sub(r'"request_id":"[^"]*"', "", body)
 
 
-def test_commit_of_a_branch_that_may_not_be_read_looks_like_one_that_is_not_there(
-    graph_uri: str, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_commit_of_a_branch_that_may_not_be_read_looks_absent(graph_uri: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(SCOPED)
     with serving_graph(graph_uri, tokens=TOKENS, policy=tmp_path / "policy.yaml") as live:
         for name in ("secret", "open"):
@@ -326,6 +332,7 @@ rules:
 PAIRS = "query pairs() { match { $a: Person $a knows $b } return { $a.name as a, $b.name as b } }"
 
 
+@pytest.mark.slow
 def test_type_that_an_actor_may_not_read_is_in_no_answer(graph_uri: str, tmp_path: Path, queries: Path) -> None:
     (tmp_path / "typed.yaml").write_text(TYPED)
     (queries / "pairs.gq").write_text(PAIRS)
@@ -428,7 +435,7 @@ def test_write_without_room_is_refused_before_its_body_is_read(live: Live, path:
         assert status_without_body(live, path, media, 1_000) == 429
 
 
-def test_write_that_announces_more_bytes_than_its_actor_may_have_is_refused(live: Live) -> None:
+def test_write_that_announces_too_many_bytes_is_refused(live: Live) -> None:
     free = live.service.admission.bytes_max
     with live.service.admission.admit(None, free - 1_000):
         reply = live.post(f"{G}/load", {"data": "\n" * 1_000})

@@ -17,6 +17,7 @@ from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
 from omnigraph.server.handlers import blobs
 from omnigraph.server.responses import Call
+from tests.support.examples import examples
 from tests.support.live_server import Live, serving_graph
 
 pytestmark = pytest.mark.slow
@@ -135,7 +136,7 @@ class Sized:
         self.snapshot_commit_id = None
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.text(max_size=40) | st.from_regex(r"bytes=\d{0,22}-\d{0,22}"), st.integers(0, 50))
 def test_range_of_any_text_is_inside_the_blob(text: str, length: int) -> None:
     call: Call[wire.BlobInput] = Call(None, None, None, None, headers={"range": (text,)})  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from omnigraph.errors import UsageError
 from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.wire import Changes, Query
 from tests.server.conftest import POLICY
+from tests.support.examples import examples
 from tests.support.live_server import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def sent(**more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS['ada']}", "Content-Type": "application/json", **more}
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(HEADERS), VALUES, st.sampled_from(["/query", "/blob", "/schema"]))
 def test_any_header_is_answered(fuzzed: Live, name: str, value: str, path: str) -> None:
     headers = sent() | {name: value}
@@ -75,7 +76,7 @@ def test_any_header_is_answered(fuzzed: Live, name: str, value: str, path: str) 
         check(fuzzed, "GET", f"/graphs/g{path}{tail}", None, headers)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(NAMES, st.integers(0, 5))
 def test_any_name_is_answered(fuzzed: Live, name: str, place: int) -> None:
     quoted = quote(name, safe="", errors="replace")
@@ -90,21 +91,21 @@ def test_any_name_is_answered(fuzzed: Live, name: str, place: int) -> None:
     check(fuzzed, method, path, None, sent())
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(TOKEN, st.sampled_from(["cursor", "page_token", "start"]))
 def test_any_cursor_is_answered(fuzzed: Live, text: str, name: str) -> None:
     quoted = quote(text, safe="", errors="replace")
     assert check(fuzzed, "GET", f"/graphs/g/changes?{name}={quoted}", None, sent()) in (200, 400, 404, 413)
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(VALUES)
 def test_any_token_but_the_known_ones_is_refused(fuzzed: Live, text: str) -> None:
     if text.strip() not in TOKENS.values():
         assert check(fuzzed, "GET", "/graphs/g/schema", None, {"Authorization": f"Bearer {text}"}) in (400, 401)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.dictionaries(st.sampled_from(["query", "name", "params", "branch", "x"]), st.none() | st.integers() | NAMES))
 def test_from_json_anything_fits_or_is_refused(given_: dict[str, object]) -> None:
     body = orjson.dumps(
@@ -118,7 +119,7 @@ def test_from_json_anything_fits_or_is_refused(given_: dict[str, object]) -> Non
     assert made.name is None or isinstance(made.name, str)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=60) | st.from_regex(rb"limit=\d{0,25}&kind=(node|edge)"))
 def test_from_query_anything_fits_or_is_refused(query: bytes) -> None:
     try:

@@ -151,6 +151,57 @@ def test_chunks_in_http_1_0_are_refused(live: Live) -> None:
         assert read_all(raw).startswith(b"HTTP/1.1 400 ")
 
 
+HEADS = {
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "no host with a body": b"POST /graphs/g/query HTTP/1.1\r\nContent-Type: application/json\r\n%b\r\n%b"
+    % (LENGTH.encode(), BODY),
+    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    "two hosts in 1.0": b"GET /healthz HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    "no version": b"GET /healthz\r\n\r\n",
+    "no version, with a host": b"GET /healthz\r\nHost: localhost\r\n\r\n",
+    "version 0.9": b"GET /healthz HTTP/0.9\r\n\r\n",
+    "version 2.0": b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n",
+    "folded header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+    "space before a colon": b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    "bare line feeds": b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
+    "length in a trailer": ask_query(CHUNKED, chunked(BODY)[:-2] + b"Content-Length: 3\r\n\r\n"),
+    "coding in a trailer": ask_query(CHUNKED, chunked(BODY)[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"),
+    "length that overflows": ask_query("Content-Length: %s\r\n" % (10**30), BODY),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_request_with_a_malformed_head_is_refused(live: Live, kind: str) -> None:
+    with connected(live) as raw:
+        raw.sendall(HEADS[kind] + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = read_all(raw)
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert b"connection: close" in answer
+    # Nothing follows the one answer, or it would not be JSON.
+    assert orjson.loads(answer.partition(b"\r\n\r\n")[2])["omnigraph_code"] == "usage.invalid"
+
+
+def test_request_of_http_1_0_needs_no_host(live: Live) -> None:
+    with connected(live) as raw:
+        raw.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert read_all(raw).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("length", ["999999999999999999", "1234567890123456789", "0" * 30 + "99999999"])
+def test_length_over_the_limit_is_told_as_it_was_sent(live: Live, length: str) -> None:
+    with connected(live) as raw:
+        raw.sendall(ask_query(f"Content-Length: {length}\r\n", b""))
+        answer = read_answer(raw)
+    assert answer.startswith(b"HTTP/1.1 413 "), answer
+    assert orjson.loads(answer.partition(b"\r\n\r\n")[2])["resource_limit"]["actual"] == int(length)
+
+
+def test_length_with_leading_zeros_is_a_length(live: Live) -> None:
+    with connected(live) as raw:
+        raw.sendall(ask_query("Content-Length: " + LENGTH.split()[1].zfill(25) + "\r\n", BODY))
+        assert read_chunked_or_whole(raw).startswith(b"HTTP/1.1 200 ")
+
+
 TRAILERS = {
     "many": b"X: y\r\n" * 32_000,
     "one": b"X: " + b"y" * 190_000 + b"\r\n",

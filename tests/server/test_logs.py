@@ -43,6 +43,16 @@ def test_log_has_every_request_with_its_id(guarded: Live, lines: io.StringIO) ->
     assert any(one.get("decision") == "deny" and one["actor"] == "bob" for one in told)
 
 
+def test_log_has_no_denials_of_what_was_not_asked_for(guarded: Live, lines: io.StringIO) -> None:
+    """What an answer shows depends on rights, such as the address of the graph on `admin`; that denies nothing."""
+    assert guarded.post(f"{G}/branches", {"name": "draft"}).status == 200
+    data = '{"type": "Person", "data": {"name": "x"}}'
+    assert guarded.post(f"{G}/load", {"data": data, "branch": "draft"}, actor="bob").status == 200
+    told = [orjson.loads(line) for line in lines.getvalue().splitlines()]
+    decisions = {(one["action"], one["decision"]) for one in told if one.get("actor") == "bob" and "decision" in one}
+    assert decisions == {("change", "allow")}
+
+
 def test_log_names_no_token_and_no_place_of_storage(
     guarded: Live, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,7 +165,7 @@ def test_openapi_enum_of_parameter_kinds_is_complete(tmp_path: Path) -> None:
     declared = ", ".join(f"$p{place}: {name}" for place, name in enumerate(types))
     with graphs.init(tmp_path / "k.omni", SCHEMA) as graph:
         source = Source("k.gq", f"query k({declared}) {{ match {{ $p: Person }} return {{ $p.name }} }}")
-        [query] = check_queries([source], graph.session.view().catalog).queries
+        [query] = check_queries([source], graph.schema.catalog).queries
     kinds = {kind for one in query.params for kind in (one.kind, one.item_kind) if kind}
     assert kinds == {*get_args(ParameterKind)}
 

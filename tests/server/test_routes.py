@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph import graph as graphs
 from omnigraph.errors import StorageError
+from omnigraph.graph import session_of
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.wire import ARROW, IF_COMMIT, NDJSON
 from tests.support.live_server import ADD, FIND, PEOPLE, SCHEMA, Live, Reply
@@ -437,7 +438,7 @@ def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.M
         raise StorageError("s3://secret-bucket/secret-place is gone")
 
     assert live.get("/readyz").status == 200
-    monkeypatch.setattr(live.service.registry.served["g"].graph.session.kernel, "snapshot", gone)
+    monkeypatch.setattr(session_of(live.service.registry.served["g"].graph).kernel, "snapshot", gone)
     reply = live.get("/readyz")
     assert (reply.status, reply.json()["status"]) == (503, "unready")
     assert live.get("/healthz").status == 200
@@ -452,7 +453,9 @@ def test_readyz_of_a_server_that_is_about_to_stop_answers_503(live: Live) -> Non
 def test_large_diff_is_streamed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     start = live.get("/graphs/g/commits").json()["commits"][-1]["graph_commit_id"]
     whole = live.post("/graphs/g/diff", {"from": start, "to": "main"})
-    monkeypatch.setattr("omnigraph.server.handlers.reads.CHANGE_WINDOW_ROWS", 2)
+    assert "transfer-encoding" not in whole.headers
+    for module in ("server.handlers.reads", "engine.changes.state_diff"):
+        monkeypatch.setattr(f"omnigraph.{module}.CHANGE_WINDOW_ROWS", 2)
     parts = live.post("/graphs/g/diff", {"from": start, "to": "main"})
     assert parts.headers["transfer-encoding"] == "chunked"
     assert parts.json() == whole.json()

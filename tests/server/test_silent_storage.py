@@ -76,6 +76,7 @@ def check_answers(replies: list[Reply], refused: str, uri: str, finish: Callable
         assert graph.operation(told["operation_id"]).outcome == "applied"
 
 
+@pytest.mark.slow
 def test_writes_behind_a_silent_publish_are_answered_within_one_deadline(
     graph_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_writes_behind_a_silent_publish_are_answered_within_one_deadline(
         check_answers(replies, "conflict.busy", graph_uri, finish)
 
 
+@pytest.mark.slow
 def test_writes_at_a_shutdown_are_answered_and_never_published_later(
     graph_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_writes_at_a_shutdown_are_answered_and_never_published_later(
         check_answers(replies, "server.stopping", graph_uri, finish)
 
 
+@pytest.mark.slow
 def test_mutant_without_a_closed_publication_is_caught(graph_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publication.Publication, "begin", lambda self, operation_id: None)
     with pytest.raises(AssertionError):

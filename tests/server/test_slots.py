@@ -70,6 +70,7 @@ def test_waiting_has_bounds_of_number_and_time() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_slots_are_exact_whoever_gives_up() -> None:
     async def run(seed: int) -> None:
         dice, places = random.Random(seed), 5

@@ -76,4 +76,4 @@ def test_server_asked_in_sequences_never_fails_and_stays_sound(
         run_state_machine_as_test(Sequence, settings=SEQUENCES)
     assert sum(count > 0 for count in done.values()) >= 8, done
     with graphs.open(graph_uri) as graph:
-        assert graph.verify().is_sound
+        assert graph.maintenance.verify().is_sound

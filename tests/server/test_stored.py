@@ -43,7 +43,7 @@ def served(graph_uri: str, folder: Path) -> Iterator[Live]:
         yield live
 
 
-def test_schema_that_breaks_stored_queries_is_refused_before_anything_is_published(served: Live) -> None:
+def test_schema_that_breaks_stored_queries_is_refused_unpublished(served: Live) -> None:
     before = served.get(f"{G}/snapshot").json()
     for allow_data_loss in (False, True):
         body = {"schema_source": WITHOUT_AGE, "allow_data_loss": allow_data_loss}
@@ -89,7 +89,7 @@ def test_server_starts_with_queries_that_do_not_compile_and_says_so(graph_uri: s
         assert live.post(f"{G}/queries/odd").status == 404
 
 
-def test_schema_that_another_process_changes_breaks_and_mends_queries_at_once(served: Live, graph_uri: str) -> None:
+def test_schema_changed_by_another_process_affects_queries_at_once(served: Live, graph_uri: str) -> None:
     with graphs.open(graph_uri) as graph:
         graph.schema.apply(WITHOUT_AGE)
         assert served.post(f"{G}/queries/ages").json()["omnigraph_code"] == "query.broken"
@@ -99,7 +99,7 @@ def test_schema_that_another_process_changes_breaks_and_mends_queries_at_once(se
     assert served.get(f"{G}/queries").json()["broken"] == []
 
 
-def test_broken_query_is_not_there_for_an_actor_who_does_not_see_all_types(
+def test_broken_query_is_absent_for_an_actor_who_sees_not_all_types(
     graph_uri: str, folder: Path, tmp_path: Path
 ) -> None:
     with graphs.open(graph_uri) as graph:

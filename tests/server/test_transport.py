@@ -15,7 +15,7 @@ import pytest
 
 from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import QueryCancelled, StorageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
 from omnigraph.server.inputs import from_json
 from omnigraph.server.responses import MinimumRate, Response
@@ -175,7 +175,7 @@ def test_slow_queries_keep_no_write_and_no_question_to_the_server_waiting(
 
 def test_healthz_answers_while_storage_does_not(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     started, finish = threading.Semaphore(0), threading.Event()
-    kernel = live.service.registry.served["g"].graph.session.kernel
+    kernel = session_of(live.service.registry.served["g"].graph).kernel
 
     def silent() -> None:
         started.release()

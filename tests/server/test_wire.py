@@ -92,3 +92,19 @@ def test_query_with_a_mutation_names_the_route_for_it(live: Live) -> None:
         assert reply.status == 400
         assert "/mutate" in reply.json()["error"]
     assert "/query" in live.post(f"{G}/mutate", {"query": PEOPLE}).json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"query": "a", "query": "b"}', "query"),
+        (b'{"query": "a", "query": "a"}', "query"),
+        (b'{"query": "a", "params": {"x": 1, "y": [{"z": 1, "z" : 2}]}}', "z"),
+        (b'{"query": "\\"", "qu\\u0065ry": "b"}', "query"),
+        (b'{"query": null, "query": "b"}', "query"),
+    ],
+)
+def test_member_that_comes_twice_is_refused_by_name(body: bytes, name: str) -> None:
+    with pytest.raises(UsageError, match=f"member `{name}` comes twice") as caught:
+        from_json(wire.Query, body)
+    assert caught.value.context["name"] == name

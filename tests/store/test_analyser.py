@@ -71,6 +71,7 @@ def test_guide_lists_the_stop_words() -> None:
     assert len(EXAMPLES) > 15
 
 
+@pytest.mark.slow
 def test_texts_analysed_together_have_the_terms_of_each() -> None:
     """Pieces that texts share are looked at once, whatever stands around them."""
     chooser = random.Random(4)

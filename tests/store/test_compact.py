@@ -12,8 +12,19 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, cover
 from omnigraph.store.write import compaction
 from omnigraph.store.write.compaction import fold_tail, fragment_counts, plan
 from omnigraph.store.write.transaction import append
-from omnigraph.store.write.upsert import delete_ids, delete_where, upsert
-from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rewrite, rows
+from omnigraph.store.write.upsert import upsert
+from tests.support.staged_fixtures import (
+    blobs,
+    commit,
+    create,
+    delete_ids,
+    delete_where,
+    image,
+    people,
+    pictures,
+    rewrite,
+    rows,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +55,7 @@ def test_rewrite_covered_and_uncovered_fragments_stay_apart(tmp_path: Path) -> N
     assert coverage(dataset)["by text"].uncovered == frozenset({5})
 
 
-def test_rewrite_after_a_covered_fragment_was_emptied_gives_no_id_that_an_index_knows(tmp_path: Path) -> None:
+def test_rewrite_after_an_emptied_fragment_reuses_no_indexed_id(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(3)), people(range(3, 6)), people(range(6, 9)))
     dataset = commit(dataset, build(dataset, [BY_ID]))
     dataset = commit(dataset, delete_where(dataset, "id IN ('k6', 'k7', 'k8')"))

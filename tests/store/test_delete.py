@@ -11,8 +11,7 @@ from lance import LanceOperation
 from omnigraph.errors import StorageError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.write.transaction import Change
-from omnigraph.store.write.upsert import delete_ids, delete_where
-from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rows
+from tests.support.staged_fixtures import blobs, commit, create, delete_ids, delete_where, image, people, pictures, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "id")
 

@@ -26,7 +26,7 @@ def attempts(graph):
     yield lambda: graph.ingest(DATA)
     yield lambda: graph.branches.create("b")
     yield lambda: graph.tags.create("t")
-    yield lambda: graph.optimize()
+    yield lambda: graph.maintenance.optimize()
     yield lambda: graph.schema.apply("node A { k: String @key  n: I32? }")
 
 # Everything is loaded while this user may still read the library.

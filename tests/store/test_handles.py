@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.store import dataset_cache
 
 pytestmark = pytest.mark.slow
@@ -23,5 +24,5 @@ def test_what_lance_remembers_of_versions_is_bounded(
     with og.init(tmp_path / "g.omni", "node Person {\n  name: String @key\n}") as graph:
         for number in range(30):
             graph.mutate(ADD, params={"name": f"p{number}"})
-        remembered = graph.session.kernel.store._session.size_bytes()
+        remembered = session_of(graph).kernel.store._session.size_bytes()
     assert (remembered < 2 * 100_000) is is_bounded

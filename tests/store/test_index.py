@@ -13,8 +13,8 @@ from lance import LanceOperation
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage, missing
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import append
-from omnigraph.store.write.upsert import delete_where, upsert
-from tests.support.staged_fixtures import SCHEMA, commit, create, fold, people, rewrite, rows
+from omnigraph.store.write.upsert import upsert
+from tests.support.staged_fixtures import SCHEMA, commit, create, delete_where, fold, people, rewrite, rows
 
 pytestmark = pytest.mark.slow
 

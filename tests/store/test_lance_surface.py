@@ -45,7 +45,7 @@ def link(uri: str, registrar: Registrar, version: int) -> None:
 # -- managed commits ---------------------------------------------------------------------------------------------
 
 
-def test_managed_commit_plain_handle_stages_the_manifest_beside_the_others(uri: str) -> None:
+def test_managed_commit_of_a_plain_handle_stages_the_manifest(uri: str) -> None:
     """`Store.commit`: a dataset changes by path only when `Store.link` says so."""
     handle, registrar = create(uri), Registrar()
     staged = managed(handle, stage(handle, table("a")), registrar)
@@ -57,6 +57,7 @@ def test_managed_commit_plain_handle_stages_the_manifest_beside_the_others(uri: 
     assert (lance.dataset(uri).version, lance.dataset(uri).latest_version) == (1, 1)
 
 
+@pytest.mark.slow
 def test_managed_commit_refused_by_the_registrar_aborts(uri: str) -> None:
     """`Store.commit`: the registrar has the last word on a version."""
     handle = create(uri)

@@ -15,8 +15,8 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.lookup import Positions, find, find_rows, hash_values, is_hashable
-from omnigraph.store.write.upsert import delete_ids, upsert
-from tests.support.staged_fixtures import commit, create, people
+from omnigraph.store.write.upsert import upsert
+from tests.support.staged_fixtures import commit, create, delete_ids, people
 
 TEXTS = st.lists(st.text(max_size=300), min_size=1, max_size=20)
 
@@ -25,6 +25,7 @@ def ids(found: pa.Table) -> list[str]:
     return sorted(map(str, found["id"].to_pylist()))
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_hash_values_of_texts_differ_as_the_texts_do(texts: list[str]) -> None:
     hashes = hash_values(pa.array(texts, pa.string()))
@@ -121,9 +122,7 @@ def test_positions_of_a_type_too_large_for_memory_are_never_read(
     assert dataset.store.positions._segments == {}
 
 
-def test_positions_of_an_indexed_column_wait_until_many_values_were_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_positions_of_an_indexed_column_wait_for_many_lookups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "POSITION_BUILD_ROWS_MAX", 5)
     monkeypatch.setattr(lookup, "_PROBE_ROWS", 4)
     dataset = create(tmp_path, people(range(20)))
@@ -135,7 +134,7 @@ def test_positions_of_an_indexed_column_wait_until_many_values_were_asked_for(
     assert kept == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_positions_of_rows_just_written_need_no_reading_until_one_is_asked_for(tmp_path: Path) -> None:
+def test_positions_of_rows_just_written_are_read_on_first_use(tmp_path: Path) -> None:
     log: list[tuple[str, str]] = []
     dataset = create(tmp_path, people(range(60)))
     dataset.store.meter = Meter(log)

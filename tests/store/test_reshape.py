@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage
 from omnigraph.store.lance_schema import edit, field_ids
-from omnigraph.store.write.schema_change import add_columns, drop_columns, rename_columns, reshape
+from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import append, overwrite
 from omnigraph.store.write.upsert import upsert
 from tests.support.staged_fixtures import SCHEMA, commit, create, people, rows
@@ -26,7 +26,7 @@ def test_add_columns_nullable_ones_are_null_and_writable(tmp_path: Path) -> None
         pa.field("aliases", pa.list_(pa.string())),
         pa.field("embedding", pa.list_(pa.float32(), 3)),
     ]
-    change = add_columns(dataset, fields)
+    change = reshape(dataset, add=fields)
     assert change is not None
     assert change.files == ()
     dataset = commit(dataset, change)
@@ -43,7 +43,7 @@ def test_add_columns_nullable_ones_are_null_and_writable(tmp_path: Path) -> None
 def test_drop_columns_takes_values_and_index_away(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(3)))
     dataset = commit(dataset, build(dataset, [BY_N, BY_TEXT]))
-    after = commit(dataset, drop_columns(dataset, ["tags", "n"]))
+    after = commit(dataset, reshape(dataset, drop=["tags", "n"]))
     assert after.schema.names == ["id", "text", "vector"]
     assert coverage(after).keys() == {"text"}
     assert rows(after, "text")["k2"]["text"] == rows(dataset, "text")["k2"]["text"]
@@ -62,7 +62,7 @@ def test_rename_columns_keeps_values_ids_metadata_and_index(tmp_path: Path) -> N
     dataset = create(tmp_path, people(range(9)), people(range(9, 12)))
     dataset = commit(dataset, build(dataset, [BY_N, BY_TEXT]))
     before, ids = rows(dataset, "n"), field_ids(dataset.lance.lance_schema)
-    dataset = commit(dataset, rename_columns(dataset, {"n": "number"}))
+    dataset = commit(dataset, reshape(dataset, rename={"n": "number"}))
     assert {key: row["number"] for key, row in rows(dataset, "number").items()} == {
         key: row["n"] for key, row in before.items()
     }
@@ -75,7 +75,7 @@ def test_rename_columns_keeps_values_ids_metadata_and_index(tmp_path: Path) -> N
 def test_rename_columns_swap_exchanges_the_values(tmp_path: Path) -> None:
     schema = pa.schema([SCHEMA.field("id"), pa.field("a", pa.string()), pa.field("b", pa.string())])
     dataset = create(tmp_path, pa.table({"id": ["x"], "a": ["1"], "b": ["2"]}, schema=schema), schema=schema)
-    dataset = commit(dataset, rename_columns(dataset, {"a": "b", "b": "a"}))
+    dataset = commit(dataset, reshape(dataset, rename={"a": "b", "b": "a"}))
     assert rows(dataset, "a", "b") == {"x": {"id": "x", "a": "2", "b": "1"}}
 
 
@@ -111,14 +111,14 @@ def test_reshape_empty_dataset_changes_the_schema(tmp_path: Path) -> None:
 def test_reshape_on_branch_leaves_source_alone(tmp_path: Path) -> None:
     main = create(tmp_path, people(range(3)))
     branch = main.store.fork(main, "01HZX")
-    branch = commit(branch, rename_columns(branch, {"n": "number"}))
+    branch = commit(branch, reshape(branch, rename={"n": "number"}))
     assert ("number" in branch.schema.names, "number" in main.schema.names) == (True, False)
 
 
 def test_reshape_nothing_asked_is_nothing(tmp_path: Path) -> None:
     dataset = create(tmp_path)
     assert reshape(dataset) is None
-    assert rename_columns(dataset, {}) is None
+    assert reshape(dataset, rename={}) is None
 
 
 @pytest.mark.parametrize(

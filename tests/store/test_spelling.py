@@ -22,6 +22,7 @@ def test_words_within_equal_those_found_one_by_one(seed: int) -> None:
         assert sorted(held.within(word, edits)) == [one for one in words if distance(one, word) <= edits]
 
 
+@pytest.mark.slow
 def test_words_of_any_length_are_compared() -> None:
     long = "abcdefghij" * 500
     held = Words(pa.array(["sea", long]))

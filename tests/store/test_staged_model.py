@@ -14,9 +14,10 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.compaction import fold_tail
 from omnigraph.store.write.transaction import Change
-from omnigraph.store.write.upsert import delete_ids, upsert
+from omnigraph.store.write.upsert import upsert
+from tests.support.examples import examples
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.staged_fixtures import commit, create, fold, people, rewrite, rows
+from tests.support.staged_fixtures import commit, create, delete_ids, fold, people, rewrite, rows
 
 __all__ = ["s3_server"]
 
@@ -113,7 +114,7 @@ def run(root: Path | str, steps: list[tuple[str, list[int]]]) -> Dataset:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(STEPS)
 def test_staged_operations_in_any_order_agree_with_a_dictionary(steps: list[tuple[str, list[int]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:

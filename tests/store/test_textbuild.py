@@ -23,9 +23,8 @@ from omnigraph.store.index.index_build import (
 from omnigraph.store.index.text_search import TextSearch
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import append
-from omnigraph.store.write.upsert import delete_ids
 from tests.store.test_analyser import TERMS
-from tests.support.staged_fixtures import SCHEMA, commit, create, people
+from tests.support.staged_fixtures import SCHEMA, commit, create, delete_ids, people
 
 SPEC = IndexSpec("text", IndexKind.FULLTEXT, "words")
 QUERIES = ("sea", "élan", "東京", "北京 strasse", "istanbul", "x" * 60, "ไทย cafe", "the", "quick number")
@@ -51,6 +50,7 @@ def answers(dataset: Dataset) -> Iterator[tuple[list[int], list[float]]]:
         yield hits.rows.tolist(), hits.scores.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2**25], ids=["in batches", "all at once"])
 def test_segment_in_parts_answers_like_no_index(
     dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 from lance import LanceOperation
 
-from omnigraph.errors import KeyConflict, OmniGraphError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.lookup import FILTER_VALUES_MAX, find
-from omnigraph.store.write.upsert import strict_insert, update_only, upsert
+from omnigraph.store.write.upsert import upsert
 from tests.support.staged_fixtures import blobs, commit, create, image, people, pictures, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "id")
@@ -62,8 +61,6 @@ def test_upsert_with_known_ids_agrees_with_looking(tmp_path: Path) -> None:
 def test_upsert_no_rows_is_nothing(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(3)))
     assert upsert(dataset, people([])) is None
-    assert update_only(dataset, people([])) is None
-    assert strict_insert(dataset, people([])) is None
 
 
 def test_upsert_into_empty_dataset_adds_rows(tmp_path: Path) -> None:
@@ -96,29 +93,6 @@ def test_upsert_on_branch_leaves_source_alone(tmp_path: Path) -> None:
     branch = main.store.fork(main, "01HZX")
     branch = commit(branch, upsert(branch, people([1, 9], n=2)))
     assert (branch.count("n = 2"), branch.count(), main.count("n = 2"), main.count()) == (2, 6, 0, 5)
-
-
-def test_update_only_existing_rows_replaces_them(tmp_path: Path) -> None:
-    dataset = create(tmp_path, people(range(5)))
-    assert rows(commit(dataset, update_only(dataset, people([2, 4], n=-1))), "n")["k4"]["n"] == -1
-
-
-def test_update_only_missing_row_is_named(tmp_path: Path) -> None:
-    dataset = create(tmp_path, people(range(5)))
-    with pytest.raises(OmniGraphError) as caught:
-        update_only(dataset, people([2, 77]))
-    assert (caught.value.code, caught.value.context["entity_id"]) == ("internal.bug", "k77")
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-def test_strict_insert_existing_row_is_a_key_conflict(tmp_path: Path, indexed: bool) -> None:
-    dataset = create(tmp_path, people(range(5)))
-    if indexed:
-        dataset = commit(dataset, build(dataset, [BY_ID]))
-    with pytest.raises(KeyConflict) as caught:
-        strict_insert(dataset, people([8, 4, 2]))
-    assert caught.value.context["entity_id"] == "k4"
-    assert commit(dataset, strict_insert(dataset, people([8, 9]))).count() == 7
 
 
 def test_find_more_ids_than_are_probed_scans(tmp_path: Path) -> None:

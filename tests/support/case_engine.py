@@ -98,7 +98,7 @@ class Engine:
         if step.verb == "params":
             self.params = json.loads(step.body)
         elif step.verb == "index":
-            graph.ensure_indices()
+            graph.maintenance.ensure_indices()
         elif step.verb == "embedder":
             self.embedder = MockEmbedder(step.option("model") or "mock")
         elif step.verb == "branch":

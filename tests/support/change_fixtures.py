@@ -91,7 +91,7 @@ def apply(state: World, change: dict[str, Any]) -> None:
 
 
 def order(change: dict[str, Any]) -> tuple[object, ...]:
-    return change["kind"] != "node", change["type"]["id"], change["id"]
+    return change["kind"] != "node", change["type"]["name"], change["id"]
 
 
 def pages(graph: og.Graph, branch: str = "main", **options: Any) -> list[FeedPage]:

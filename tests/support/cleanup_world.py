@@ -19,7 +19,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.engine.maintain.cleanup import CleanupReport
 from omnigraph.errors import GraphError, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import declared
 from omnigraph.store.objects.reserve import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
@@ -128,10 +128,10 @@ class World:
         self.graph.mutate(source, branch=self.any_branch())
 
     def optimize(self) -> None:
-        self.graph.optimize(self.any_branch())
+        self.graph.maintenance.optimize(self.any_branch())
 
     def index(self) -> None:
-        self.graph.ensure_indices(self.any_branch())
+        self.graph.maintenance.ensure_indices(self.any_branch())
 
     def branch(self) -> None:
         if len(self.graph.branches.list()) < 5:
@@ -178,14 +178,14 @@ class World:
 
     def write_rows(self) -> set[str]:
         before = files_of(self.root)
-        dataset = self.graph.session.view(self.any_branch()).dataset("node:Tag")
+        dataset = session_of(self.graph).view(self.any_branch()).dataset("node:Tag")
         append(dataset, dataset.schema.empty_table() if dataset.count() == 0 else dataset.read())
         return files_of(self.root) - before
 
     def begin_work(self) -> None:
         """Begin long work that has staged files without saying where, and goes on."""
         if not self.claimed:
-            self.work.enter_context(declared(self.graph.session.kernel.store, "load", self.graph.snapshot()))
+            self.work.enter_context(declared(session_of(self.graph).kernel.store, "load", self.graph.snapshot()))
             self.claimed = self.write_rows()
 
     def end_work(self) -> None:
@@ -208,7 +208,9 @@ class World:
         self.age()
         keep = self.pick.choice([None, 1, 1, 2, 5])
         older = timedelta(hours=self.pick.choice([0, 1, 6])) if keep is None or self.pick.random() < 0.3 else None
-        report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).cleanup(keep=keep, older_than=older)
+        report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).maintenance.cleanup(
+            keep=keep, older_than=older
+        )
         self.check_report(report)
         self.check_states(keep or 0)
         if not self.claimed <= files_of(self.root):
@@ -249,7 +251,7 @@ class World:
                 raise Broken(f"commit {commit} cannot be read: {error}") from error
             if state != self.states[commit]:
                 raise Broken(f"commit {commit} shows something else than it did")
-        report = fresh.verify()
+        report = fresh.maintenance.verify()
         if not report.is_sound:
             raise Broken(str(report.findings))
 
@@ -259,7 +261,7 @@ class World:
         for _ in range(2):
             for name in files_of(self.root):
                 os.utime(self.root / name, (1_000_000_000, 1_000_000_000))
-            self.check_report(og.open(self.root).cleanup(keep=1))
+            self.check_report(og.open(self.root).maintenance.cleanup(keep=1))
             self.check_states(1)
         left = files_of(self.root)
         if self.staged & left:
@@ -296,7 +298,7 @@ def blob_files(root: Path) -> set[str]:
 
 def named_files(graph: Graph) -> set[str]:
     """Return the files that the versions left in storage name, with what goes beside them, as Lance lists it."""
-    store, root = graph.session.kernel.store, Path(graph.uri)
+    store, root = session_of(graph).kernel.store, Path(graph.uri)
     named = {"_schema.pg", RESERVE_PATH}
     for folder in root.rglob("_versions"):
         if not any(folder.glob("*.manifest")):

@@ -24,11 +24,13 @@ Answer = dict[str, Any]
 
 
 class Zygote:
-    """A clean process that forks one child per job; see `crashchild`."""
+    """A clean process that forks one child per job; see `crash_child`."""
+
+    module = "tests.support.crash_child"
 
     def __enter__(self) -> Zygote:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.crash_child"],
+            [sys.executable, "-m", self.module],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -141,15 +143,25 @@ class Campaign:
         found = verdict.get("violations", [f"the check failed: {verdict}"])
         self.violations.extend(f"{self.scenario}, {label}: {one}" for one in found)
 
-    def all_moments(self, *kinds: str) -> Iterator[tuple[str, int]]:
-        """Yield every moment of these kinds, or of all kinds, that the work passes."""
+    def all_moments(self, most: int | None = None) -> Iterator[tuple[str, int]]:
+        """Yield every moment that the work passes, or of each kind so many that are spread over the work."""
         for moment, count in self.moments.items():
-            if not kinds or moment in kinds:
-                yield from ((moment, number) for number in range(1, count + 1))
+            yield from ((moment, number) for number in spread(count, most))
 
 
-def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False) -> None:
-    """Judge every state that a power cut during a prepared campaign's work could leave.
+def spread(count: int, most: int | None) -> list[int]:
+    """Return the numbers from 1 to a count; at most so many of them, the first and the last included.
+
+    >>> spread(3, None), spread(9, 3), spread(2, 3)
+    ([1, 2, 3], [1, 5, 9], [1, 2])
+    """
+    if most is None or count <= most:
+        return list(range(1, count + 1))
+    return [1 + round(step * (count - 1) / (most - 1)) for step in range(most)]
+
+
+def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False, most: int | None = None) -> None:
+    """Judge every state that a power cut during a prepared campaign's work could leave, or at most so many of them.
 
     `asked`: the disk holds what it was asked to hold. `names`: it also holds all names, whose bytes may be missing.
     """
@@ -161,6 +173,7 @@ def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False) -> None:
     answer = campaign.zygote.ask("cut_power", request)
     assert answer["status"] == 0, answer
     assert "error" not in answer, answer["error"]
-    for state in sorted(states.glob(f"* {kind} *")):
+    found = sorted(states.glob(f"* {kind} *"))
+    for state in (found[number - 1] for number in spread(len(found), most)):
         place.put(state)
         campaign.judge({"status": 0, "acknowledged": state.name.endswith("acknowledged")}, f"power cut {state.name}")

@@ -41,9 +41,9 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import LostRace, Store
 from omnigraph.store.write.transaction import Change, append, overwrite
-from omnigraph.store.write.upsert import delete_ids
+from tests.support.failpoint_actions import fail_with
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
-from tests.support.staged_fixtures import rewrite
+from tests.support.staged_fixtures import delete_ids, rewrite
 
 REVIEW: Final = "review/a"
 TARGET: Final = "target"
@@ -153,7 +153,7 @@ def _littered(root: str) -> None:
     _leave_intent(kernel, OperationId(new_ulid()), ("nodes/half-made/",))
     kernel.close()
     kernel = open_graph(root)
-    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+    with failpoints.armed({Point.LINK_BEFORE: fail_with(StorageError("cut off"))}):
         insert(kernel, {PERSON: ["unlinked"]}, REVIEW)
         kernel.close()
     assert not kernel.store.has_version(kernel.snapshot(REVIEW).state.pins[PERSON].ref), "the link was not cut off"
@@ -326,7 +326,7 @@ def _optimize(kernel: Kernel) -> None:
 def _cleanup(kernel: Kernel) -> None:
     later_us = 2 * 3_600_000_000
     with clock.replaced(storage=lambda modified_us: modified_us + later_us):
-        cleanup(GraphSession(kernel), 1, None, dry_run=False, actor=None)
+        cleanup(GraphSession(kernel), 1, None, dry_run=False)
 
 
 def _repair(*, discard: bool) -> Callable[[Kernel], None]:

@@ -169,5 +169,5 @@ class Process:
 
     def _leave(self) -> None:
         queue, self._queue = self._queue, None
-        for name in [queue.own, *queue.expired] if queue is not None else ():
+        for name in [queue.name, *queue.expired] if queue is not None else ():
             self.world.storage.claims.pop(name, None)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from omnigraph import clock
-from omnigraph.failpoints import Park
 from omnigraph.ids import BranchId
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest.kernel import Kernel
@@ -22,6 +21,7 @@ from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.requirements import Requirement
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.write.transaction import append
+from tests.support.failpoint_actions import Park
 from tests.support.kernel_fixtures import open_graph, rows_of
 
 T = TypeVar("T")

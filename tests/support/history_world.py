@@ -13,7 +13,7 @@ from typing import Any
 import omnigraph as og
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.errors import GraphError, MergeConflict, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Commit as Published
 from tests.support import history_model
 from tests.support.history_model import Commit, Conflict, History, Rows, State
@@ -80,7 +80,7 @@ class World:
         self.verifies = verifies
         self.log = [f"seed {seed}"]
         self.names = iter(f"n{number}" for number in range(1_000))
-        self.catalog = self.graph.session.view().catalog
+        self.catalog = session_of(self.graph).view().catalog
         self.schema_text = ""
         self.model = History(births={"main": "main"}, origins={"main": ""})
         self.merges = Counter(dict.fromkeys(OUTCOMES, 0))
@@ -215,7 +215,7 @@ class World:
         """Rewrite what is stored; every state stays what it is."""
         branch = self._branch()
         self.log.append(f"optimize {branch}")
-        self.graph.optimize(branch)
+        self.graph.maintenance.optimize(branch)
         head = self.graph.commits(branch)[0]
         if head.commit_id != self.model.branches[branch]:
             self._publish(branch, head, self.model.state(branch))
@@ -235,7 +235,7 @@ class World:
         self.log.append(f"schema with {name}")
         receipt = self.graph.schema.apply(SCHEMA.format(self.schema_text))
         assert receipt.commit is not None
-        self.catalog = self.graph.session.view().catalog
+        self.catalog = session_of(self.graph).view().catalog
         state = {key: dict(rows) for key, rows in self.model.state("main").items()}
         state["node:P"] = {one: row | {name: None} for one, row in state["node:P"].items()}
         self._publish("main", receipt.commit, state)
@@ -280,7 +280,7 @@ class World:
 
     def verify(self) -> None:
         """No published state fails the verification of the graph, ever."""
-        report = self.graph.verify()
+        report = self.graph.maintenance.verify()
         assert report.is_sound, report.findings
         assert not [one for one in report.findings if "foreign" in one.message], report.findings
 
@@ -479,7 +479,7 @@ class World:
 
 def content(graph: Graph, branch: str = "main", at: str | None = None) -> State:
     """Return all that a reader sees of a state."""
-    view = graph.session.view(branch, at)
+    view = session_of(graph).view(branch, at)
     found = {}
     for key in view.snapshot.state.pins:
         rows = view.dataset(key).lance.to_table().to_pylist()

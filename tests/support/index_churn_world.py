@@ -21,7 +21,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.read.dataset import Dataset
 from tests.support.staged_fixtures import earlier_analyser
 
@@ -82,7 +82,7 @@ class World:
         self._branches = ["main"]
         self._put("main", [self._record() for _ in range(self.random.randint(5, 40))])
         with earlier_analyser() if seed % 3 == 1 else nullcontext():
-            self.graph.ensure_indices()
+            self.graph.maintenance.ensure_indices()
 
     # -- what happens ------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class World:
                 self.log.append(f"  refused: {error.code}")
             self.check(branch)
         self.check_past()
-        assert self.graph.verify().is_sound, self.graph.verify().findings
+        assert self.graph.maintenance.verify().is_sound, self.graph.maintenance.verify().findings
 
     def _churn(self, branch: str) -> None:
         """Replace, remove and add a share of all entities, by writers of all kinds."""
@@ -156,11 +156,13 @@ class World:
             self.graph.mutate(f'query q() {{ delete Doc where name = "{name}" }}', branch=branch)
 
     def _optimize(self, branch: str) -> None:
-        self.graph.optimize(branch) if self.random.random() < 0.8 else self.graph.ensure_indices(branch)
+        self.graph.maintenance.optimize(
+            branch
+        ) if self.random.random() < 0.8 else self.graph.maintenance.ensure_indices(branch)
 
     def _optimize_by_another_analyser(self, branch: str) -> None:
         with earlier_analyser():
-            self.graph.optimize(branch)
+            self.graph.maintenance.optimize(branch)
 
     def _branch(self, branch: str) -> None:
         name = f"b{len(self._branches)}"
@@ -204,7 +206,7 @@ class World:
     def check(self, branch: str) -> None:
         graph = self.graph if self.random.random() < 0.7 else og.open(self.graph.uri)
         self._check(lambda source, **params: graph.query(source, params=params, branch=branch).rows())
-        view = graph.session.view(branch)
+        view = session_of(graph).view(branch)
         check_btrees(view.dataset(view.catalog.nodes["Doc"].table_key), self.random.randint(0, 9))
 
     def check_past(self) -> None:

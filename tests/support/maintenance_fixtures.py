@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import omnigraph as og
 from omnigraph import clock
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.commit_queue import BranchTurn
 
 
@@ -23,5 +23,5 @@ def hours_later(hours: float = 2) -> Iterator[None]:
 def elsewhere(graph: Graph) -> Graph:
     """Open the graph as another process would, whose writers do not wait for ours."""
     other = og.open(graph.uri)
-    other.session.kernel.commit_loop._turns.put(None, BranchTurn())
+    session_of(other).kernel.commit_loop._turns.put(None, BranchTurn())
     return other

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
+from tests.support.graph_template import copy_graph
 from tests.support.write_fixtures import rows
 
 SCHEMA = """
@@ -29,9 +29,7 @@ PERSON, KNOWS = "node:Person", "edge:Knows"
 
 def people(root: Path, schema: str = SCHEMA, data: bytes = DATA) -> Graph:
     """Return a graph with three people, of whom Bob knows Carol."""
-    graph = og.init(root / "graph.omni", schema)
-    graph.ingest(data, mode="append")
-    return graph
+    return copy_graph(root / "graph.omni", schema, data)
 
 
 def change(graph: Graph, body: str, branch: str = "main") -> Any:
@@ -57,4 +55,4 @@ def age(graph: Graph, name: str, branch: str = "main") -> Any:
 
 
 def files(graph: Graph) -> set[str]:
-    return {one.path for one in graph.session.kernel.store.objects.list("")}
+    return {one.path for one in session_of(graph).kernel.store.objects.list("")}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import omnigraph as og
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import splits
 from omnigraph.pipeline.bulk_load.report import LoadReport
+from tests.support.graph_template import copy_graph
+
+
+class ThreadsAsExecutors(Threads):
+    """Threads that stand for Spark executors, so that the code for executors runs without Spark."""
+
+    engine = "spark"
+
 
 SCHEMA = """
 node Person {
@@ -63,19 +67,9 @@ def lines_of(records: Sequence[object]) -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in records)
 
 
-@cache
-def _world() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="omnigraph-world-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with og.init(folder / "g.omni", SCHEMA) as graph:
-        graph.ingest(lines_of(COMMITTED), mode="append")
-    return folder / "g.omni"
-
-
 def world(folder: Path) -> Graph:
     """Return a fresh graph of the schema with the committed rows."""
-    shutil.copytree(_world(), folder)
-    return og.open(folder)
+    return copy_graph(folder, SCHEMA, lines_of(COMMITTED))
 
 
 @contextmanager

@@ -13,17 +13,20 @@ class Recorder:
 
     def __init__(self, denies: Collection[str] = (), actors: Collection[str] | None = None) -> None:
         self.asked: list[tuple[str, Scope, str | None]] = []
+        self.asked_types: list[tuple[str, PolicyBranch | None]] = []
         self._denies = denies
         self._actors = actors
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        self.asked.append((action, scope, actor))
+        if not scope.is_probe:
+            self.asked.append((action, scope, actor))
         if action in self._denies or (self._actors is not None and actor not in self._actors):
             raise PolicyDenied("no", actor=actor)
 
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
+        self.asked_types.append((action, branch))
         return frozenset()
 
     def is_protected(self, branch: PolicyBranch) -> bool:

@@ -58,7 +58,7 @@ def state(root: str) -> list[object]:
         people = graph.query("query q() { match { $p: Person } return { $p.name, $p.age } }").rows()
         papers = graph.query("query q() { match { $p: Paper } return { $p.title } }").rows()
         blobs = [last_bytes(graph.blob("Paper", row["p.title"], "body")) for row in papers]
-        errors = [one.message for one in graph.verify().findings if one.severity == "error"]
+        errors = [one.message for one in graph.maintenance.verify().findings if one.severity == "error"]
         return [sorted(map(str, people)), sorted(map(str, papers)), blobs, errors]
     finally:
         graph.close()
@@ -72,7 +72,7 @@ STEPS: dict[str, Callable[[Graph], object]] = {
     "update": lambda graph: graph.ingest([{"type": "Person", "data": {"name": "p0", "age": 7}}], mode="merge"),
     "delete": lambda graph: graph.mutate('query q() { delete Person where name = "p1" }'),
     "blob": lambda graph: graph.ingest([{"type": "Paper", "data": {"title": "t", "body": BLOB}}]),
-    "optimize": lambda graph: graph.optimize(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
     "branch": lambda graph: graph.ingest(
         [{"type": "Person", "data": {"name": "new"}}], branch="review", from_branch="main"
     ),

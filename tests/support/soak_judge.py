@@ -10,7 +10,7 @@ from pathlib import Path
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.recovery import sweep
@@ -49,10 +49,10 @@ def violations(root: str, ledger: Ledger) -> list[str]:
             found += _wrong_values(graph, ledger)
         except OmniGraphError as error:
             found.append(f"unreadable: {error.code} {error.message}")
-        sweep(graph.session.kernel, 0)
-        if pending(graph.session.kernel.store) != ([], []):
+        sweep(session_of(graph).kernel, 0)
+        if pending(session_of(graph).kernel.store) != ([], []):
             found.append("intents of the dead are left")
-    report = og.open(root).verify()
+    report = og.open(root).maintenance.verify()
     found += [
         f"{one.severity}: {one.branch} {one.type_key}: {one.message}"
         for one in report.findings
@@ -100,7 +100,7 @@ def fresh_bytes(root: str, folder: Path) -> int:
     with og.open(root) as graph, og.init(folder / "fresh.omni", graph.schema.source) as fresh:
         for batch in _batches(list(graph.export())):
             fresh.ingest(batch, mode="append")
-        fresh.optimize()
+        fresh.maintenance.optimize()
         return disk_bytes(fresh.uri)
 
 

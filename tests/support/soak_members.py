@@ -186,10 +186,10 @@ class Keeper:
 
     def step(self) -> None:
         if self.random.random() < 0.5:
-            report = self.graph.optimize(self.random.choice((MAIN, SIDE)))
+            report = self.graph.maintenance.optimize(self.random.choice((MAIN, SIDE)))
             self.diary.counts("optimized" if report.commit else "nothing to optimize")
             return
-        cleaned = self.graph.cleanup(keep=3)
+        cleaned = self.graph.maintenance.cleanup(keep=3)
         for one in cleaned.datasets:
             if one.error is not None:
                 self.diary.complains(f"cleanup of {one.type_key}: {one.error}")

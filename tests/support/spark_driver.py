@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import omnigraph as og
+from omnigraph.engine.tasks import Unit
 from omnigraph.pipeline import load
 from tests.support.pipeline_fixtures import splits_of
 
@@ -21,12 +22,10 @@ SPLIT_BYTES = 100_000
 
 @dataclass
 class Killer:
-    """A watcher that looks for new data files, and strikes once while the tasks that write them are still at work."""
+    """A progress callback that looks for new data files, and strikes once while tasks still write them."""
 
     root: Path
     groups: list[int]
-    stage: str = ""
-    total: int = 0
     struck_at: int | None = None
     data_files: int = 0
 
@@ -36,16 +35,13 @@ class Killer:
     def _data_files(self) -> list[Path]:
         return [*self.root.glob("nodes/*/data/*.lance"), *self.root.glob("edges/*/data/*.lance")]
 
-    def begin(self, stage: str, total: int) -> None:
-        self.stage, self.total = stage, total
-
-    def reach(self, done: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, unit: Unit) -> None:
         written = len(self._data_files()) - self._before
-        is_amid = self.stage == "reading" and done < self.total and written
+        is_amid = stage == "reading" and done < total and written
         if not is_amid or self.struck_at is not None:
             return
         self.struck_at, self.data_files = done, written
-        print(f"struck at {done} of {self.total}", flush=True)
+        print(f"struck at {done} of {total}", flush=True)
         for group in self.groups:
             os.killpg(group, signal.SIGKILL) if group else os.kill(os.getpid(), signal.SIGKILL)
 
@@ -63,7 +59,7 @@ def main(given: dict[str, object]) -> None:
             job_id="job",
             engine="spark",
             master=str(given["master"]),
-            watcher=killer,
+            progress=killer,
         )
     print(json.dumps({"struck": killer.struck_at, "data_files": killer.data_files, **report.to_json()}))
 

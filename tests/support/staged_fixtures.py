@@ -16,9 +16,11 @@ from lance.dataset import Index
 from omnigraph.store.index import index_build
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.lookup import find
 from omnigraph.store.store import Store
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import Change, append
+from omnigraph.store.write.upsert import delete_found
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 DIMENSION = 4
@@ -33,6 +35,16 @@ _FIELDS: list[pa.Field[Any]] = [
 SCHEMA = pa.schema(_FIELDS)
 
 BLOB_SCHEMA = pa.schema([SCHEMA.field("id"), SCHEMA.field("n"), blob_field("image")])
+
+
+def delete_ids(dataset: Dataset, ids: pa.Array[Any]) -> Change | None:
+    """Stage the removal of the rows with these ids; absent ids are skipped."""
+    return delete_found(dataset, find(dataset, ids)) if len(ids) else None
+
+
+def delete_where(dataset: Dataset, predicate: str) -> Change | None:
+    """Stage the removal of the rows for which a predicate is true; where it is null the row stays."""
+    return delete_found(dataset, dataset.read([], predicate, with_row_address=True))
 
 
 def people(numbers: Iterable[int], n: int | None = None) -> pa.Table:

@@ -20,6 +20,7 @@ from omnigraph import failpoints
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.store.objects.request_meter import Meter
 from tests.support.s3_server import DENY_403, DROP_AFTER, EXPIRED_400, THROTTLE_503, Fault, Request, S3Server
@@ -87,8 +88,8 @@ OPERATIONS: Final[dict[str, Run]] = {
     "revert": lambda graph: graph.revert(commit_back(graph, 1)),
     "cherry-pick": lambda graph: graph.cherry_pick(graph.commits("newer")[0].commit_id),
     "schema apply": lambda graph: graph.schema.apply(MORE),
-    "optimize": lambda graph: graph.optimize(),
-    "ensure indices": lambda graph: graph.ensure_indices(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "ensure indices": lambda graph: graph.maintenance.ensure_indices(),
     "embed": lambda graph: graph.embed(embedder=MockEmbedder()),
     "load": lambda graph: load(graph, nodes={"City": cities()}, engine="local"),
 }
@@ -107,8 +108,8 @@ FIRST_STEPS: Final[dict[str, tuple[Run, bool]]] = {
 }
 # No commit of the graph: what they did is not asked for, but they must not fail in other ways.
 UPKEEP: Final[dict[str, Run]] = {
-    "cleanup": lambda graph: graph.cleanup(keep=1, older_than=timedelta(0)),
-    "reconcile": lambda graph: graph.reconcile(),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, older_than=timedelta(0)),
+    "reconcile": lambda graph: graph.maintenance.reconcile(),
 }
 
 
@@ -119,7 +120,7 @@ def cities() -> str:
 def state_of(uri: str) -> State:
     """Return what a reader sees: every branch with its commits and counts, the tags, the schema."""
     with og.open(uri, read_only=True) as graph:
-        kernel = graph.session.kernel
+        kernel = session_of(graph).kernel
         main = kernel.snapshot()
         found: list[object] = [sorted(main.state.tags), main.state.schema.ir_hash]
         for snapshot in kernel.live_snapshots():

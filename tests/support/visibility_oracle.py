@@ -23,7 +23,7 @@ from omnigraph.engine.changes.commit_diff import States
 from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.policy import load_bundle
 from omnigraph.stored_queries import load_queries
@@ -185,9 +185,9 @@ class Reader:
             "state": lambda: sorted(graph.snapshot().state.pins),
             "past": lambda: describe_snapshot(graph.at(commits[1]).snapshot()),
             "schema": lambda: [graph.schema.source, json.loads(graph.snapshot().state.schema.ir)["nodes"]],
-            "commits": lambda: describe_commits(graph.session, graph.commits()),
-            "commit": lambda: describe_commits(graph.session, [graph.commit(commits[2])]),
-            "window": lambda: describe_commits(graph.session, graph.snapshot().state.commits),
+            "commits": lambda: describe_commits(session_of(graph), graph.commits()),
+            "commit": lambda: describe_commits(session_of(graph), [graph.commit(commits[2])]),
+            "window": lambda: describe_commits(session_of(graph), graph.snapshot().state.commits),
             "dropped": lambda: [one.table_key for one in graph.snapshot().state.tombstones],
             "export": lambda: text(graph.export()),
             "export past": lambda: text(graph.export(at="v1")),
@@ -203,11 +203,11 @@ class Reader:
             "blob": lambda: graph.blob("Person", "cat", "photo").read().decode(),
             "blob hidden": lambda: graph.blob("Salary", "s1", "scan").read().decode(),
             "blob past": lambda: graph.blob("Salary", "s1", "scan", at=commits[1]).read().decode(),
-            "verify": lambda: graph.verify().to_json()["findings"],
-            "lint": lambda: sorted(graph.session.view().catalog.edges),
+            "verify": lambda: graph.maintenance.verify().to_json()["findings"],
+            "lint": lambda: sorted(graph.schema.catalog.edges),
             "preview": lambda: graph.branches.merge("review", dry_run=True).to_json(),
             "merge": lambda: graph.branches.merge("review").to_json(),
-            "stored": lambda: [one.to_json() for one in stored(out).list(graph.session.view().catalog)],
+            "stored": lambda: [one.to_json() for one in stored(out).list(graph.schema.catalog)],
             "spark export": lambda: exported(graph, out),
             "degree": lambda: pipeline.algo.degree(graph, engine="local").to_arrow().to_pylist(),
             "degree hidden": lambda: (
@@ -232,8 +232,8 @@ class Reader:
         """Return what work on all types tells of them; it changes the graph."""
         graph = self.graph
         return {
-            "ensure": outcome(lambda: graph.ensure_indices().to_json()),
-            "optimize": outcome(lambda: graph.optimize().to_json()),
+            "ensure": outcome(lambda: graph.maintenance.ensure_indices().to_json()),
+            "optimize": outcome(lambda: graph.maintenance.optimize().to_json()),
             "delete": outcome(lambda: graph.mutate('query q() { delete Person where name = "cat" }').to_json()),
         }
 
@@ -262,7 +262,7 @@ def stored(out: Path) -> Any:
     path = out / "all.gq"
     path.write_text(both)
     whole = og.init(out / "stored.omni", schema(()), force=True) if not (out / "stored.omni").exists() else None
-    catalog = (whole or og.open(out / "stored.omni")).session.view().catalog
+    catalog = session_of(whole or og.open(out / "stored.omni")).view().catalog
     return load_queries(path, catalog)
 
 
@@ -303,6 +303,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return None
     if isinstance(value, str):
-        without_ids = re.sub(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}:[0-9a-f]{16}", "ID", value)
+        without_ids = re.sub(r"[0-9A-HJKMNP-TV-Z]{26}|\b[0-9a-f]{32}\b", "ID", value)
         return re.sub(r"/[^\s`]*", "/PATH", without_ids)
     return value

@@ -11,9 +11,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.diagnostic import LanguageError
 from tests.support.case_file import CASES
+from tests.support.graph_template import copy_graph
 
 FIXTURE = CASES / "fixtures" / "F.pg"
 DATA = CASES / "fixtures" / "F.ndjson"
@@ -21,9 +22,7 @@ DATA = CASES / "fixtures" / "F.ndjson"
 
 def fixture(root: Path | str) -> Graph:
     """Return fixture F with its data."""
-    graph = og.init(str(root), schema=FIXTURE)
-    graph.ingest(DATA, mode="append")
-    return graph
+    return copy_graph(root, FIXTURE.read_text(encoding="utf-8"), DATA.read_bytes())
 
 
 def create(root: Path | str, schema: str, *lines: str) -> Graph:
@@ -45,7 +44,7 @@ def load(graph: Graph, *lines: str, mode: Any = "append", dialect: Any = "strict
 
 def rows(graph: Graph, table_key: str, branch: str = "main") -> dict[str, dict[str, Any]]:
     """Return `{id: row}` of a type, blobs as bytes."""
-    dataset = graph.session.view(branch).dataset(table_key)
+    dataset = session_of(graph).view(branch).dataset(table_key)
     table = dataset.lance.to_table(blob_handling="all_binary")
     found = {str(row["id"]): row for row in table.to_pylist()}
     assert len(found) == table.num_rows, "one id twice"
@@ -55,7 +54,7 @@ def rows(graph: Graph, table_key: str, branch: str = "main") -> dict[str, dict[s
 def state(graph: Graph) -> object:
     """Return all that a reader could tell apart: the catalog, and where every dataset is, by path as well."""
     snapshot = graph.snapshot()
-    store = graph.session.kernel.store
+    store = session_of(graph).kernel.store
     heads = {key: store.open_latest(pin.path, pin.fork).version for key, pin in snapshot.state.pins.items()}
     return snapshot.version, snapshot.head, snapshot.state, heads, len(graph.commits())
 

@@ -11,6 +11,7 @@ from typing import Any
 import omnigraph as og
 from benchmarks.reads.engines import Ask, Params
 from benchmarks.reads.lines import SCHEMA, Line
+from omnigraph.graph import session_of
 
 _PLANNING_ROUNDS = 25
 
@@ -18,7 +19,7 @@ _PLANNING_ROUNDS = 25
 def build(data: Path, home: Path) -> None:
     graph = og.init(home, schema=SCHEMA)
     _load(graph, data)
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.close()
 
 
@@ -29,7 +30,7 @@ def _load(graph: og.Graph, data: Path) -> None:
     from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
     from omnigraph.store.write.transaction import append
 
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
     sources = {
         "node:Person": pq.read_table(data / "person.parquet"),
         "node:Post": pq.read_table(data / "post.parquet"),

@@ -21,10 +21,10 @@ def commits_json(graph: Graph | ServedGraph, commits: Sequence[StoredCommit | Co
     if not stored:
         return served
     from omnigraph.engine.history import describe_commits
-    from omnigraph.graph import Graph
+    from omnigraph.graph import Graph, session_of
 
     assert isinstance(graph, Graph), "only an opened graph has stored commits"
-    return describe_commits(graph.session, stored)
+    return describe_commits(session_of(graph), stored)
 
 
 def snapshot_json(snapshot: StoredSnapshot | Snapshot) -> dict[str, Any]:

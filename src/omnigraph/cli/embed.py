@@ -9,7 +9,7 @@ import typer
 from omnigraph.cli.app import WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json, Types
-from omnigraph.cli.output import print_json, table
+from omnigraph.cli.output import print_json, progress_bar, table
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
@@ -33,14 +33,13 @@ def embed(
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.engine.embed.plan import Mode
-    from omnigraph.pipeline.spark.progress import progress_bar
+    from omnigraph.engine.embed.plan import Mode as EmbedMode
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")
-    mode: Mode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
+    mode: EmbedMode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
     target.announce()
-    with target.store_to_write() as graph, progress_bar() as watcher:
+    with target.store_to_write() as graph, progress_bar():
         receipt = pipeline.embed(
             graph,
             branch,
@@ -49,7 +48,6 @@ def embed(
             select or (),
             engine=engine.value,
             master=master,
-            watcher=watcher,
         )
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})

@@ -94,10 +94,9 @@ def _export_files(
     master: str | None,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import progress_bar
 
     # Executors open versions by path, so what was just published may have to be put in its place first.
-    with target.store_to_write() as graph, progress_bar() as watcher:
+    with target.store_to_write() as graph, progress_bar():
         report = pipeline.export(
             graph,
             out,
@@ -108,7 +107,6 @@ def _export_files(
             names=names.value,
             engine=engine.value,
             master=master,
-            watcher=watcher,
         )
     entities = plural(sum(report.entities.values()), "entity")
     echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")

@@ -10,7 +10,7 @@ import typer
 
 from omnigraph.cli.app import DestroysUri
 from omnigraph.cli.options import Branch, From, How, Json, Mode
-from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.output import plural, print_json, progress_bar
 from omnigraph.cli.terminal import echo
 from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import UsageError
@@ -85,10 +85,9 @@ def load(
             )
         return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import progress_bar
 
     nodes, edges = _files_by_type("--node", node), _files_by_type("--edge", edge)
-    with target.store_to_write() as graph, progress_bar() as watcher:
+    with target.store_to_write() as graph, progress_bar():
         result = pipeline.load(
             graph,
             data or [],
@@ -104,7 +103,6 @@ def load(
             embed=embed,
             engine=engine.value,
             master=master,
-            watcher=watcher,
         )
     if as_json:
         print_json({"uri": graph.uri, **result.to_json()})

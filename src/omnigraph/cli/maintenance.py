@@ -83,7 +83,7 @@ def cleanup(
         target.announce()
         target.confirm("cleanup", as_json=as_json)
     with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
-        report = graph.cleanup(keep, age, dry_run=dry_run)
+        report = graph.maintenance.cleanup(keep, age, dry_run=dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
     else:
@@ -141,7 +141,7 @@ def repair(
     if confirm:
         target.announce()
     with target.store_to_write() if confirm else target.store_to_read() as graph:
-        report = graph.repair(branch, confirm=confirm, force=force, discard=discard)
+        report = graph.maintenance.repair(branch, confirm=confirm, force=force, discard=discard)
     if as_json:
         options = {"confirm": confirm, "force": force, "discard": discard}
         print_json({"uri": graph.uri, **options, **report.to_json()})
@@ -210,9 +210,9 @@ def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> 
     target.announce()
     with target.store_to_write() as graph:
         if pause is None:
-            _print_report(graph.uri, graph.reconcile(), as_json)
+            _print_report(graph.uri, graph.maintenance.reconcile(), as_json)
             return 0
-        reconciler = graph.reconciler(pause)
+        reconciler = graph.maintenance.reconciler(pause)
         restore_gc()
         while True:
             reconciler.tick()
@@ -288,7 +288,7 @@ def list_entries(
 ) -> int:
     begins, ends = parse_time(since), parse_time(until)
     with target.store_to_read() as graph:
-        entries = graph.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
+        entries = graph.maintenance.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
     if as_json:
         print_json({"uri": graph.uri, "entries": [entry.to_json() for entry in entries]})
         return 0

@@ -231,24 +231,28 @@ def _aligned(value: object, text: str, width: int) -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[None]:
-    """Show a progress bar for the work inside."""
+    """Show a bar for every stage in progress of the work inside; nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield
         return
     # Imported here, because loading it takes longer than many commands do.
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.filesize import decimal
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    from omnigraph.engine.maintain import common
+    from omnigraph.engine.tasks import Unit, reporting_to
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         tasks: dict[str, TaskID] = {}
 
-        def show(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int, unit: Unit) -> None:
             if stage not in tasks:
-                tasks[stage] = shown.add_task(stage)
-            shown.update(tasks[stage], completed=done, total=total)
+                tasks[stage] = shown.add_task(stage, amount="")
+            write = decimal if unit == "bytes" else str
+            amount = f"{write(done)}/{write(total)}" if total else ""
+            is_open = not total or done < total
+            shown.update(tasks[stage], completed=done, total=total or None, amount=amount, visible=is_open)
 
-        with common.watched(show):
+        with reporting_to(show):
             yield

@@ -46,6 +46,8 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     """Return the parameters of a query, from the command line or from a file."""
     import orjson
 
+    from omnigraph.engine.json_members import find_repeated_member
+
     if text is not None and file is not None:
         raise UsageError("`--params` and `--params-file` both give parameters; use one of them")
     if file is not None:
@@ -58,6 +60,8 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
         raise UsageError(f'the parameters are not JSON: {error}; write for example {{"name": "x"}}') from None
     if not isinstance(members, dict):
         raise UsageError('the parameters are not a JSON object; write for example {"name": "x"}')
+    if (name := find_repeated_member(text.encode(), members)) is not None:
+        raise UsageError(f"member `{name}` comes twice in one object of the parameters; keep one of them", name=name)
     return members
 
 
@@ -72,7 +76,7 @@ def read_catalog(target: Target, schema: Path | None) -> Catalog:
     if schema is not None:
         return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
     with target.store_to_read() as graph:
-        return graph.session.view().catalog
+        return graph.schema.catalog
 
 
 def _read_text(file: Path) -> str:

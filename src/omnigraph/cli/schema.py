@@ -111,7 +111,7 @@ def init(
 
     target.announce()
     with init_graph(target.address, schema, actor=target.actor, force=force) as graph:
-        catalog = graph.session.view().catalog
+        catalog = graph.schema.catalog
         made = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
     if as_json:
         print_json(made)

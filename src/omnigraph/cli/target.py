@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -183,9 +184,9 @@ def _target_options(capability: Capability) -> str:
     return f"{store} or `--server NAME --graph ID`" if accepts_flag(capability, "server") else store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
-    """The target of a command, from its options and `config.yaml`."""
+    """The target of a command, from its options and `config.yaml`; resolved once."""
 
     command: str
     capability: Capability
@@ -193,7 +194,7 @@ class Target:
     yes: bool = False
     quiet: bool = False
 
-    @property
+    @cached_property
     def location(self) -> Location:
         flags = replace(self.flags, profile=self.flags.profile or settings.read("OMNIGRAPH_PROFILE") or None)
         return resolve_location(self.command, self.capability, flags, read_config())
@@ -242,7 +243,13 @@ class Target:
 
     def open_to_read(self) -> Graph | ServedGraph:
         """Open the graph so that nothing can change it, or connect to its server."""
-        return self.connect() if self.is_served else self.store_to_read()
+        if self.is_served:
+            return self.connect()
+        keep_pandas_out()
+        from omnigraph.graph import attach
+
+        # The read looks for the head anyway; opening would do so twice.
+        return attach(self._storage(), read_only=True, actor=self.actor)
 
     def open_to_write(self) -> Graph | ServedGraph:
         """Open the graph for an actor's changes, or connect to its server."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from omnigraph.client.request import Call, Request, Response
 from omnigraph.client.responses import parse_error
 from omnigraph.client.retry import NoResponse, Pause, retry_steps
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError
 
 if TYPE_CHECKING:
     import httpx
@@ -48,14 +48,6 @@ class LineBuffer:
 T = TypeVar("T")
 
 
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise UsageError("a served graph needs httpx; install it with `pip install 'omnigraph[client]'`") from None
-    return httpx
-
-
 def _client_options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     # Loading certificates takes longer than a request; skip it without TLS.
@@ -73,7 +65,8 @@ def _request_arguments(request: Request) -> dict[str, Any]:
 
 
 def _no_response(error: httpx.TransportError) -> NoResponse:
-    httpx = _httpx()
+    import httpx
+
     unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout
     return NoResponse("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
 
@@ -92,8 +85,10 @@ class Transport:
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
-        self._transport_errors = _httpx().TransportError
-        self._client = _httpx().Client(**_client_options(url, token, timeout))
+        import httpx
+
+        self._transport_errors = httpx.TransportError
+        self._client = httpx.Client(**_client_options(url, token, timeout))
 
     def run(self, call: Call[T]) -> T:
         steps = retry_steps(call)
@@ -147,8 +142,10 @@ class AsyncTransport:
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
-        self._transport_errors = _httpx().TransportError
-        self._client = _httpx().AsyncClient(**_client_options(url, token, timeout))
+        import httpx
+
+        self._transport_errors = httpx.TransportError
+        self._client = httpx.AsyncClient(**_client_options(url, token, timeout))
 
     async def run(self, call: Call[T]) -> T:
         steps = retry_steps(call)

@@ -11,7 +11,6 @@ from typing import Final
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError
 from omnigraph.manifest import recovery
 from omnigraph.manifest.recovery import AuditRow, Outcome
@@ -71,10 +70,9 @@ def list_audit(
     since: datetime | None = None,
     until: datetime | None = None,
     limit: int | None = None,
-    actor: str | None = None,
 ) -> list[AuditEntry]:
     """Return audit entries, newest first; `by` selects those about the work of an actor."""
-    session = authorize(session, "admin", GRAPH, actor)
+    session.require("admin", GRAPH)
     check_type("since", since, datetime | None)
     check_type("until", until, datetime | None)
     check_type("limit", limit, int | None)

@@ -33,6 +33,8 @@ class Scope:
     target: str | None = None
     branch_names: BranchNames | None = field(default=None, compare=False)
     target_names: BranchNames | None = field(default=None, compare=False)
+    # The decision only shapes an answer: it refuses nothing, and is not worth a line in a log of decisions.
+    is_probe: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         # Padded names are accepted everywhere, so they must compare equal here.

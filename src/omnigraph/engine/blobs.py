@@ -69,10 +69,9 @@ def blob(
     branch: str = MAIN,
     at: AsOf | None = None,
     names: Naming = NOW,
-    actor: str | None = None,
 ) -> Blob:
     """Find a blob on a branch or in a past state, without reading its bytes."""
-    view = session.acting_as(actor).view(branch, at, names=names)
+    view = session.view(branch, at, names=names)
     if entity not in ("node", "edge"):
         raise UsageError(f"`entity` must be `node` or `edge`, got `{entity}`", value=entity)
     type_, property_ = _resolve(view.catalog, entity, type_name, property_name)

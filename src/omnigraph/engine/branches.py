@@ -148,9 +148,9 @@ class Branches:
 
         def is_listed(dependent: BranchId) -> bool:
             # Without a policy nothing is hidden: skip reading the names.
-            if session.policy is ALLOW_ALL or session.may("read", GRAPH):
+            if session.policy is ALLOW_ALL or session.would_allow("read", GRAPH):
                 return True
-            return session.may("read", on_branch(session.kernel.all_names_of([dependent])[dependent]))
+            return session.would_allow("read", on_branch(session.kernel.all_names_of([dependent])[dependent]))
 
         branches.delete_branch(session.kernel, name, session.actor, branch_id, is_listed)
 

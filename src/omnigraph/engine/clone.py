@@ -14,9 +14,9 @@ from typing import Final, Self
 import orjson
 
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on_branch
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import verify
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.file_removal import Listing
@@ -201,7 +201,7 @@ class CloneReport:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def clone_graph(session: GraphSession, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
+def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> CloneReport:
     """Copy a whole graph to another location, and verify the copy.
 
     Args:
@@ -215,7 +215,6 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False, act
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
-    session = session.acting_as(actor)
     _require_everything(session)
     store = Store(_check_apart(session.kernel.store.root, Location.parse(target)))
     identity = _identity_of(session.kernel)
@@ -309,9 +308,9 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
         raise _diverged(store, "was written to since it was made")
 
 
-def _diverged(store: Store, what: str) -> GraphError:
+def _diverged(store: Store, subject: str) -> GraphError:
     return GraphError(
-        f"`{store.root.uri}` {what}; nothing was copied. Clone to another place",
+        f"`{store.root.uri}` {subject}; nothing was copied. Clone to another place",
         code="clone.diverged",
         uri=store.root.uri,
     )
@@ -345,7 +344,7 @@ def _copy_files(source: Store, target: Store, files: Mapping[str, int], copied: 
         batch = paths[start : start + CLONE_BATCH_FILES]
         target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
         copied.update((path, files[path]) for path in batch)
-        common.tell("files copied", len(copied), total)
+        report_progress("files copied", len(copied), total)
 
 
 def _verify_clone(store: Store, contents: Contents) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.json_text import json_text
@@ -23,12 +22,12 @@ from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 
 def export(
@@ -36,7 +35,6 @@ def export(
     branch: str = MAIN,
     at: AsOf | None = None,
     types: Sequence[str] | None = None,
-    actor: str | None = None,
     names: Naming = NOW,
 ) -> Iterator[bytes]:
     """Return the records of a snapshot as chunks of whole lines; a line with a large blob comes in several.
@@ -44,7 +42,7 @@ def export(
     `types` are names: of node types, of edge types, or of both. An unknown one raises `UsageError` before any output.
     """
     check_name_list("types", types)
-    view = session.acting_as(actor).view(strip_name(branch), at, "export", names)
+    view = session.view(strip_name(branch), at, "export", names)
     return export_records(view, _select_types(view.catalog, types))
 
 

@@ -28,13 +28,11 @@ from omnigraph.manifest.outcome import find_operation, has_published
 def commits(
     session: GraphSession,
     branch: str = MAIN,
-    actor: str | None = None,
     *,
     limit: int | None = None,
     before: str | None = None,
 ) -> list[Commit]:
     """Return the commits reachable from a branch, newest first; `before` and `limit` select a page."""
-    session = session.acting_as(actor)
     session.require("read", on_branch(branch))
     if limit is not None and (type(limit) is not int or limit < 1):
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
@@ -51,9 +49,8 @@ def commits(
     return session.redact_commits(islice(walk, None if limit is None else min(limit, sys.maxsize)))
 
 
-def commit(session: GraphSession, commit_id: str, actor: str | None = None) -> Commit:
+def commit(session: GraphSession, commit_id: str) -> Commit:
     """Return a commit of any branch by its id."""
-    session = session.acting_as(actor)
     commit_id = strip_name(commit_id, "commit_id")
     commit = session.kernel.look_for_commit(CommitId(commit_id))
     if commit is None or not session.may("read", on_branch(session.names_of(commit))):
@@ -131,7 +128,8 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
         # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
         # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
-    return Operation(operation_id, "applied", *session.redact_commits([commit]))
+    [commit] = session.redact_commits([commit])
+    return Operation(operation_id, "applied", session.hide_unreadable_parent(commit))
 
 
 def _require_any_read(session: GraphSession) -> None:

@@ -12,7 +12,6 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -77,12 +76,12 @@ class IndexReport:
         }
 
 
-def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:
     """Build every missing index of a branch; types without rows need none, and some indexes wait for enough data."""
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session.require("change", on_branch(branch))
     with ExitStack() as stack:
-        work = _Ensure(session, session.actor, stack)
+        work = _Ensure(session, stack)
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     # All types are indexed, but the report leaves out those hidden from the actor.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
@@ -99,9 +98,8 @@ def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None 
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, session: GraphSession, actor: str | None, stack: ExitStack) -> None:
+    def __init__(self, session: GraphSession, stack: ExitStack) -> None:
         self.session = session
-        self.actor = actor
         self._stack = stack
         self._held: Declared | None = None
         self._lock = threading.Lock()
@@ -124,7 +122,7 @@ class _Ensure:
             "ensure_indices",
             effects,
             requirements=(SchemaIs(catalog.ir_hash), *pins),
-            actor=system_actor(self.actor, "ensure_indices"),
+            actor=system_actor(self.session.actor, "ensure_indices"),
             operation_id=self._held.operation_id,
         )
 
@@ -132,7 +130,7 @@ class _Ensure:
         """Say that there is something to build, which may take long, before anything is written for it."""
         with self._lock:
             if self._held is None:
-                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.actor)
+                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
                 self._held = self._stack.enter_context(held)
 
     def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+
+from omnigraph.rules.arrow_typing import pc
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 JSON_NULL: Final = "null"
 

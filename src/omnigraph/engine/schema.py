@@ -10,6 +10,7 @@ from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.schema_apply import SchemaReceipt, apply, plan
 from omnigraph.engine.session import GraphSession
+from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.migrate import MigrationPlan
 from omnigraph.lang.source import Source
 from omnigraph.manifest.model import MAIN
@@ -35,6 +36,11 @@ class Schema:
         """The text of the accepted schema."""
         self._session.require("read", GRAPH)
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types and properties of the accepted schema that the actor may see."""
+        return self._session.view().catalog
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
         """Return the migration steps to a new schema, given as text or as the path of a `.pg` file.
@@ -62,4 +68,4 @@ class Schema:
             GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
-        return apply(self._session, schema_source(schema), allow_data_loss, self._session.actor, check)
+        return apply(self._session, schema_source(schema), allow_data_loss, check)

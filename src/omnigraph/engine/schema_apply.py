@@ -76,16 +76,14 @@ def apply(
     session: GraphSession,
     text: str | Source,
     allow_data_loss: bool = False,
-    actor: str | None = None,
     check: SchemaCheck | None = None,
 ) -> SchemaReceipt:
     """Apply a schema as one commit; nothing is applied if a step is unsupported.
 
     `check` receives both catalogs before anything is staged, and may raise.
     """
-    session = session.acting_as(actor)
     session.require("schema_apply", on_target(MAIN))
-    work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
+    work = _Apply(session, _source(text), allow_data_loss, check)
     # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
     # it is planned again, as long as the schema it was planned against is unchanged.
     receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
@@ -104,13 +102,11 @@ def apply(
 class _Apply:
     """One apply, which may be prepared several times before it is published."""
 
-    def __init__(
-        self, kernel: Kernel, source: Source, allow_data_loss: bool, actor: str | None, check: SchemaCheck | None
-    ) -> None:
-        self.kernel = kernel
+    def __init__(self, session: GraphSession, source: Source, allow_data_loss: bool, check: SchemaCheck | None) -> None:
+        self.kernel = session.kernel
+        self.actor = session.actor
         self.source = source
         self.allow_data_loss = allow_data_loss
-        self.actor = actor
         self.check = check
         self.base: Snapshot
         self.migration: MigrationPlan

@@ -88,9 +88,14 @@ class GraphSession:
         default_factory=lambda: LruCache(CATALOG_CACHE_MAX)
     )
 
-    def acting_as(self, actor: str | None) -> GraphSession:
-        """Return this session for another actor; itself if `actor` is None."""
-        return self if actor is None else replace(self, actor=actor)
+    def acting_as(self, actor: str | None, request_id: str | None = None) -> GraphSession:
+        """Return a session of another actor; with a `request_id`, for a single write with that idempotency key."""
+        kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id)
+        return replace(self, actor=actor, kernel=kernel)
+
+    def without_policy(self) -> GraphSession:
+        """Return a session for the background work of a server, which has no actor."""
+        return replace(self, actor=None, policy=ALLOW_ALL)
 
     def require(self, action: str, scope: Scope) -> None:
         """Raise `PolicyDenied` unless the actor may perform the action; with a policy, an actor is required."""
@@ -141,9 +146,13 @@ class GraphSession:
             return False
         return True
 
+    def would_allow(self, action: str, scope: Scope) -> bool:
+        """Return `may` for something that was not asked for and only decides what an answer shows; it is not logged."""
+        return self.may(action, replace(scope, is_probe=True))
+
     def address_or(self, name: str) -> str:
         """Return the URI of the graph if the actor is an admin, otherwise `name`."""
-        return self.kernel.store.root.uri if self.may("admin", GRAPH) else name
+        return self.kernel.store.root.uri if self.would_allow("admin", GRAPH) else name
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
         """Return the newest snapshot of a branch; `PolicyDenied` if the actor may not perform the action on it."""
@@ -260,6 +269,12 @@ class GraphSession:
         # Without a policy nothing is hidden: skip reading the head.
         is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
         return [redact_commit(commit) for commit in commits] if is_partial else list(commits)
+
+    def hide_unreadable_parent(self, commit: Commit) -> Commit:
+        """Return a commit as its receipt shows it: without the parent if the actor may not read the branch."""
+        if self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(commit))):
+            return commit
+        return replace(commit, parent=None)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""

@@ -15,7 +15,7 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
-from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, refuse_unreadable
+from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
 from omnigraph.manifest.plan import CommitPolicy, Plan
@@ -25,9 +25,9 @@ from omnigraph.store.read.dataset import reclaimed
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
     """Create a branch that starts at a snapshot."""
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     name = checked_name(name, "branch")
-    _refuse_taken(kernel.snapshot(MAIN), name, "branch")
+    _reject_taken(kernel.snapshot(MAIN), name, "branch")
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
     branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor, (name,))
@@ -35,9 +35,9 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     with _protected(kernel, source, actor) as operation_id:
 
         def prepare(main: Snapshot) -> Plan:
-            _refuse_taken(main, name, "branch")
-            _refuse_gone(main, origin, source.branch)
-            _refuse_purged(main, source)
+            _reject_taken(main, name, "branch")
+            _reject_gone(main, origin, source.branch)
+            _reject_purged(main, source)
             return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
 
         kernel.store.fork(kernel.store.open(source.ref), branch_id)
@@ -104,7 +104,7 @@ def rename_branch(
 
     def prepare(main: Snapshot) -> Plan:
         entry = _find_branch(main, name, expected)
-        _refuse_taken(main, new_name, "branch")
+        _reject_taken(main, new_name, "branch")
         names = None if entry.recorded_names is None else entry.names.renamed(new_name).names
         renamed[:] = [replace(entry, name=new_name, recorded_names=names)]
         return Plan(None, updates=(DropBranch(entry.name), AddBranch(renamed[0])), actor=actor)
@@ -115,7 +115,7 @@ def rename_branch(
 
 def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None = None) -> Tag:
     """Name a commit and protect it from cleanup. A tag never moves: to name another commit, delete it first."""
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     name = checked_name(name, "tag")
     commit = kernel.find_commit(commit_id)
     snapshot = kernel.at_commit(commit_id)
@@ -124,8 +124,8 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
     with _protected(kernel, snapshot, actor) as operation_id:
 
         def prepare(main: Snapshot) -> Plan:
-            _refuse_taken(main, name, "tag")
-            _refuse_gone(main, commit.branch, snapshot.branch)
+            _reject_taken(main, name, "tag")
+            _reject_gone(main, commit.branch, snapshot.branch)
             return Plan(None, updates=(AddTag(tag),), actor=actor, operation_id=operation_id)
 
         kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
@@ -153,7 +153,7 @@ def list_tags(kernel: Kernel) -> list[Tag]:
     return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda tag: tag.name)
 
 
-def checked_name(name: str, what: str) -> str:
+def checked_name(name: str, noun: str) -> str:
     """Return the trimmed name of a branch or tag; raise if it is not valid."""
     name = name.strip()
     reason = ""
@@ -171,7 +171,7 @@ def checked_name(name: str, what: str) -> str:
         # Clients and proxies normalise addresses, and would ask for another one than was meant.
         reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
     if reason:
-        raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
+        raise GraphError(f"`{name}` cannot name a {noun}: {reason}", code="branch.invalid_name", name=name)
     return name
 
 
@@ -188,7 +188,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
         return
     with declared(kernel.store, NAMING, snapshot, actor) as held:
         intents, unreadable = pending(kernel.store)
-        refuse_unreadable(unreadable, CLEANUP)
+        reject_unreadable(unreadable, CLEANUP)
         if any(intent.kind == CLEANUP for intent in intents):
             raise ConflictError(
                 "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again"
@@ -200,11 +200,11 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
         yield held.operation_id
 
 
-def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
+def _reject_taken(main: Snapshot, name: str, noun: str) -> None:
     # A name shared by a branch and a tag would be ambiguous wherever either is accepted.
     taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
     if taken:
-        code = f"{what}.exists"
+        code = f"{noun}.exists"
         raise GraphError(f"{taken[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
 
 
@@ -222,12 +222,12 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
     return entry
 
 
-def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
+def _reject_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
     if branch_id is not None and branch_id not in {branch.branch_id for branch in main.state.branches.values()}:
         raise _not_found("branch", name)
 
 
-def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
+def _reject_purged(main: Snapshot, source: Snapshot) -> None:
     """Refuse a branch that would bring back what was dropped for good."""
     if not main.state.purges:
         return
@@ -264,9 +264,9 @@ def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str, BranchId]
     return sorted([*children, *tags])
 
 
-def _not_found(what: str, name: str) -> GraphError:
+def _not_found(noun: str, name: str) -> GraphError:
     return GraphError(
-        f"there is no {what} `{name.strip()}`; list them with `omnigraph {what} list`",
-        code=f"{what}.not_found",
+        f"there is no {noun} `{name.strip()}`; list them with `omnigraph {noun} list`",
+        code=f"{noun}.not_found",
         name=name.strip(),
     )

@@ -116,7 +116,7 @@ class ClaimQueue:
     been first is measured by our own clock, from when we first saw it there.
     """
 
-    own: str
+    name: str
     claimed_at: float
     expired: set[str] = field(default_factory=set)
     _first: str | None = None
@@ -125,12 +125,17 @@ class ClaimQueue:
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
         """Return the claims that come before ours, in order."""
         claims = sorted(listing)
-        mine = next((claim for claim in claims if claim.name == self.own), None)
+        # A ticket lock without a lock: tickets are ordered by storage's timestamp and then by name, which every process
+        # lists alike, so all agree on who is first.
+        mine = next((claim for claim in claims if claim.name == self.name), None)
         if mine is not None:
+            # Storage's time now is about the time of our claim plus what has passed since; only differences of the same
+            # clock are used, so wrong clocks neither expire live claims nor keep dead ones.
             oldest_us = mine.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
             self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
             claims = claims[: claims.index(mine)]
         live = [claim for claim in claims if claim.name not in self.expired]
+        # A lease: a crashed or stuck owner holds up the others no longer than the time it asked for.
         while live and self._held_too_long(live[0], now):
             self.expired.add(live.pop(0).name)
         return live
@@ -161,7 +166,7 @@ class ClaimLine:
     def look(self, store: Store) -> bool:
         """Return True if other processes claim the branch; one request, which may run beside others."""
         queue = self._queue
-        has_others = any(queue is None or claim.name != queue.own for claim in self._list(store))
+        has_others = any(queue is None or claim.name != queue.name for claim in self._list(store))
         self.contention.note_look(has_others, clock.elapsed())
         return has_others
 
@@ -188,6 +193,7 @@ class ClaimLine:
             clock.pause(self.contention.poll_seconds(len(ahead)))
             is_next = len(ahead) == 1
             if is_next and not store.root.is_local:
+                # On remote storage the two round trips overlap.
                 polled = store.pool.submit(self._ahead, store)
                 catch_up()
                 ahead = polled.result()
@@ -201,7 +207,7 @@ class ClaimLine:
     def renew(self, store: Store, attempt_seconds: float) -> None:
         """After a lost race: replace a claim that has expired by a new one at the end of the queue."""
         if self._queue is not None and self._first_at is not None:
-            hold = int(self._queue.own.rpartition("-")[2]) / 1_000
+            hold = int(self._queue.name.rpartition("-")[2]) / 1_000
             if clock.elapsed() - self._first_at > hold:
                 self.leave(store)
                 self.join(store, attempt_seconds)
@@ -210,7 +216,7 @@ class ClaimLine:
         """Delete our claim, so that the next in the queue can go; in the background on remote storage."""
         queue, self._queue = self._queue, None
         if queue is not None:
-            names = [queue.own, *queue.expired]
+            names = [queue.name, *queue.expired]
             if store.root.is_local:
                 self._remove(store, names)
             else:

@@ -132,6 +132,8 @@ class CommitLoop:
                 prepared = self._prepare_on(head, attempt, turn)
                 if prepared is None:
                     return None
+                # Invariant: the plan was prepared on `base`, and `publish` wins only if `base` is still the newest
+                # version. So a published plan was validated against exactly the state that it replaces.
                 base, plan = prepared
                 try:
                     receipt = publish(self._store, base, plan, self._links.unfinished(base.snapshot), attempt.begun)
@@ -143,6 +145,7 @@ class CommitLoop:
                 self._links.link_published(receipt)
                 return receipt
         finally:
+            # Also after an error: a claim left behind would delay others until it expires.
             line.leave(self._store)
 
     def _join_claims(self, attempt: Attempt, line: ClaimLine) -> ObservedHead | None:
@@ -172,6 +175,7 @@ class CommitLoop:
         def catch_up() -> None:
             head = self._heads.refresh(attempt.branch, attempt.branch_id)
             versions.append(head.snapshot.version)
+            # Preparing ahead of the turn is speculation: it is checked against the head again before it is published.
             is_prepared = attempt.prepared is not None and attempt.prepared[0].snapshot.version == versions[-1]
             if versions[0] < versions[-1] and not is_prepared and attempt.policy.attempts:
                 attempt.is_caught_up = attempt.prepare_on(head) is not None
@@ -208,6 +212,8 @@ class CommitLoop:
         attempt.prepared, attempt.is_caught_up = None, False
         line.contention.note_attempt(seconds)
         line.contention.note_contention(clock.elapsed())
+        # Against starvation: after a fixed number of losses a writer joins the queue, and the others let it publish
+        # first.
         must_claim = not line.has_claim and line.contention.must_claim(attempt.lost + 1, attempt.policy.is_costly)
         if must_claim and attempt.policy.attempts:
             head = self._claim(attempt, line)

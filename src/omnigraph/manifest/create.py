@@ -75,9 +75,9 @@ def _preflight(store: Store, force: bool) -> None:
             taken.append(SCHEMA_COPY)
     if taken:
         parts = " and ".join(f"`{name}`" for name in taken)
-        what = "is already a graph" if MANIFEST_PATH in taken else f"already holds {parts}, a part of a graph"
+        state = "is already a graph" if MANIFEST_PATH in taken else f"already holds {parts}, a part of a graph"
         raise GraphError(
-            f"`{store.root.uri}` {what}; open it, or choose another address",
+            f"`{store.root.uri}` {state}; open it, or choose another address",
             code="graph.already_initialized",
             uri=store.root.uri,
         )

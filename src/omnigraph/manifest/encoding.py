@@ -138,46 +138,48 @@ def as_table(rows: Iterable[_Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
+def _row(
+    object_id: str,
+    kind: str,
+    members: Mapping[str, object] | None = None,
+    *,
+    location: str | None = None,
+    table_key: str = "",
+    identity: TypeIdentity | None = None,
+    version: int | None = None,
+    branch: str | None = None,
+    row_count: int | None = None,
+) -> _Row:
+    metadata = orjson.dumps(members).decode() if members else None
+    ids = (None, None) if identity is None else (identity.type_id, identity.incarnation_id)
+    return (object_id, kind, location, metadata, None, table_key, *ids, version, branch, row_count)
+
+
 def _head_row(state: State) -> _Row:
-    metadata = _json({"head_commit_id": state.head})
-    return (f"graph_head:{state.branch_id or 'main'}", "graph_head", None, metadata, None, "", *_NOTHING)
-
-
-_NOTHING = (None, None, None, None, None)
+    return _row(f"graph_head:{state.branch_id or 'main'}", "graph_head", {"head_commit_id": state.head})
 
 
 def _schema_row(schema: AcceptedSchema) -> _Row:
     members = {"source": schema.source, "ir": schema.ir, "ir_hash": schema.ir_hash, "shape_hash": schema.shape_hash}
-    return ("schema", "schema", None, _json(members), None, "", *_NOTHING)
+    return _row("schema", "schema", members)
 
 
 def _pin_rows(pin: Pin) -> list[_Row]:
-    identity = (pin.identity.type_id, pin.identity.incarnation_id)
-    noted = {"adopted_at": pin.adopted_at, "checksum": pin.checksum}
-    notes = {name: value for name, value in noted.items() if value is not None}
+    optional = {"adopted_at": pin.adopted_at, "checksum": pin.checksum}
+    members = {name: value for name, value in optional.items() if value is not None}
+    table_id, version_id = f"table:{pin.identity}", f"table_version:{pin.identity}:{pin.version:020d}"
+    subject: Any = {"table_key": pin.table_key, "identity": pin.identity}
+    published: Any = {"version": pin.version, "branch": pin.fork, "row_count": pin.row_count}
     return [
-        (f"table:{pin.identity}", "table", pin.path, None, None, pin.table_key, *identity, None, None, None),
-        (
-            f"table_version:{pin.identity}:{pin.version:020d}",
-            "table_version",
-            None,
-            _json(notes) if notes else None,
-            None,
-            pin.table_key,
-            *identity,
-            pin.version,
-            pin.fork,
-            pin.row_count,
-        ),
+        _row(table_id, "table", location=pin.path, **subject),
+        _row(version_id, "table_version", members, **subject, **published),
     ]
 
 
 def _tombstone_row(tombstone: Tombstone) -> _Row:
-    identity = tombstone.identity
-    object_id = f"table_tombstone:{identity}:{tombstone.version:020d}"
-    key = tombstone.table_key
-    numbers = (identity.type_id, identity.incarnation_id, tombstone.version, None, None)
-    return (object_id, "table_tombstone", tombstone.path, None, None, key, *numbers)
+    object_id = f"table_tombstone:{tombstone.identity}:{tombstone.version:020d}"
+    subject: Any = {"table_key": tombstone.table_key, "identity": tombstone.identity, "version": tombstone.version}
+    return _row(object_id, "table_tombstone", location=tombstone.path, **subject)
 
 
 def _branch_row(branch: Branch) -> _Row:
@@ -189,24 +191,12 @@ def _branch_row(branch: Branch) -> _Row:
         "actor_id": branch.actor,
         **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
     }
-    return (f"branch:{branch.name}", "branch", None, _json(members), None, "", *_NOTHING)
+    return _row(f"branch:{branch.name}", "branch", members)
 
 
 def _tag_row(tag: Tag) -> _Row:
     members = {"commit_id": tag.commit_id, "created_at": tag.created_at_us, "actor_id": tag.actor}
-    return (
-        f"tag:{tag.name}",
-        "tag",
-        None,
-        _json(members),
-        None,
-        "",
-        None,
-        None,
-        tag.manifest_version,
-        tag.branch,
-        None,
-    )
+    return _row(f"tag:{tag.name}", "tag", members, version=tag.manifest_version, branch=tag.branch)
 
 
 def _purge_row(purge: Purge) -> _Row:
@@ -219,8 +209,7 @@ def _purge_row(purge: Purge) -> _Row:
         "is_embedded": purge.is_embedded,
         "is_done": purge.is_done,
     }
-    identity = (purge.identity.type_id, purge.identity.incarnation_id)
-    return (purge.object_id, "purge", purge.path, _json(members), None, "", *identity, None, None, None)
+    return _row(purge.object_id, "purge", members, location=purge.path, identity=purge.identity)
 
 
 def commit_row(commit: Commit) -> _Row:
@@ -236,12 +225,7 @@ def commit_row(commit: Commit) -> _Row:
         **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
         **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
     }
-    location = (None, None, commit.manifest_version, commit.branch, None)
-    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *location)
-
-
-def _json(members: Mapping[str, object]) -> str:
-    return orjson.dumps(members).decode()
+    return _row(commit.commit_id, "graph_commit", members, version=commit.manifest_version, branch=commit.branch)
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -282,7 +266,7 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
     return int(text)
 
 
-def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
+def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
     if stamp != catalog_format.FORMAT_STAMP:

@@ -14,8 +14,8 @@ from functools import partial
 from omnigraph.errors import OmniGraphError, ReachabilityDisputed
 from omnigraph.store.files.manifest_file import UnknownManifest
 from omnigraph.store.files.reachability import (
+    DatasetFork,
     NeededFiles,
-    Place,
     StoredManifest,
     TrackedFiles,
     dataset_of,
@@ -39,7 +39,7 @@ class Listing:
     """Everything in storage, listed once."""
 
     objects: Mapping[str, Sequence[ObjectInfo]]
-    versions: Mapping[Place, Mapping[int, int]]
+    versions: Mapping[DatasetFork, Mapping[int, int]]
     names: frozenset[str]
 
     @classmethod
@@ -91,10 +91,14 @@ class Planner:
 
     def plan(self, kept: Mapping[str, KeptVersions]) -> list[RemovalPlan]:
         """Return the plans of datasets, in their order; each kept version is read once by either computation."""
+        # Mark and sweep with two independent marks: our own decoding of the manifests, and the list of Lance. A bug in
+        # one alone cannot delete a live file, since a file goes only if neither reaches it.
         needed = read_needed(self.store, {path: self._manifests(path, kept[path]) for path in kept}, self.known)
         plans = {path: self._plan_by_content(path, kept[path], needed[path]) for path in kept}
+        # The second mark is only needed where the first one would remove something.
         doubtful = [path for path, plan in plans.items() if plan.gone or any(map(self.may_go, plan.residue))]
         forks = [(path, fork) for path in doubtful for fork in sorted(kept[path], key=str) if kept[path][fork]]
+        # All versions pass through once; keeping them would evict what readers use.
         passing = self.store.opened_once()
         tasks = [partial(self._list_tracked, passing, path, fork, set(kept[path][fork])) for path, fork in forks]
         listed = dict(zip(forks, self.store.in_parallel(tasks), strict=True))
@@ -167,6 +171,7 @@ class Planner:
         self, plan: RemovalPlan, kept: KeptVersions, listed: Mapping[str | None, _Tracked | OmniGraphError]
     ) -> RemovalPlan:
         """Compare a plan with what Lance lists, and separate the files of old versions from orphans."""
+        # Invariant: nothing that `stays` or `newer` reaches is in the returned plan.
         stays, goes, newer = TrackedFiles(), TrackedFiles(), TrackedFiles()
         for fork, versions in listed.items():
             if isinstance(versions, OmniGraphError):
@@ -221,6 +226,8 @@ def remove(store: Store, plan: RemovalPlan) -> None:
     # A fork of which nothing is kept is residue as a whole; its manifests name the rest of it.
     naming = [info for info in plan.residue if info.path.endswith(".manifest")]
     others = [info for info in plan.residue if not info.path.endswith(".manifest")]
+    # Referrers before referents: after a crash, files may be left without a version, which the next sweep removes, but
+    # never a version without its files.
     for group in (plan.manifests, plan.files, naming, others):
         delete_in_bulk(store, group)
     store.forget(plan.gone)

@@ -140,7 +140,7 @@ class BranchHeads:
             return ObservedHead(cached.snapshot, now)
         if branch_id is None and not self._accepts_old_format:
             # Main decides for all branches: one of them may have been forked from a version in an old format.
-            encoding.refuse_old(manifest.schema, f"the graph at `{uri}`", uri)
+            encoding.reject_old(manifest.schema, f"the graph at `{uri}`", uri)
         return ObservedHead(self._decode(branch, self._store.remember(manifest)), now)
 
     def _decode(self, branch: str, manifest: Dataset) -> Snapshot:

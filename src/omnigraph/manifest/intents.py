@@ -199,7 +199,7 @@ class Declared:
     def staging(self, *paths: str) -> None:
         """Record files or directories as staged by this work; call before writing to them."""
         with self._lock:
-            self.refuse_lost()
+            self.reject_lost()
             begun = clock.elapsed()
             self.intent = replace(self.intent, paths=(*self.intent.paths, *paths), heartbeat_us=clock.now_us())
             body = self.intent.to_bytes()
@@ -238,7 +238,7 @@ class Declared:
                 self.store.objects.touch(self.intent.object_path)
                 self._beaten_at = begun
 
-    def refuse_lost(self) -> None:
+    def reject_lost(self) -> None:
         """Raise if this work missed heartbeats for so long that a sweep has rolled it back."""
         with self._lock:
             silent = clock.elapsed() - self._beaten_at
@@ -323,15 +323,15 @@ def exclusive_intent(store: Store, kind: str, base: Snapshot, actor: str | None 
         except StorageError as error:
             if error.storage_kind is StorageKind.FULL:
                 # The work that is running may have used the reserve.
-                _refuse_others(store, kind)
+                _reject_others(store, kind)
             raise
-        _refuse_others(store, kind, held.operation_id)
+        _reject_others(store, kind, held.operation_id)
         yield held
 
 
-def _refuse_others(store: Store, kind: str, excluded: OperationId | None = None) -> None:
+def _reject_others(store: Store, kind: str, excluded: OperationId | None = None) -> None:
     intents, unreadable = pending(store)
-    refuse_unreadable(unreadable, kind)
+    reject_unreadable(unreadable, kind)
     if any(intent.kind == kind and intent.operation_id != excluded and not intent.is_dead for intent in intents):
         raise Busy(f"another {kind} of this graph is running; try again when it is done")
 
@@ -359,7 +359,7 @@ def _keep_fresh(held: Declared, stop: threading.Event) -> None:
             held.beat()
         except OmniGraphError:
             # The next heartbeat makes up for a missed one. Only a long silence lets a sweep roll the work back, and
-            # `refuse_lost` detects that before it publishes.
+            # `reject_lost` detects that before it publishes.
             continue
 
 
@@ -396,7 +396,7 @@ def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
         return clock.storage_us(max(info.modified_us for info in listed))
 
 
-def refuse_unreadable(paths: Sequence[str], kind: str) -> None:
+def reject_unreadable(paths: Sequence[str], kind: str) -> None:
     """Refuse work that must not run beside another of its kind, while an intent might be one of those."""
     if paths:
         raise Busy(

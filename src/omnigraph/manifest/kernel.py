@@ -44,12 +44,12 @@ class Kernel:
         other._request_id = request_id
         return other
 
-    def refuse_repeated(self, branch: str) -> None:
+    def reject_repeated(self, branch: str) -> None:
         """Raise if a commit of the branch already has this kernel's request id."""
         if self._request_id is not None:
             reject_repeated(self.snapshot(branch), self._request_id, partial(history.read, self.store))
 
-    def refuse_read_only(self) -> None:
+    def reject_read_only(self) -> None:
         """Raise if the graph was opened read-only."""
         if self.read_only:
             raise GraphError("the graph was opened read-only; open it for writing", code="graph.read_only")
@@ -137,7 +137,7 @@ class Kernel:
 
         No reader reaches the fork until a publish names it, so an abandoned one is only an orphan.
         """
-        self.refuse_read_only()
+        self.reject_read_only()
         pin = snapshot.state.pins[table_key]
         dataset = check_deletions(self.links.open_pin(snapshot, pin))
         owner = snapshot.state.branch_id
@@ -197,7 +197,7 @@ class Kernel:
         `prepare` is called again on a newer snapshot after a lost race, if the policy allows it; it may return what it
         staged before.
         """
-        self.refuse_read_only()
+        self.reject_read_only()
         request_id = self._request_id
         if request_id is None:
             return self.commit_loop.commit(branch, prepare, policy)

@@ -21,7 +21,7 @@ from omnigraph.limits import REACH_BATCH_VERSIONS
 from omnigraph.manifest import catalog_format, encoding
 from omnigraph.manifest.model import TypeIdentity
 from omnigraph.store.files.catalog_versions import read_overwritten
-from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 
@@ -44,7 +44,7 @@ class CatalogPins:
     `needed` are the files of the catalogs themselves.
     """
 
-    versions: dict[Place, set[int]] = field(default_factory=dict)
+    versions: dict[DatasetFork, set[int]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     heads: dict[DatasetRef, CommitId | None] = field(default_factory=dict)
     needed: NeededFiles | None = None
@@ -83,6 +83,8 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         tables.append(table.filter(kinds).drop_columns(["metadata"]))
     if not tables:
         return pins
+    # Consecutive catalogs differ in a few rows, so grouping all columns leaves about as many rows as there were
+    # changes.
     distinct = pa.concat_tables(tables).group_by([column for column in _COLUMNS if column != "metadata"]).aggregate([])
     located = {
         _identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
@@ -105,6 +107,7 @@ def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Tabl
             table = step.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())
+    # Cleanup deletes what no catalog names, so a catalog that lost rows must stop it instead of naming too little.
     is_whole = kinds["graph_head"] == 1 and kinds["table"] == kinds["table_version"]
     if not is_whole or not kinds.keys() <= encoding.KINDS:
         raise GraphError(

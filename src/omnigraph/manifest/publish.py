@@ -45,12 +45,15 @@ def publish(
     """
     snapshot = base.snapshot
     plan = replace(plan, operation_id=plan.operation_id or new_operation_id(snapshot.state.branch_id))
+    # Optimistic concurrency: requirements are checked on the observed head. The compare-and-swap below succeeds only if
+    # that head is still the newest, so they also hold at the commit point.
     for requirement in plan.requirements:
         requirement.check(snapshot)
     failpoints.hit(Point.COMMIT_PREPARED, plan.operation_id)
     commit = _commit_of(snapshot, plan)
     state = _successor(store, snapshot, plan, commit)
     manifest = store.open(snapshot.ref)
+    # Shadow paging: new files and manifests lie beside the old ones, under names that no reader follows yet.
     staged, staged_rows, state = _stage(store, manifest, plan, state)
     failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
     links = tuple(Link(version.ref, version.manifest) for version in staged)
@@ -61,13 +64,15 @@ def publish(
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
         raise Moved from lost
+    # Write-ahead order: whatever the new version names is verified and durable before the version exists.
     _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
     if base.is_stale and store.has_version(strict.ref):
         raise Moved
-    _refuse_held_up(plan, base.at if begun is None else begun)
+    _reject_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
+    # From here until the response arrives, a failure has effect `unknown`, and the operation id is how to look it up.
     publication.current().begin(plan.operation_id)
     try:
         published = _commit_or_resolve(store, strict, plan)
@@ -78,6 +83,7 @@ def publish(
         store.sync_manifest(published)
         failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
         if base.is_stale:
+            # ABA: while the head was stale, cleanup may have removed later versions, so that their numbers look free.
             _check_live(store, published, plan)
     except OmniGraphError as error:
         raise _unknown(plan, error) from error
@@ -118,6 +124,7 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
         update.apply(draft)
     if commit is not None:
         AddCommit(commit).apply(draft)
+    # The log is written first and repeats are harmless (commits are keyed by id), so a crash in between loses none.
     if len(draft.commits) > 2 * COMMIT_WINDOW_ROWS:
         history.spill(store, draft.commits[:COMMIT_WINDOW_ROWS])
         ForgetCommits(COMMIT_WINDOW_ROWS).apply(draft)
@@ -201,7 +208,10 @@ def drift(directory: str) -> DriftDetected:
 
 
 def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
-    """Compare-and-swap the manifest; a lost acknowledgement is resolved by reading who owns the next version."""
+    """Compare-and-swap the manifest; a lost acknowledgement is resolved by reading who owns the next version.
+
+    Published at most once: retries use the same version number, and the operation id in that version says who won.
+    """
     failure: Exception | None = None
     begun, silent = clock.elapsed(), 0
     for attempt in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
@@ -234,14 +244,14 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
     raise _unknown(plan, failure) from failure
 
 
-def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
+def _reject_held_up(plan: plans.Plan, begun: float) -> None:
     """Raise if a sweep may have removed staged files while this process was suspended.
 
     Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
     """
     held = held_here(plan.operation_id)
     if held is not None:
-        held.refuse_lost()
+        held.reject_lost()
     elif clock.elapsed() - begun > STAGED_SECONDS_MAX:
         raise ConflictError(
             "the write was held up for so long that a sweep may have removed what it staged; nothing was written, run"

@@ -1,7 +1,7 @@
 """The sweep: finish links of published versions, resolve dead intents, and remove orphan files.
 
-Idempotent, safe beside live writers of any process, and never in anybody's way: it removes only files that nothing
-names, that no live intent claims, and that are older than any attempt could be.
+Idempotent and safe beside live writers of any process: it removes only files that no version names, that no live intent
+claims, and that are older than any attempt could be.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> Sw
     if report.unreadable:
         # What an unreadable intent claims is unknown, so any file might be claimed.
         return report
+    # Claims were read before the snapshots, so long work that publishes in between is claimed or named by then; short
+    # work declares no intent and is protected by its age.
     snapshots, age = kernel.live_snapshots(), Age.of(kernel, claims, older_than_seconds)
     plans, strays = plan_residue(kernel, snapshots, age)
     for plan in plans:
@@ -209,6 +211,8 @@ class Claims:
     @property
     def young_us(self) -> float:
         """Files modified since then might belong to live work; storage's timestamps are coarse and may be late."""
+        # An owner writes its intent before its first file, so all its files are at least as young as the oldest live
+        # intent.
         return inf if self.since_us is None else self.since_us - CLOCK_SKEW_SECONDS * 1_000_000
 
     def spares(self, info: ObjectInfo) -> bool:
@@ -278,6 +282,8 @@ def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport
     staged = _staged_by(kernel, intent, outcome, claims)
     delete_in_bulk(kernel.store, staged)
     report.add(staged)
+    # Order of undo: files first, then the audit row, then the intent. A crash at any step leaves the intent, and the
+    # next sweep repeats the steps, each of which is idempotent.
     row = AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind)
     try:
         record(kernel.store, row)
@@ -305,6 +311,8 @@ def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
     live = {None, *(branch.branch_id for branch in kernel.snapshot(MAIN).state.branches.values())}
     if intent.branch_id not in live:
         return Outcome.ORPHANED_BRANCH_DISCARDED, None
+    # The commit point decides as in any redo/undo recovery: a commit with this operation id means roll forward (only
+    # links are missing), none means roll back.
     commit_id = _published_as(kernel, intent)
     return (Outcome.ROLLED_BACK if commit_id is None else Outcome.ROLLED_FORWARD), commit_id
 
@@ -327,6 +335,7 @@ def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
     for commit in kernel.history(kernel.name_of(intent.branch_id)):
         if commit.operation_id == intent.operation_id:
             return commit.commit_id
+        # The operation started on this version, so it cannot have published before it.
         if commit.branch == intent.branch_id and commit.manifest_version <= intent.base_version:
             return None
     return None
@@ -338,6 +347,7 @@ def plan_residue(
     """Return the orphan files, which no version of a live branch names: by dataset, and those outside of datasets."""
     listing = Listing.read(kernel.store)
     known = known_datasets(snapshots)
+    # Mark: everything that a version of a live branch reaches. What is left, old enough and unclaimed, is swept.
     adopted = _adopted_forks(kernel, {snapshot.state.branch_id for snapshot in snapshots})
     kept = {path: _every_version(listing, path, snapshots, adopted) for path in sorted(known)}
     if only is not None:

@@ -66,19 +66,6 @@ class PinIs:
 
 
 @dataclass(frozen=True, slots=True)
-class PinAtLeast:
-    """For maintenance: the pin may have advanced, but not gone back."""
-
-    table_key: str
-    version: int
-
-    def check(self, snapshot: Snapshot) -> None:
-        pin = snapshot.state.pins.get(self.table_key)
-        if pin is None or pin.version < self.version:
-            _mismatch(self.table_key, self.version, pin.version if pin else 0)
-
-
-@dataclass(frozen=True, slots=True)
 class SchemaIs:
     """The schema that the plan was checked against is still the accepted one."""
 

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.cursor import Selection
+from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 
@@ -35,7 +35,7 @@ class DiffTask:
     version: int
     before: DatasetRef | None
     after: DatasetRef | None
-    selection: Selection
+    selection: ChangeFilter
     number: int
     shares: int
 
@@ -55,8 +55,8 @@ def diff(
     """Return the changes of `Graph.diff` as an unordered Spark DataFrame, computed lazily."""
     from omnigraph.pipeline.spark.session import session
 
-    before, after, selection = compared(graph.session, a, b, kinds, types, ops, branch, names)
-    kernel = graph.session.kernel
+    before, after, selection = compared(session_of(graph), a, b, ChangeFilter(kinds, types, ops), branch, names)
+    kernel = session_of(graph).kernel
     for view in (before, after):
         # Tasks open versions by path, so links of recent commits must be finished first.
         kernel.finish_links(view.snapshot)
@@ -73,7 +73,7 @@ def diff(
     return numbers.mapInArrow(run, _SCHEMA)
 
 
-def _plan_tasks(access: GraphAccess, pair: Pair, selection: Selection) -> list[DiffTask]:
+def _plan_tasks(access: GraphAccess, pair: Pair, selection: ChangeFilter) -> list[DiffTask]:
     if pair.before is not None and pair.after is not None:
         size = moved_estimate(pair.before.dataset, pair.after.dataset)
     else:

@@ -23,19 +23,19 @@ from omnigraph.engine.export import record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
-from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
+from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.splits import filesystem
 from omnigraph.pipeline.datasource.spark_types import column_names, find_type, to_spark_column
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
+from omnigraph.pipeline.filesystems import filesystem
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.objects.failures import from_os_error
 
@@ -83,7 +83,7 @@ def export(
     names: Naming = NOW,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Progress = NO_PROGRESS,
+    progress: Progress | None = None,
 ) -> ExportReport:
     """Export a state of a graph to files that a load can read back.
 
@@ -100,15 +100,15 @@ def export(
         names: Whether a past state has current names or its own.
         engine: `local` runs threads, `spark` runs executors, `auto` chooses by size.
         master: The Spark master; by default Spark runs on this machine.
-        watcher: Receives progress.
+        progress: Called with each stage and how much of it is done.
 
     Raises:
         UsageError: `out` is not empty, or a type or format is unknown.
     """
     if format not in get_args(Format):
         raise UsageError(f"unknown format `{format}`; expected one of {', '.join(get_args(Format))}", format=format)
-    check_engine(engine)
-    view = graph.session.view(branch.strip(), at, "export", names)
+    choice = RunnerChoice(engine, master, is_flexible=False)
+    view = session_of(graph).view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types:
@@ -122,9 +122,9 @@ def export(
         kind = _FOLDERS[type_.table_key.partition(":")[0]]
         base = f"{folder}/{kind}/{type_.name}"
         parts += [_Part(scan, run, f"{base}/part-{index:05d}.{format}") for index, run in enumerate(runs)]
-    is_small = engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX
-    runner = Threads(watcher) if engine == "local" or is_small else start_executors(master, watcher)
-    counts = runner.run("exporting", partial(write_part, format), parts)
+    with reporting_to(progress):
+        runner = choice.by_size(size, LOAD_LOCAL_BYTES_MAX)
+        counts = runner.run("exporting", partial(write_part, format), parts)
     entities = {type_.table_key: 0 for type_ in chosen}
     for part, count in zip(parts, counts, strict=True):
         entities[part.scan.table_key] += count

@@ -33,12 +33,12 @@ class Decision:
 
     @property
     def message(self) -> str:
-        what = f"`{self.action}`{_branches(self.branch, self.target)}"
+        request = f"`{self.action}`{_branches(self.branch, self.target)}"
         if self.actor is None:
-            return f"{what} requires an actor, because there is a policy; open the graph with `actor=…`, or log in"
+            return f"{request} requires an actor, because there is a policy; open the graph with `actor=…`, or log in"
         if self.allowed:
-            return f"{what} is allowed for `{self.actor}` by rule `{self.rule}`"
-        return f"{what} is not allowed for `{self.actor}`; ask the policy's administrator for a rule that allows it"
+            return f"{request} is allowed for `{self.actor}` by rule `{self.rule}`"
+        return f"{request} is not allowed for `{self.actor}`; ask the policy's administrator for a rule that allows it"
 
     def to_json(self) -> dict[str, object]:
         """Return the public JSON form, the same on every surface."""
@@ -95,7 +95,7 @@ class Policy:
         rule = self._rule(actor, action, branch, target, None)
         decision = Decision(rule is not None, rule, actor, action, scope.branch, scope.target)
         fields = {"actor": actor, "action": action, "branch": scope.branch, "target_branch": scope.target, "rule": rule}
-        if _log.isEnabledFor(logging.INFO):
+        if not scope.is_probe and _log.isEnabledFor(logging.INFO):
             _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
         return decision
 

@@ -50,8 +50,8 @@ class Document:
                     )
             root: yaml.Node | None = yaml.compose(text, _LOADER)
         except (yaml.YAMLError, RecursionError) as error:
-            mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-            raise self._error([f"{self._position(mark)}: invalid YAML: {what or error}"]) from None
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            raise self._error([f"{self._position(mark)}: invalid YAML: {problem or error}"]) from None
         return root
 
     def fault(self, node: yaml.Node | None, message: str) -> None:

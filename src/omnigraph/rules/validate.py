@@ -5,7 +5,7 @@ Row rules first, then identity, then endpoints, then cardinality. This is the on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from omnigraph.limits import VIOLATIONS_MAX
@@ -55,6 +55,22 @@ RULES: Final[tuple[Rule, ...]] = (
     orphans,
     cardinality,
 )
+
+
+# A violation with the index of its rule, by which violations of several tasks are ordered.
+IndexedViolation: TypeAlias = tuple[int, Violation]
+
+
+def run_rules(
+    rules: Sequence[Rule], changes: Changes, committed: Committed, violations_max: int
+) -> list[IndexedViolation]:
+    """Return the violations of some rules, up to `violations_max` of each."""
+    violations: list[IndexedViolation] = []
+    for rule in rules:
+        findings = Findings(violations_max, unit=changes.unit)
+        rule(changes, committed, findings)
+        violations += [(RULES.index(rule), violation) for violation in findings.violations]
+    return violations
 
 
 def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from omnigraph import settings
-from omnigraph.errors import GraphError, LimitExceeded
+from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.limits import (
     SERVER_BODY_SECONDS_MAX,
     SERVER_EXPORTS_MAX,
@@ -184,13 +184,20 @@ class BodyTooLarge(LimitExceeded):
     """A body of undeclared length exceeds its limit."""
 
 
+# As many as the largest signed integer of 64 bits has.
+_LENGTH_DIGITS_MAX: Final = 19
+
+
 def check_length(declared: str | None, limit: int, resource: str) -> int | None:
     """Return the declared `Content-Length`; raises if it exceeds the limit."""
     if declared is None or not (declared.isascii() and declared.isdigit()):
         return None
-    if len(declared) > 18 or int(declared) > limit:
-        raise body_too_large(resource, limit, int(declared[:18]))
-    return int(declared)
+    digits = declared.lstrip("0") or "0"
+    if len(digits) > _LENGTH_DIGITS_MAX:
+        raise UsageError(f"`Content-Length` has more than {_LENGTH_DIGITS_MAX} digits; nothing was done")
+    if int(digits) > limit:
+        raise body_too_large(resource, limit, int(digits))
+    return int(digits)
 
 
 async def read_body(receive: Receive, limit: int, resource: str) -> bytes:

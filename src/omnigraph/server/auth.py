@@ -19,6 +19,7 @@ import orjson
 
 from omnigraph import settings
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
+from omnigraph.engine.json_members import find_repeated_member
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
@@ -109,6 +110,8 @@ def _parse_tokens(setting: str, text: str) -> dict[str, str]:
     is_fit = isinstance(entries, dict) and all(isinstance(token, str) for token in entries.values())
     if not is_fit:
         raise UsageError(f'{setting} has to hold a JSON object of tokens by actor, such as {{"ada": "…"}}')
+    if (actor := find_repeated_member(text.encode(), entries)) is not None:
+        raise UsageError(f"{setting} has two tokens for the actor `{actor}`; keep one of them", actor=actor)
     return {str(actor): str(token) for actor, token in entries.items()}
 
 
@@ -147,6 +150,50 @@ class ReadOnlyPolicy:
 
 
 READ_ONLY_POLICY = ReadOnlyPolicy()
+
+
+def _denial(policy: PolicyHook, action: str, scope: Scope, actor: str | None) -> PolicyDenied | None:
+    try:
+        policy.enforce(action, scope, actor)
+    except PolicyDenied as denial:
+        return denial
+    return None
+
+
+class DecisionCache:
+    """The policy of one request: remembers the decisions, so that each question is asked, and logged, once."""
+
+    def __init__(self, policy: PolicyHook) -> None:
+        self._policy = policy
+        self._denials: dict[tuple[object, ...], PolicyDenied | None] = {}
+        self._hidden: dict[tuple[object, ...], frozenset[str]] = {}
+
+    def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
+        """Raise `PolicyDenied` unless the actor may perform the action."""
+        # Scopes compare by the names in use; decisions depend on former names as well.
+        key = (action, scope, scope.branch_names, scope.target_names, actor)
+        if key not in self._denials:
+            self._denials[key] = _denial(self._policy, action, scope, actor)
+        if (denial := self._denials[key]) is not None:
+            raise denial
+
+    def hidden_types(
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
+    ) -> frozenset[str]:
+        """Return those of the types on which the actor may not perform the action."""
+        names = frozenset(names)
+        key = (actor, action, names, branch)
+        if key not in self._hidden:
+            self._hidden[key] = self._policy.hidden_types(actor, action, names, branch)
+        return self._hidden[key]
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Return True if a branch is protected."""
+        return self._policy.is_protected(branch)
+
+    def sample_actors(self) -> Iterable[str]:
+        """Return representative actors."""
+        return self._policy.sample_actors()
 
 
 @dataclass(frozen=True, slots=True)

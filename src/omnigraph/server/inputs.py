@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from omnigraph.engine.json_members import find_repeated_member
 from omnigraph.errors import UsageError
 from omnigraph.server.wire import ALIAS, TO_WIRE
 
@@ -32,6 +33,8 @@ def from_json(kind: type[T], body: bytes) -> T:
         raise UsageError(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     if not isinstance(document, dict):
         raise UsageError("the body has to be a JSON object")
+    if (name := find_repeated_member(body, document)) is not None:
+        raise UsageError(f"member `{name}` comes twice in one object of the body; send it once", name=name)
     return _build(kind, document)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph import graph as graphs
-from omnigraph.engine.authorization import PolicyHook
+from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.policy import Policy
 from omnigraph.server.admission import ExportSlots
-from omnigraph.server.auth import AuthMode, Tokens, has_no_rules
+from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
 from omnigraph.server.reload import Fingerprint, Sources, log
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
@@ -54,11 +54,19 @@ class ServedGraph:
     @property
     def checker(self) -> PolicyHook:
         """The policy of the graph."""
-        return self.graph.session.policy
+        return session_of(self.graph).policy
 
     def stored(self) -> StoredQueries:
         """Compile the stored queries against the accepted schema, without regard to hidden types."""
-        return self.queries.check(self.graph.session.catalog(self.graph.session.kernel.snapshot()))
+        return self.queries.check(session_of(self.graph).catalog(session_of(self.graph).kernel.snapshot()))
+
+    def for_request(self, actor: str | None, operation_id: str | None) -> Graph:
+        """Return the graph for a request of an actor; the policy is asked once for each fact."""
+        graph = self.graph.acting_as(actor, operation_id)
+        session = session_of(graph)
+        if session.policy is not ALLOW_ALL:
+            session.policy = DecisionCache(session.policy)
+        return graph
 
     @contextmanager
     def track_operation(self, operation_id: str) -> Iterator[None]:
@@ -95,7 +103,7 @@ class GraphRegistry:
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
             return
         for graph_id, served in self.served.items():
-            served.graph.session.policy = read.checkers[graph_id]
+            session_of(served.graph).policy = read.checkers[graph_id]
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
 

@@ -16,7 +16,7 @@ from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.engine.session import AsOf
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
     SERVER_ANSWER_BYTES_PER_SECOND_MIN,
     SERVER_STALL_SECONDS_MAX,
@@ -51,7 +51,7 @@ class Call(Generic[I]):
     @property
     def uri(self) -> str:
         """The graph's URI if the actor may see it, else its id."""
-        return self.graph.session.address_or(self.served.graph_id)
+        return session_of(self.graph).address_or(self.served.graph_id)
 
     def header(self, name: str) -> str | None:
         """Return the first value of a header."""

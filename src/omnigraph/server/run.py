@@ -16,8 +16,9 @@ from datetime import timedelta
 from typing import Final
 
 from omnigraph import clock, settings
+from omnigraph.engine.maintenance import Maintenance
 from omnigraph.errors import UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import session_of
 from omnigraph.limits import (
     SERVER_ANSWER_SECONDS_MAX,
     SERVER_CANCEL_SECONDS_MAX,
@@ -183,8 +184,8 @@ def serve(
     service = open_service(registry)
     if every is not None:
         # Background maintenance has no actor, so no policy applies.
-        handles = (Graph(reconciler.graph.session.kernel) for reconciler in registry.served.values())
-        service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
+        sessions = (session_of(served.graph).without_policy() for served in registry.served.values())
+        service.reconcilers = tuple(Maintenance(session).reconciler(every) for session in sessions)
     try:
         with ExitStack() as running:
             for reconciler in service.reconcilers:

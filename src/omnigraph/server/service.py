@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.ids import is_ulid
 from omnigraph.limits import (
     SERVER_BODY_BYTES_MAX,
@@ -101,7 +103,7 @@ class Service:
             raise route.masks() from None
         operation_id = _operation_id(headers, route)
         with served.track_operation(operation_id) if operation_id is not None else nullcontext():
-            graph = served.graph.acting_as(actor, operation_id)
+            graph = served.for_request(actor, operation_id)
             caller = actor if actor is not None else f"peer {(scope.get('client') or ('',))[0]}"
             path = dict(scope["path_params"])
             call: Call[Any] = Call(served, graph, actor, None, path, headers, caller=caller)
@@ -127,7 +129,9 @@ class Service:
                 call = replace(call, input=await self._parse(route, call.body))
             else:
                 call = replace(call, input=from_query(route.takes, query))
-            is_write = await self._authorize(route, call)
+            is_write = route.is_write or (route.is_write_now is not None and route.is_write_now(call))
+            if route.early_checks is not None:
+                await self.run(self.writers, partial(_check_early, route.early_checks, call))
             if is_write and not is_held_early:
                 held.enter_context(admitted)
             if route.body == "ndjson":
@@ -141,24 +145,6 @@ class Service:
         if len(body) > SERVER_BODY_BYTES_MAX:
             return await self.run(self.writers, lambda: from_json(route.takes, body))
         return from_json(route.takes, body)
-
-    async def _authorize(self, route: Route, call: Call[Any]) -> bool:
-        """Deny what the actor may do on no branch; return True if the request writes.
-
-        The engine authorizes by branch, because names alone would mislead (renames). Only before a large body is read
-        is the engine asked here already.
-        """
-
-        def judge() -> tuple[Check, ...]:
-            checks = route.checks(call)
-            for action, where in checks:
-                deny_early(call.served.checker, call.actor, action)
-                if route.body == "ndjson":
-                    call.graph.session.require(action, where)
-            return checks
-
-        checks = await self.run(self.writers, judge) if route.looks_up else judge()
-        return route.is_write or any(action == "change" for action, _ in checks)
 
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
         """Return the actor of the bearer token; raises if it is missing or unknown."""
@@ -318,6 +304,12 @@ class Service:
         closing.start()
         closing.join(SERVER_CLOSE_SECONDS_MAX)
         return not closing.is_alive()
+
+
+def _check_early(checks: Callable[[Call[Any]], tuple[Check, ...]], call: Call[Any]) -> None:
+    """Deny a request before its body is read; its graph remembers the decisions."""
+    for action, scope in checks(call):
+        session_of(call.graph).require(action, scope)
 
 
 def _call_once(do: Callable[[], object]) -> Callable[[], None]:

@@ -206,14 +206,25 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ChangeFilter:
+    """Which changes, by kind, type and operation."""
+
+    kind: list[Kind] | None = None
+    type: list[str] | None = None
+    op: list[Op] | None = None
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The arguments of a graph's methods."""
+        return {"kinds": self.kind, "types": self.type, "ops": self.op}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(ChangeFilter):
     """Which changes, and how many at once."""
 
     page_token: str | None = None
     limit: int | None = None
-    kind: list[Kind] | None = None
-    type: list[str] | None = None
-    op: list[Op] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,26 +245,20 @@ class Changes(Page):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(ChangeFilter):
     """What a baseline holds; `op` is bound into its cursor only."""
 
     branch: str = "main"
-    kind: list[Kind] | None = None
-    type: list[str] | None = None
-    op: list[Op] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class Diff(ChangeFilter):
     """Two states to compare: branches, tags, commits or, of `branch`, manifest versions."""
 
     from_: str | int
     to: str | int
     branch: str = "main"
     names: Naming = "now"
-    kind: list[Kind] | None = None
-    type: list[str] | None = None
-    op: list[Op] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

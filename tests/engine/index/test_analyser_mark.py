@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.graph import Graph
+from omnigraph.engine.maintenance import Maintenance
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, coverage, segments_of
 from omnigraph.store.index.text_analysis import ANALYSER
@@ -31,7 +32,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     graph = og.init(tmp_path / "g.omni", schema=SCHEMA)
     graph.ingest([{"type": "Doc", "data": {"name": name, "text": text}} for name, text in TEXTS.items()])
     with earlier_analyser():
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
     return graph
 
 
@@ -41,36 +42,36 @@ def ranked(graph: Graph) -> list[list[tuple[Any, ...]]]:
 
 
 def notes(graph: Graph) -> list[str]:
-    return [one.message for one in graph.verify().findings if "analyser" in one.message]
+    return [one.message for one in graph.maintenance.verify().findings if "analyser" in one.message]
 
 
 def test_index_of_another_analyser_answers_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = graph.session.view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset("node:Doc")
     assert segments_of(dataset, "text", IndexKind.FULLTEXT) == []
     assert {name for name, one in coverage(dataset).items() if one.is_outdated} == {"p2_fulltext", "p3_fulltext"}
     answers = ranked(graph)
     assert [[name for name, _ in rows] for rows in answers] == [["a"], ["b"], ["a", "c"], ["c"], []]
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     assert ranked(graph) == answers, "to the last bit"
     # Without the mark the old index would be asked, and it knows other terms.
     with earlier_analyser():
-        graph.optimize()
+        graph.maintenance.optimize()
     monkeypatch.setattr(index_build, "analyser_of", lambda _: ANALYSER)
     assert ranked(og.open(graph.uri)) != answers
 
 
-@pytest.mark.parametrize("upkeep", [Graph.ensure_indices, Graph.optimize])
-def test_upkeep_builds_it_again_and_verify_says_so(graph: Graph, upkeep: Callable[[Graph], object]) -> None:
+@pytest.mark.parametrize("upkeep", [Maintenance.ensure_indices, Maintenance.optimize])
+def test_upkeep_builds_it_again_and_verify_says_so(graph: Graph, upkeep: Callable[[Maintenance], object]) -> None:
     assert len(notes(graph)) == 1
     assert "`omnigraph optimize`" in notes(graph)[0]
-    assert graph.verify().is_sound
-    upkeep(graph)
+    assert graph.maintenance.verify().is_sound
+    upkeep(graph.maintenance)
     assert notes(graph) == []
-    dataset = graph.session.view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset("node:Doc")
     [(_, covered)] = segments_of(dataset, "text", IndexKind.FULLTEXT)
     assert covered == {fragment.id for fragment in dataset.fragments}
     head = graph.commits()[0].commit_id
-    upkeep(graph)
+    upkeep(graph.maintenance)
     assert graph.commits()[0].commit_id == head, "nothing is left to do"
 
 
@@ -81,7 +82,7 @@ def test_explain_says_how_texts_are_searched(graph: Graph) -> None:
 
     for source in (RANK, SEARCH):
         assert told(source) == ["in memory, since another analyser built the index; run `omnigraph optimize`"]
-    graph.optimize()
+    graph.maintenance.optimize()
     for source in (RANK, SEARCH):
         assert told(source) == ["by the index"]
     graph.mutate('query q() { insert Doc { name: "e" text: "sea" } }')
@@ -91,9 +92,9 @@ def test_explain_says_how_texts_are_searched(graph: Graph) -> None:
 
 def test_type_without_entities_keeps_it_until_there_are_some(graph: Graph) -> None:
     graph.mutate('query q() { delete Doc where name < "z" }')
-    assert graph.ensure_indices().built == ()
+    assert graph.maintenance.ensure_indices().built == ()
     assert notes(graph) == []
     graph.mutate('query q() { insert Doc { name: "e" text: "E\u0301LAN" } }')
     assert [name for name, _ in ranked(graph)[0]] == ["e"]
-    assert {spec.kind for _, spec in graph.ensure_indices().built} == {IndexKind.FULLTEXT}
+    assert {spec.kind for _, spec in graph.maintenance.ensure_indices().built} == {IndexKind.FULLTEXT}
     assert [name for name, _ in ranked(graph)[0]] == ["e"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
+from omnigraph.graph import session_of
 from omnigraph.store.index import clustering, index_build, text_search, vector_search
 from omnigraph.store.read import live_rows
 from omnigraph.store.write import compaction
@@ -34,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
         (clustering, "VECTOR_PARTITION_ROWS", 8),
         (vector_search, "SEARCHES_BEFORE_BALLS", 1),
-        (vector_search, "TOLD_ROWS_MAX", 3),
+        (vector_search, "TAKEN_CANDIDATES_MAX", 3),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -79,14 +80,14 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
     with og.init(s3_server.uri("churn"), schema=schema(0)) as graph:
         docs = [{"name": f"d{number}", "n": number, "text": "sea wind", "vec": [number, 0]} for number in range(30)]
         graph.ingest([{"type": "Doc", "data": one} for one in docs])
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
         for name, source in (("b1", "main"), ("b2", "b1")):
             graph.branches.create(name, from_=source)
             graph.mutate(
                 f'query q() {{ insert Doc {{ name: "{name}" n: 1 text: "reef" vec: [0.5, 0.0] }} }}', branch=name
             )
     with og.open(s3_server.uri("churn")) as graph:
-        dataset = graph.session.view("b2").dataset("node:Doc")
+        dataset = session_of(graph).view("b2").dataset("node:Doc")
         texts = text_search.TextSearch(dataset, "text")
         assert texts._indexed is not None
         assert int(np.count_nonzero(texts._indexed.lengths)) == 30

@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction, fragments, transaction, upsert
@@ -53,7 +53,7 @@ def found(graph: Graph, word: str, **where: Any) -> list[str]:
 def indexed(path: Path, count: int = 20) -> Graph:
     graph = og.init(path / "g.omni", schema=SCHEMA)
     graph.ingest([record(f"d{number}", "calm sea" if number % 2 else "storm", number) for number in range(count)])
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     return graph
 
 
@@ -73,8 +73,8 @@ def test_replaced_entities_are_found_at_once_and_after_upkeep(tmp_path: Path, wr
     odd = sorted(f"d{number}" for number in range(20) if number % 2)
     write(graph)
     assert found(graph, "sea") == odd
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
-    graph.optimize()
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
+    graph.maintenance.optimize()
     assert found(graph, "sea") == odd
     assert found(og.open(graph.uri), "sea") == odd
 
@@ -97,14 +97,14 @@ def test_false_coverage_is_ignored_told_and_healed(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         lie(patch)
         load_merge(graph)
-    assert any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "sea") == odd
     assert found(graph, "reef") == ["d1"]
-    assert [one.message for one in graph.verify().findings if "not built on" in one.message]
-    getattr(graph, heal)()
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    assert [one.message for one in graph.maintenance.verify().findings if "not built on" in one.message]
+    getattr(graph.maintenance, heal)()
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
-    assert not [one.message for one in graph.verify().findings if "not built on" in one.message]
+    assert not [one.message for one in graph.maintenance.verify().findings if "not built on" in one.message]
 
 
 def test_false_coverage_that_was_compacted_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +117,11 @@ def test_false_coverage_that_was_compacted_is_seen(tmp_path: Path, monkeypatch: 
         )
         for _ in range(3):
             load_merge(graph)
-        graph.optimize()
-    assert any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+        graph.maintenance.optimize()
+    assert any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
-    graph.optimize()
-    assert not any(one.false for one in coverage(graph.session.view().dataset(DOC)).values())
+    graph.maintenance.optimize()
+    assert not any(one.false for one in coverage(session_of(graph).view().dataset(DOC)).values())
     assert found(graph, "reef") == ["d1"]
 
 
@@ -137,7 +137,7 @@ def test_rows_that_are_gone_are_never_answered(
     for number in gone:
         graph.mutate(f'query q() {{ delete Doc where name = "d{number}" }}')
     # Nothing was added, so no index has anything to learn; but the fragments are rewritten without what is gone.
-    graph.optimize()
+    graph.maintenance.optimize()
     sea = sorted(f"d{number}" for number in range(60) if number % 2 and number not in gone)
     assert found(graph, "sea") == sea
     graph.branches.create("later")
@@ -153,9 +153,9 @@ def test_vectors_that_are_gone_are_never_answered(tmp_path: Path) -> None:
     places = [{"name": f"p{one:05}", "n": one % 8, "vec": row.tolist()} for one, row in enumerate(numbers)]
     for start in range(0, len(places), 8_000):
         graph.ingest([{"type": "Place", "data": one} for one in places[start : start + 8_000]])
-    graph.optimize()
+    graph.maintenance.optimize()
     graph.mutate("query q() { delete Place where n = 3 }")
-    graph.optimize()
+    graph.maintenance.optimize()
     near = "query q() { match { $p: Place } return { $p.name as name } order { nearest($p.vec, [0.1, 0.2]) } limit 9 }"
     distances = np.linalg.norm(numbers.astype(np.float64) - np.array([0.1, 0.2], np.float32), axis=1)
     distances[3::8] = np.inf
@@ -170,10 +170,10 @@ def test_relevance_is_that_of_one_corpus_while_the_index_lags(tmp_path: Path) ->
         graph = og.init(tmp_path / f"{is_indexed}.omni", schema=SCHEMA)
         graph.ingest([record(f"d{number:02}", "sea " * (number % 5) + "wind rock") for number in range(60)])
         if is_indexed:
-            graph.ensure_indices()
+            graph.maintenance.ensure_indices()
         graph.ingest([record(f"d{number}", "sea reef palm moon star sand") for number in range(60, 70)])
         if is_indexed:
-            graph.optimize()
+            graph.maintenance.optimize()
         graph.ingest([record(f"d{number}", "sea moon sand palm rock wind") for number in range(70, 72)])
         graph.mutate('query q() { delete Doc where name = "d03" }')
         answers.append(graph.query(RANK.replace("limit 5", "limit 100"), params={"w": "sea reef"}).rows())

@@ -16,6 +16,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.errors import DriftDetected
+from omnigraph.graph import session_of
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import coverage
@@ -63,18 +64,18 @@ def fill(graph: og.Graph, ids: Sequence[str], branch: str = MAIN, **values: Sequ
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def prepare(snapshot: Snapshot) -> Plan:
-        kernel = graph.session.kernel
+        kernel = session_of(graph).kernel
         effects = []
         for key in (PAPER, CITES):
             dataset = kernel.writable(snapshot, key)
             effects.append(Effect(key, dataset, (append(dataset, rows(dataset.schema)),)))
         return Plan("insert", tuple(effects))
 
-    graph.session.kernel.commit(branch, prepare, CommitPolicy.INSERT)
+    session_of(graph).kernel.commit(branch, prepare, CommitPolicy.INSERT)
 
 
 def test_wanted_indexes_follow_the_declarations(graph: og.Graph) -> None:
-    catalog = graph.session.view().catalog
+    catalog = graph.schema.catalog
     found = {(one.column, one.kind.name) for one in declared_indexes(catalog.nodes["Paper"])}
     assert found == {
         ("id", "BTREE"),
@@ -95,13 +96,13 @@ def test_wanted_indexes_follow_the_declarations(graph: og.Graph) -> None:
 
 
 def test_wanted_indexes_have_distinct_names(graph: og.Graph) -> None:
-    names = [one.name for one in declared_indexes(graph.session.view().catalog.nodes["Paper"])]
+    names = [one.name for one in declared_indexes(graph.schema.catalog.nodes["Paper"])]
     assert len(set(names)) == len(names)
 
 
 def test_ensure_indices_empty_graph_builds_nothing(graph: og.Graph) -> None:
     before = graph.snapshot().version
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     assert (report.built, report.pending, report.commit) == ((), (), None)
     assert graph.snapshot().version == before
 
@@ -109,7 +110,7 @@ def test_ensure_indices_empty_graph_builds_nothing(graph: og.Graph) -> None:
 def test_ensure_indices_builds_all_in_one_commit_and_then_rests(graph: og.Graph) -> None:
     fill(graph, ["p1", "p2"], vec=[[0.0, 1.0], None], title=["graph theory", None])
     before = graph.snapshot()
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     after = graph.snapshot()
     assert after.version == before.version + 1
     assert report.commit is not None
@@ -119,20 +120,20 @@ def test_ensure_indices_builds_all_in_one_commit_and_then_rests(graph: og.Graph)
     assert all(after.state.pins[key].version == before.state.pins[key].version + 1 for key in moved)
     assert len(report.built) == 12 + 3
     assert {"type_key": CITES, "property": "src", "kind": "btree"} in report.to_json()["built"]  # type: ignore[operator]
-    again = graph.ensure_indices()
+    again = graph.maintenance.ensure_indices()
     assert (again.built, again.commit, graph.snapshot().version) == ((), None, after.version)
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 def test_ensure_indices_vector_without_values_is_pending_with_a_reason(graph: og.Graph) -> None:
     fill(graph, ["p1"])
-    report = graph.ensure_indices()
+    report = graph.maintenance.ensure_indices()
     assert report.to_json()["pending"] == [
         {"type_key": PAPER, "property": "vec", "reason": "the column holds no vector yet"}
     ]
-    assert graph.ensure_indices().to_json()["pending"] == report.to_json()["pending"]
+    assert graph.maintenance.ensure_indices().to_json()["pending"] == report.to_json()["pending"]
     fill(graph, ["p2"], vec=[[1.0, 0.0]])
-    assert [(key, spec.column) for key, spec in graph.ensure_indices().built] == [(PAPER, "vec")]
+    assert [(key, spec.column) for key, spec in graph.maintenance.ensure_indices().built] == [(PAPER, "vec")]
 
 
 def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> None:
@@ -140,12 +141,12 @@ def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> 
     filters = ["title = 't 3'", "year > 25", "code = 'p7'", "id = 'p9'", "kind = 'a'"]
 
     def answers() -> list[list[str]]:
-        dataset = graph.session.view().dataset(PAPER)
+        dataset = session_of(graph).view().dataset(PAPER)
         return [sorted(map(str, dataset.read(["id"], one)["id"].to_pylist())) for one in filters]
 
     before = answers()
-    graph.ensure_indices()
-    plans = [graph.session.view().dataset(PAPER).lance.scanner(filter=one).explain_plan() for one in filters]
+    graph.maintenance.ensure_indices()
+    plans = [session_of(graph).view().dataset(PAPER).lance.scanner(filter=one).explain_plan() for one in filters]
     assert all("ScalarIndexQuery" in plan for plan in plans)
     assert answers() == before
     # Rows that no index covers are found all the same.
@@ -155,38 +156,38 @@ def test_ensure_indices_change_no_answer_and_serve_equality(graph: og.Graph) -> 
 
 def test_ensure_indices_on_a_branch_forks_only_what_it_indexes(graph: og.Graph) -> None:
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.branches.create("review")
-    assert graph.ensure_indices("review").commit is None
+    assert graph.maintenance.ensure_indices("review").commit is None
     for pin in graph.snapshot("review").state.pins.values():
         assert pin.fork is None
-        assert graph.session.kernel.store.objects.list(f"{pin.path}/tree") == []
+        assert session_of(graph).kernel.store.objects.list(f"{pin.path}/tree") == []
     graph.branches.delete("review")
     graph.schema.apply(SCHEMA.replace("x: I32?", "x: I32? @index").replace("plain: String?", "plain: String? @index"))
     graph.branches.create("review")
-    report = graph.ensure_indices("review")
+    report = graph.maintenance.ensure_indices("review")
     assert {(key, spec.column) for key, spec in report.built} == {(PAPER, "plain")}
     forks = {key for key, pin in graph.snapshot("review").state.pins.items() if pin.fork is not None}
     assert forks == {PAPER}
-    assert len(coverage(graph.session.view().dataset(PAPER))) == 12
-    check_invariants(graph.session.kernel)
+    assert len(coverage(session_of(graph).view().dataset(PAPER))) == 12
+    check_invariants(session_of(graph).kernel)
 
 
 def test_ensure_indices_renamed_property_keeps_its_index(graph: og.Graph) -> None:
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     graph.schema.apply(
         SCHEMA.replace("year: I32?", 'published: I32? @rename_from("year")').replace("(year,", "(published,")
     )
-    assert graph.ensure_indices().built == ()
+    assert graph.maintenance.ensure_indices().built == ()
 
 
 def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) -> None:
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
     other = og.open(graph.uri)
-    other.session.kernel = stranger(graph.uri)
-    graph.session.actor, graph.session.policy = "ann", (policy := Recorder())
-    prepare = graph.session.kernel.commit
+    session_of(other).kernel = stranger(graph.uri)
+    session_of(graph).actor, session_of(graph).policy = "ann", (policy := Recorder())
+    prepare = session_of(graph).kernel.commit
     calls: list[int] = []
 
     def commit(branch: str, work: Any, kind: CommitPolicy) -> Any:
@@ -194,21 +195,21 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
             plan = work(snapshot)
             if not calls:
                 calls.append(1)
-                other.ensure_indices()
+                other.maintenance.ensure_indices()
             return plan
 
         return prepare(branch, slow, kind)
 
-    graph.session.kernel.commit = commit  # type: ignore[method-assign,assignment]
-    report = graph.ensure_indices()
+    session_of(graph).kernel.commit = commit  # type: ignore[method-assign,assignment]
+    report = graph.maintenance.ensure_indices()
     assert (report.commit, report.built, [action for action, *_ in policy.asked]) == (None, (), ["change"])
 
 
 def test_ensure_indices_over_drift_is_refused(graph: og.Graph) -> None:
     fill(graph, ["p1"])
-    lance.dataset(graph.session.view().dataset(PAPER).lance.uri).delete("id = 'p1'")
+    lance.dataset(session_of(graph).view().dataset(PAPER).lance.uri).delete("id = 'p1'")
     with pytest.raises(DriftDetected):
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
 
 
 QUIET = """
@@ -220,7 +221,7 @@ graph = og.init(sys.argv[1], "node Place { name: String @key  vec: Vector(2)? @i
 for first in (0, 300):
     places = [{"name": f"p{n}", "vec": [n / 7, n / 9]} for n in range(first, first + 300)]
     graph.ingest([{"type": "Place", "data": place} for place in places])
-    graph.optimize()
+    graph.maintenance.optimize()
 """
 
 

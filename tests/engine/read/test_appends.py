@@ -13,6 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query import adjacency
 from omnigraph.engine.query.adjacency import Adjacency, build_adjacency, extend_adjacency
+from omnigraph.graph import session_of
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
@@ -40,7 +41,7 @@ def answers(graph: og.Graph, branch: str = "main") -> list[list[str]]:
 
 def fold(graph: og.Graph, table_key: str) -> None:
     """Rewrite all fragments of a type as one, as maintenance does."""
-    kernel = graph.session.kernel
+    kernel = session_of(graph).kernel
 
     def prepare(snapshot: Any) -> Plan:
         dataset = kernel.writable(snapshot, table_key)
@@ -87,6 +88,7 @@ def some_edges(chance: random.Random, people: list[str], count: int) -> list[dic
     return [knows(chance.choice(people), chance.choice(people), weight=chance.random()) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_topology_after_an_append_reads_only_the_new_edges(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(1), [f"p{n}" for n in range(12)]
     graph = create(tmp_path, [person(name, age=n) for n, name in enumerate(people)] + some_edges(chance, people, 40))
@@ -102,6 +104,7 @@ def test_topology_after_an_append_reads_only_the_new_edges(tmp_path: Path, reads
         assert reads.take() == 40 + 5 * (step + 1)
 
 
+@pytest.mark.slow
 def test_topology_after_other_changes_reads_all_edges_again(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(2), [f"p{n}" for n in range(10)]
     graph = create(tmp_path, [person(name) for name in people] + some_edges(chance, people, 30))
@@ -123,6 +126,7 @@ def test_topology_after_other_changes_reads_all_edges_again(tmp_path: Path, read
         assert read == reads.take() > 0
 
 
+@pytest.mark.slow
 def test_topology_of_a_branch_adds_to_that_of_its_parent(tmp_path: Path, reads: Reads) -> None:
     chance, people = random.Random(3), [f"p{n}" for n in range(10)]
     graph = create(tmp_path, [person(name) for name in people] + some_edges(chance, people, 30))
@@ -174,14 +178,15 @@ def assert_same(one: Adjacency, other: Adjacency) -> None:
             assert np.array_equal(left, right), name
 
 
+@pytest.mark.slow
 def test_shared_beginning_ends_where_rows_were_deleted(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a", age=1), person("b", age=2)])
     write(graph, [person("c", age=3)])
-    before = graph.session.view().dataset("node:Person")
+    before = session_of(graph).view().dataset("node:Person")
     write(graph, [person("d", age=4)])
-    appended = graph.session.view().dataset("node:Person")
+    appended = session_of(graph).view().dataset("node:Person")
     graph.mutate('query d() { delete Person where name = "c" }')
-    deleted = graph.session.view().dataset("node:Person")
+    deleted = session_of(graph).view().dataset("node:Person")
     assert shared_beginning(appended, before) == Beginning(2, 3)
     assert read_after(appended, Beginning(2, 3), ["name"]).column("name").to_pylist() == ["d"]
     assert read_after(appended, Beginning(3, 4), ["name"]).num_rows == 0

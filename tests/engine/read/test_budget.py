@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
+from omnigraph.graph import session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
@@ -38,13 +39,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
         for key, values in columns.items():
-            dataset = graph.session.kernel.writable(snapshot, key)
+            dataset = session_of(graph).kernel.writable(snapshot, key)
             arrays = [pa.array(values[one.name], one.type) for one in dataset.schema]
             table = pa.Table.from_arrays(arrays, schema=dataset.schema)
             effects.append(Effect(key, dataset, (append(dataset, table),)))
         return Plan("load", tuple(effects))
 
-    graph.session.kernel.commit("main", prepare, CommitPolicy.INSERT)
+    session_of(graph).kernel.commit("main", prepare, CommitPolicy.INSERT)
     return graph
 
 

@@ -65,6 +65,7 @@ def test_compare_column_with_constant_is_exact(op: CompareOp, dtype: type, const
     assert mirrored.tolist() == [OPS[op](constant, python(value)) for value in data]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.one_of(st.sampled_from(EDGES + FLOATS), st.floats(allow_nan=False)), max_size=5),
     st.sampled_from(DTYPES),

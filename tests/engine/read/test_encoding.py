@@ -49,6 +49,7 @@ def test_pieces_of_json_say_what_rows_say(rows: int) -> None:
     assert orjson.loads(text) == orjson.loads(orjson.dumps(json_rows(table)))
 
 
+@pytest.mark.slow
 def test_pieces_are_bounded_by_values_and_by_bytes() -> None:
     narrow = pa.table({"n": np.arange(1_000_000)})
     assert max(part.num_rows for part in split_table(narrow)) == ANSWER_PIECE_CELLS
@@ -69,6 +70,7 @@ def test_answer_that_cannot_fit_is_refused_before_its_first_piece() -> None:
     assert caught.value.context["limit"] == "bytes"
 
 
+@pytest.mark.slow
 def test_answer_that_grows_beyond_its_budget_breaks_off() -> None:
     table = pa.table({"n": ["\x01" * 8] * 300_000})
     made = Result(table, "q", "main", None, BudgetUsage(Budget(bytes_max=10_000_000))).json_pieces()

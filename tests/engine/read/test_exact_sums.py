@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph.engine.query.aggregate import Groups, aggregate, join_limbs, limb_bits, split_limbs
 from omnigraph.engine.query.vectors import Numbers
 from omnigraph.errors import ArithmeticOverflow
+from tests.support.examples import examples
 
 SCHEMA = """
 node Account { key: String @key  group: I32  amount: I64?  size: U64? }
@@ -84,7 +85,8 @@ def test_sum_has_the_64_bit_type_of_its_integers(graph: og.Graph) -> None:
     assert table.to_pylist() == [{"i": 0, "l": -(2**63), "u": 2**63, "m": 2.0**63}]
 
 
-@settings(max_examples=200)
+@pytest.mark.slow
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=40),
     st.sampled_from([np.int64, np.uint64, np.int32, np.uint32]),
@@ -107,7 +109,8 @@ def test_grouped_sums_equal_those_of_python(rows: list[tuple[int, int]], dtype: 
     assert aggregate("avg", vector, groups).to_pylist() == pytest.approx(means, rel=1e-15, abs=1e-300)
 
 
-@settings(max_examples=200)
+@pytest.mark.slow
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8), st.integers(1, 2**50))
 def test_limbs_of_any_width_join_to_the_exact_sum(numbers: list[int], times: int) -> None:
     bits = limb_bits(float(times * len(numbers)))

@@ -20,6 +20,7 @@ QUERIES = (
 )
 
 
+@pytest.mark.slow
 def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
     root = tmp_path / "g.omni"
     graph = og.init(root, SCHEMA)
@@ -35,10 +36,11 @@ def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
         with pytest.raises(OmniGraphError, match="was exchanged or damaged") as caught:
             og.open(root).query(f"query q() {{ {query} }}")
         assert caught.value.code == "graph.corrupt"
-    assert not og.open(root).verify().is_sound
-    assert not og.open(root).verify(data=True).is_sound
+    assert not og.open(root).maintenance.verify().is_sound
+    assert not og.open(root).maintenance.verify(data=True).is_sound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_left_the_window", [False, True])
 def test_verify_sees_a_deletion_file_with_as_many_other_rows(
     tmp_path: Path, has_left_the_window: bool, monkeypatch: pytest.MonkeyPatch
@@ -55,9 +57,9 @@ def test_verify_sees_a_deletion_file_with_as_many_other_rows(
     for number in range(4 if has_left_the_window else 0):
         graph.ingest([{"edge": "K", "from": "a1", "to": "a2", "data": {"id": f"e{number}"}}])
     graph.close()
-    assert og.open(root).verify().is_sound
+    assert og.open(root).maintenance.verify().is_sound
     main.write_bytes(other.read_bytes())
-    findings = og.open(root).verify().findings
+    findings = og.open(root).maintenance.verify().findings
     assert [(one.severity, one.branch, one.type_key) for one in findings] == [("error", "main", "node:P")]
     assert "not those that were written" in findings[0].message
 
@@ -97,7 +99,7 @@ WRITES: dict[str, Callable[[Graph], object]] = {
     "edge": lambda graph: graph.ingest([{"edge": "K", "from": "a1", "to": "a2"}]),
     "ingest": lambda graph: graph.ingest([{"type": "P", "data": {"name": "a2", "n": 9}}], mode="merge"),
     "load": lambda graph: load(graph, nodes={"P": write_csv(graph)}, mode="merge", engine="local"),
-    "optimize": lambda graph: graph.optimize(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
     "merge into": lambda graph: graph.branches.merge("before"),
     "merge from": lambda graph: graph.branches.merge("after", into="before"),
 }

@@ -19,6 +19,7 @@ from omnigraph.engine.query.caches import Caches
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.vectors import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
+from omnigraph.graph import session_of
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX
 from omnigraph.store.read.dataset import DatasetRef
 from tests.support.read_fixtures import create, knows, person, write
@@ -294,6 +295,7 @@ def test_cache_makes_a_version_from_the_one_used_last() -> None:
     assert second is not first
 
 
+@pytest.mark.slow
 def test_memory_stays_when_reads_follow_writes(tmp_path: Path) -> None:
     graph = create(tmp_path, [person(f"p{n}") for n in range(50)] + [knows(f"p{n}", "p0") for n in range(50)])
     source = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q } }"
@@ -315,6 +317,7 @@ class _Sized:
         self.nbytes = nbytes
 
 
+@pytest.mark.slow
 def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expand, "_SMALL_EDGES", 0)
     lines = [person(f"p{n}") for n in range(40)] + [knows(f"p{n}", f"p{(n * 7) % 40}") for n in range(40)]
@@ -327,13 +330,13 @@ def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypat
         return [str(plan.operators[1].actual["traversal"]) for plan in plans]
 
     assert walks() == ["indexed", "indexed", "csr", "csr", "csr"]
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     assert walks() == ["indexed"] * 5
 
 
 def test_ids_are_found_alike_whether_few_or_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = create(tmp_path, [person(f"p{n}") for n in range(60)])
-    view = graph.session.view()
+    view = session_of(graph).view()
     people = entities.Entities(view.dataset("node:Person"), lambda: None)
     names = people.ids.to_pylist()
     wanted = [names[7], "nobody", names[7], names[59], names[0]]

@@ -58,6 +58,7 @@ def test_nothing_times_a_huge_count_is_nothing(graph: og.Graph, returned: str, m
     assert many.rows() == few.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [14, 15, 16, 17, 40, 300])
 def test_ways_over_parallel_edges_are_exact_or_a_budget_error(graph: og.Graph, hops: int) -> None:
     walks = " ".join(f"$a{place} $e{place}: e $a{place + 1}" for place in range(hops))

@@ -28,6 +28,7 @@ def names(graph: og.Graph, **where: Any) -> list[str]:
     return sorted(row["p"] for row in graph.query(ALL, **where).rows())
 
 
+@pytest.mark.slow
 def test_query_at_a_commit_a_tag_or_a_version_reads_that_state(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a"), person("b"), knows("a", "b")])
     first = graph.snapshot()
@@ -68,6 +69,7 @@ def test_query_of_a_mutation_is_refused(tmp_path: Path) -> None:
     assert [one.code for one in error.value.diagnostics] == ["T29"]
 
 
+@pytest.mark.slow
 def test_queries_in_threads_agree_while_writes_go_on(tmp_path: Path) -> None:
     graph = create(
         tmp_path, [person(f"p{n}", age=n) for n in range(50)] + [knows(f"p{n}", f"p{n + 1}") for n in range(49)]

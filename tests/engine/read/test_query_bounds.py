@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, LimitExceeded, OmniGraphError, QueryCancelled
+from omnigraph.graph import session_of
 from omnigraph.limits import FUZZY_WORDS_MAX, QUERY_CLAUSES_MAX, QUERY_TOKENS_MAX, SEARCH_WORDS_MAX
 
 SCHEMA = "node P { k: String @key\n n: I32?\n t: String? }\nedge E: P -> P"
@@ -34,6 +35,7 @@ def seconds(graph: og.Graph, source: str) -> float:
     return time.process_time() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clause", ["$p e $p ", "$p e $q ", "$p e $_ $p.n = 1 ", "$p e $q $q.n = 1 $p.n = 1 "])
 def test_planning_takes_time_in_proportion_to_the_clauses(graph: og.Graph, clause: str) -> None:
     # They take 0.1 to 0.5 seconds; when it was quadratic, 2.3 to 10.
@@ -41,6 +43,7 @@ def test_planning_takes_time_in_proportion_to_the_clauses(graph: og.Graph, claus
     assert seconds(graph, query(clause * (QUERY_CLAUSES_MAX - 2))) < 2
 
 
+@pytest.mark.slow
 def test_columns_of_one_name_are_named_in_linear_time(graph: og.Graph) -> None:
     result = graph.query(query("", ", ".join(["$p.k"] * 5_000)))
     assert result.columns[:3] == ["p.k", "p.k_2", "p.k_3"]
@@ -53,6 +56,7 @@ def refused(graph: og.Graph, source: str) -> str:
     return caught.value.message
 
 
+@pytest.mark.slow
 def test_query_of_too_many_clauses_or_signs_is_refused(graph: og.Graph) -> None:
     message = refused(graph, query("$p e $_ " * QUERY_CLAUSES_MAX))
     assert str(QUERY_CLAUSES_MAX) in message
@@ -82,8 +86,9 @@ def test_compiling_belongs_to_the_budget(graph: og.Graph) -> None:
         graph.query(query(""), budget=Budget(seconds_max=-1))
 
 
+@pytest.mark.slow
 def test_compiled_queries_are_kept_by_bytes(graph: og.Graph) -> None:
-    held = graph.session._queries
+    held = session_of(graph)._queries
     for number in range(40):
         graph.explain(query(f'$p.k != "{number}{"x" * 50_000}"'))
         assert held.nbytes <= 64 * 1024 * 1024

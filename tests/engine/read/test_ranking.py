@@ -50,7 +50,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     lines += [{"edge": "Cites", "from": source, "to": target} for source, target in CITES]
     graph = create(tmp_path_factory.mktemp("ranking"), lines, SCHEMA)
     if request.param:
-        graph.ensure_indices()
+        graph.maintenance.ensure_indices()
     return graph
 
 
@@ -201,7 +201,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     cites = [{"edge": "Cites", "from": f"n{place:03}", "to": f"n{place * 7 % 150:03}"} for place in range(0, 150, 2)]
     records = [{"type": "Note", "data": note} for note in notes]
     graph = create(tmp_path_factory.mktemp("tied"), [*records, *cites], SCHEMA)
-    graph.ensure_indices()
+    graph.maintenance.ensure_indices()
     return graph
 
 

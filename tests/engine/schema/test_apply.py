@@ -10,14 +10,15 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import on_target
-from omnigraph.engine.schema_apply import apply
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetChanged, StorageError
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
+from tests.support.failpoint_actions import fail_with
 from tests.support.fleet_operations import stranger
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
 from tests.support.policy_recorder import Recorder
@@ -33,13 +34,13 @@ WITH_SHIP = SCHEMA + "node Ship { imo: String @key  log: Blob? }\nedge Sails: Pe
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     graph = og.init(tmp_path / "graph.omni", SCHEMA)
-    insert(graph.session.kernel, {PERSON: ["ann", "bob"], CITY: ["rome"], KNOWS: ["k1"]})
+    insert(session_of(graph).kernel, {PERSON: ["ann", "bob"], CITY: ["rome"], KNOWS: ["k1"]})
     return graph
 
 
 def columns(graph: og.Graph, table_key: str) -> list[str]:
     snapshot = graph.snapshot()
-    return graph.session.kernel.dataset(snapshot, table_key).schema.names
+    return session_of(graph).kernel.dataset(snapshot, table_key).schema.names
 
 
 def versions(graph: og.Graph) -> dict[str, int]:
@@ -51,33 +52,33 @@ def test_apply_added_properties_are_null_and_take_data(graph: og.Graph) -> None:
     assert (receipt.supported, receipt.applied) == (True, True)
     assert [step.kind for step in receipt.steps] == ["add_property"] * 3
     assert columns(graph, PERSON) == ["id", "age", "name", "email", "mood", "photo"]
-    dataset = graph.session.kernel.dataset(graph.snapshot(), PERSON)
+    dataset = session_of(graph).kernel.dataset(graph.snapshot(), PERSON)
     assert dataset.read(["email"])["email"].to_pylist() == [None, None]
-    insert(graph.session.kernel, {PERSON: ["cid"]})
-    assert ids_of(graph.session.kernel, PERSON) == ["ann", "bob", "cid"]
-    check_invariants(graph.session.kernel)
+    insert(session_of(graph).kernel, {PERSON: ["cid"]})
+    assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob", "cid"]
+    check_invariants(session_of(graph).kernel)
 
 
 def test_apply_added_column_carries_its_property_id(graph: og.Graph) -> None:
     graph.schema.apply(WITH_EMAIL)
-    property_id = graph.session.view().catalog.nodes["Person"].properties["email"].property_id
-    field = graph.session.kernel.dataset(graph.snapshot(), PERSON).schema.field("email")
+    property_id = graph.schema.catalog.nodes["Person"].properties["email"].property_id
+    field = session_of(graph).kernel.dataset(graph.snapshot(), PERSON).schema.field("email")
     assert field.metadata == {b"omnigraph.stable_property_id": str(property_id).encode()}
 
 
 def test_apply_renamed_property_keeps_values_and_field_id(graph: og.Graph) -> None:
-    before = graph.session.kernel.dataset(graph.snapshot(), PERSON).schema.field("age").metadata
+    before = session_of(graph).kernel.dataset(graph.snapshot(), PERSON).schema.field("age").metadata
     graph.schema.apply(AGE_TO_YEARS)
-    after = graph.session.kernel.dataset(graph.snapshot(), PERSON).schema.field("years").metadata
+    after = session_of(graph).kernel.dataset(graph.snapshot(), PERSON).schema.field("years").metadata
     assert before == after
-    assert ids_of(graph.session.kernel, PERSON) == ["ann", "bob"]
+    assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob"]
 
 
 def test_apply_dropped_property_stays_readable_in_the_past(graph: og.Graph) -> None:
     before = graph.snapshot().head
     graph.schema.apply(WITHOUT_AGE)
     assert "age" not in columns(graph, PERSON)
-    then = graph.session.view(at=before, names="then")
+    then = session_of(graph).view(at=before, names="then")
     assert "age" in then.dataset(PERSON).schema.names
     assert "age" in then.catalog.nodes["Person"].properties
 
@@ -88,7 +89,7 @@ def test_apply_renamed_type_keeps_identity_path_and_version(graph: og.Graph) -> 
     after = graph.snapshot().state.pins["node:Town"]
     assert (after.identity, after.path, after.version) == (before.identity, before.path, before.version)
     assert CITY not in graph.snapshot().state.pins
-    assert ids_of(graph.session.kernel, "node:Town") == ["rome"]
+    assert ids_of(session_of(graph).kernel, "node:Town") == ["rome"]
 
 
 def test_apply_dropped_type_leaves_a_tombstone_and_its_past(graph: og.Graph) -> None:
@@ -96,7 +97,7 @@ def test_apply_dropped_type_leaves_a_tombstone_and_its_past(graph: og.Graph) -> 
     receipt = graph.schema.apply(WITHOUT_CITY)
     assert CITY not in graph.snapshot().state.pins
     assert [one.table_key for one in graph.snapshot().state.tombstones] == [CITY]
-    assert graph.session.view(at=before, names="then").dataset(CITY).count() == 1
+    assert session_of(graph).view(at=before, names="then").dataset(CITY).count() == 1
     assert receipt.purge_pending == ()
 
 
@@ -106,7 +107,7 @@ def test_apply_readded_type_is_another_life(graph: og.Graph) -> None:
     graph.schema.apply(SCHEMA)
     second = graph.snapshot().state.pins[CITY]
     assert (second.identity != first.identity, second.path != first.path) == (True, True)
-    assert ids_of(graph.session.kernel, CITY) == []
+    assert ids_of(session_of(graph).kernel, CITY) == []
 
 
 def test_apply_added_types_are_empty_and_take_data(graph: og.Graph) -> None:
@@ -114,21 +115,21 @@ def test_apply_added_types_are_empty_and_take_data(graph: og.Graph) -> None:
     assert {step.kind for step in receipt.steps} == {"add_type"}
     pin = graph.snapshot().state.pins["node:Ship"]
     assert pin.path == pin.identity.path("node:Ship")
-    insert(graph.session.kernel, {"edge:Sails": ["s1"]})
-    assert ids_of(graph.session.kernel, "edge:Sails") == ["s1"]
-    check_invariants(graph.session.kernel)
+    insert(session_of(graph).kernel, {"edge:Sails": ["s1"]})
+    assert ids_of(session_of(graph).kernel, "edge:Sails") == ["s1"]
+    check_invariants(session_of(graph).kernel)
 
 
 def test_apply_everything_at_once_is_one_commit(graph: og.Graph) -> None:
     before = graph.snapshot()
     text = WITH_SHIP.replace("age: I32?", "email: String?").replace("node City", 'node Town @rename_from("City")')
-    receipt = apply(graph.session, text, actor="ada")
+    receipt = graph.acting_as("ada").schema.apply(text)
     after = graph.snapshot()
     assert after.version == before.version + 1 == receipt.graph_manifest_version
     assert receipt.commit is not None
     assert (receipt.commit.kind, receipt.commit.actor, receipt.commit.parent) == ("schema_apply", "ada", before.head)
     assert receipt.to_json()["step_count"] == len(receipt.steps) == 5
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,11 @@ def test_apply_wider_enum_moves_no_data(tmp_path: Path) -> None:
     receipt = graph.schema.apply(text.replace("bulk", "bulk, ferry"))
     assert [step.kind for step in receipt.steps] == ["extend_enum"]
     assert versions(graph) == {"node:Ship": 1}
-    assert graph.session.view().catalog.nodes["Ship"].properties["kind"].type.enum_values == ("bulk", "ferry", "tug")
+    assert graph.schema.catalog.nodes["Ship"].properties["kind"].type.enum_values == (
+        "bulk",
+        "ferry",
+        "tug",
+    )
 
 
 @pytest.mark.parametrize("text", [SCHEMA, f"// a remark\n{SCHEMA}"])
@@ -203,8 +208,8 @@ def test_plan_shows_the_steps_and_changes_nothing(graph: og.Graph) -> None:
 
 
 def test_apply_policy_is_asked_first(graph: og.Graph) -> None:
-    graph.session.policy = policy = Recorder(denies=("schema_apply",))
-    graph.session.actor = "eve"
+    session_of(graph).policy = policy = Recorder(denies=("schema_apply",))
+    session_of(graph).actor = "eve"
     for call in (graph.schema.apply, graph.schema.plan):
         with pytest.raises(PolicyDenied):
             call("not even a schema")
@@ -223,9 +228,9 @@ def test_apply_refreshes_the_copy_for_people(graph: og.Graph) -> None:
 
 def test_apply_other_handle_rebinds_by_itself(graph: og.Graph) -> None:
     other = og.open(graph.uri)
-    assert "email" not in other.session.view().catalog.nodes["Person"].properties
+    assert "email" not in session_of(other).view().catalog.nodes["Person"].properties
     graph.schema.apply(WITH_EMAIL)
-    assert "email" in other.session.view().catalog.nodes["Person"].properties
+    assert "email" in session_of(other).view().catalog.nodes["Person"].properties
     assert "email" in columns(other, PERSON)
 
 
@@ -239,14 +244,14 @@ def test_apply_writer_of_the_old_schema_is_told(graph: og.Graph) -> None:
         return Plan("insert", requirements=(SchemaIs(old),))
 
     with pytest.raises(ReadSetChanged) as caught:
-        graph.session.kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
+        session_of(graph).kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
     assert caught.value.context["member"] == "schema_ir_hash"
 
 
 def mutate_under_a_changing_schema(graph: og.Graph, text: str) -> None:
     """Run a mutation while another process drops `age` between its check and its publish."""
     other = og.open(graph.uri)
-    other.session.kernel = stranger(graph.uri)
+    session_of(other).kernel = stranger(graph.uri)
     once = iter([True])
 
     def change(_: str) -> None:
@@ -269,17 +274,18 @@ def test_apply_mutation_of_the_old_schema_does_not_land(
 ) -> None:
     with pytest.raises(refusal):
         mutate_under_a_changing_schema(graph, text)
-    assert ids_of(graph.session.kernel, PERSON) == ["ann", "bob"]
+    assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob"]
     assert graph.commits()[0].kind == "schema_apply"
 
 
 def test_apply_insert_that_fits_both_schemas_is_checked_again_and_lands(graph: og.Graph) -> None:
     mutate_under_a_changing_schema(graph, 'insert Person { name: "cid" }')
     assert [one.kind for one in graph.commits()[:2]] == ["mutation", "schema_apply"]
-    assert ids_of(graph.session.kernel, PERSON) == ["ann", "bob", "cid"]
-    check_invariants(graph.session.kernel)
+    assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob", "cid"]
+    check_invariants(session_of(graph).kernel)
 
 
+@pytest.mark.slow
 def test_apply_then_every_kind_of_write_works(graph: og.Graph) -> None:
     graph.schema.apply(WITH_EMAIL.replace("age: I32?", 'years: I32? @rename_from("age")'))
     graph.mutate('query q() { insert Person { name: "cid", email: "c@x", mood: [0.5, 1.0] } }')
@@ -292,8 +298,8 @@ def test_apply_then_every_kind_of_write_works(graph: og.Graph) -> None:
     ).rows()
     assert [tuple(row.values()) for row in found] == [("ann", 4, None), ("cid", None, "c@x"), ("dov", None, None)]
     graph.ingest([{"type": "Person", "data": {"name": "eve", "years": 2}}], mode="overwrite")
-    assert ids_of(graph.session.kernel, PERSON) == ["eve"]
-    check_invariants(graph.session.kernel)
+    assert ids_of(session_of(graph).kernel, PERSON) == ["eve"]
+    check_invariants(session_of(graph).kernel)
 
 
 def test_apply_write_of_another_process_in_between_is_no_conflict(graph: og.Graph) -> None:
@@ -310,14 +316,15 @@ def test_apply_write_of_another_process_in_between_is_no_conflict(graph: og.Grap
     # The dataset that the first attempt made served the second as well.
     pin = graph.snapshot().state.pins["node:Ship"]
     assert pin.path == pin.identity.path("node:Ship")
-    assert ids_of(graph.session.kernel, PERSON) == ["ann", "bob", "cid"]
-    check_invariants(graph.session.kernel)
+    assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob", "cid"]
+    check_invariants(session_of(graph).kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs", [WITH_EMAIL, WITH_SHIP, WITHOUT_CITY], ids=["other", "same", "opposite"])
 def test_apply_schema_changed_by_another_process_in_between_is_a_conflict(graph: og.Graph, theirs: str) -> None:
     other = og.open(graph.uri)
-    other.session.kernel = stranger(graph.uri)
+    session_of(other).kernel = stranger(graph.uri)
     once = iter([True])
 
     def change(_: str) -> None:
@@ -332,7 +339,7 @@ def test_apply_schema_changed_by_another_process_in_between_is_a_conflict(graph:
 
 def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph) -> None:
     with (
-        failpoints.armed({Point.PUBLISH_BEFORE: failpoints.fail_with(StorageError("lost"))}),
+        failpoints.armed({Point.PUBLISH_BEFORE: fail_with(StorageError("lost"))}),
         pytest.raises(OmniGraphError),
     ):
         graph.schema.apply(WITH_SHIP.replace("imo: String @key", "code: I64 @key"))
@@ -341,8 +348,8 @@ def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph)
     assert receipt.applied
     assert pin.path.startswith(f"{pin.identity.path('node:Ship')}-")
     assert columns(graph, "node:Ship") == ["id", "imo", "log"]
-    insert(graph.session.kernel, {"edge:Sails": ["s1"]})
+    insert(session_of(graph).kernel, {"edge:Sails": ["s1"]})
     # What the unfinished apply left behind goes; what stands beside it stays.
-    assert sweep(graph.session.kernel, older_than_seconds=0).files_removed > 0
-    assert graph.session.kernel.store.objects.list(pin.identity.path("node:Ship")) == []
-    check_invariants(graph.session.kernel)
+    assert sweep(session_of(graph).kernel, older_than_seconds=0).files_removed > 0
+    assert session_of(graph).kernel.store.objects.list(pin.identity.path("node:Ship")) == []
+    check_invariants(session_of(graph).kernel)

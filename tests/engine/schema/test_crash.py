@@ -13,6 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
 
 REPOSITORY = Path(__file__).parents[3]
@@ -39,7 +40,7 @@ HAPPENED = {Point.PUBLISH_AFTER, Point.LINK_BEFORE}
 
 def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
     """Return columns and ids of every type."""
-    kernel, snapshot = graph.session.kernel, graph.snapshot()
+    kernel, snapshot = session_of(graph).kernel, graph.snapshot()
     return {key: (kernel.dataset(snapshot, key).schema.names, ids_of(kernel, key)) for key in snapshot.state.pins}
 
 
@@ -47,7 +48,7 @@ def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
 def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
     origin = tmp_path / "origin.omni"
     with og.init(origin, SCHEMA) as graph:
-        insert(graph.session.kernel, {PERSON: ["ann"], CITY: ["rome"]})
+        insert(session_of(graph).kernel, {PERSON: ["ann"], CITY: ["rome"]})
         before = image(graph)
     jobs = []
     for point, number in MOMENTS:
@@ -73,5 +74,5 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
         assert graph.schema.source == (NEXT if point in HAPPENED else SCHEMA), point
         assert graph.schema.apply(NEXT).applied is (point not in HAPPENED), point
         assert image(graph) == after, point
-        insert(graph.session.kernel, {"edge:Sails": ["s"]})
-        check_invariants(graph.session.kernel)
+        insert(session_of(graph).kernel, {"edge:Sails": ["s"]})
+        check_invariants(session_of(graph).kernel)

@@ -183,10 +183,12 @@ def notes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return made
 
 
+@pytest.mark.slow
 def test_search_any_state_of_the_index_finds_the_same(notes: Notes) -> None:
     assert {query: found(notes, query) for query in FOUND} == FOUND
 
 
+@pytest.mark.slow
 def test_fuzzy_any_state_of_the_index_forgives_that_many_errors(notes: Notes) -> None:
     answers = {(query, edits): found(notes, query, "fuzzy", edits) for query, edits in FOUND_MISSPELT}
     assert answers == FOUND_MISSPELT
@@ -245,6 +247,7 @@ def test_bm25_candidates_restrict_before_the_limit(make: Make, tmp_path: Path) -
     assert none.tolist() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [0, 65_536], ids=["proposed", "all scored"])
 @pytest.mark.parametrize("make", MAKERS)
 def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(

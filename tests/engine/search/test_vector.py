@@ -63,6 +63,7 @@ def by_hand(vectors: dict[str, list[float]], query: list[float]) -> list[tuple[f
     return sorted((float(np.linalg.norm(np.asarray(one, np.float64) - wide)), name) for name, one in vectors.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("query", [[0.0, 0.0, 0.0], [9.0, 9.0, 9.0], [-1.5, 0.25, 2.0]])
 def test_nearest_any_way_gives_the_exact_best(
@@ -77,6 +78,7 @@ def test_nearest_any_way_gives_the_exact_best(
     assert distances == pytest.approx([distance for distance, _ in expected], rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("told", [10_000, 1])
 def test_nearest_candidates_restrict_before_the_limit(
@@ -84,7 +86,7 @@ def test_nearest_candidates_restrict_before_the_limit(
 ) -> None:
     for module, name, value in WAYS[way]:
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(vector_search, "TOLD_ROWS_MAX", told)
+    monkeypatch.setattr(vector_search, "TAKEN_CANDIDATES_MAX", told)
     notes, vectors = many(tmp_path)
     names = ["n001", "n002", "n003", "n004", "n005"]
     among = np.array(notes.rows(*names, "none1"), np.uint64)
@@ -119,6 +121,7 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert describe_nearest(found, "Note", "vec", None) == "in memory"
 
 
+@pytest.mark.slow
 def test_index_of_one_large_partition_is_compared_and_then_divided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PreconditionFailed, ReadSetChanged
 from omnigraph.failpoints import Point
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.maintenance_fixtures import elsewhere
 from tests.support.write_fixtures import create, fixture, load, rows, run
@@ -62,7 +62,7 @@ def test_strict_inserts_of_one_id_have_one_winner(tmp_path: Path) -> None:
     assert len(losers) == THREADS - 1
     assert all(isinstance(one, KeyConflict) for one in losers)
     assert len(rows(graph, "node:Note")) == 1
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 def test_disjoint_inserts_all_survive(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_disjoint_inserts_all_survive(tmp_path: Path) -> None:
     ]
     assert at_once(actions) == [None] * THREADS
     assert len(rows(graph, "node:N")) == 2 * THREADS
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 def test_upserts_of_one_key_serialise_without_conflict(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_update_that_lost_to_a_change_of_another_type_is_done_again(tmp_path: Pa
     vessels = rows(graph, "node:Vessel")
     assert "R" in rows(graph, "node:Port")
     assert vessels["V1"]["teu"] == 1 or "V3" not in vessels
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 @pytest.mark.parametrize("body", CHANGES)
@@ -140,7 +140,7 @@ def test_delete_that_lost_to_an_edge_it_would_have_taken_along_is_refused(tmp_pa
     with failpoints.armed({Point.COMMIT_PREPARED: race}), pytest.raises(ReadSetChanged):
         run(graph, 'delete N where k = "b"')
     assert len(rows(graph, "edge:E")) == 1
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 def test_stale_overwrite_is_a_conflict(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_insert_that_loses_is_checked_again_and_reuses_its_files(tmp_path: Path)
     assert set(rows(graph, "node:N")) == {"ours", "theirs"}
     files = list((tmp_path / "g" / "nodes").glob("*/data/*.lance"))
     assert len(files) == 2, "the rows were written once"
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 def test_insert_that_loses_to_its_own_value_is_refused(tmp_path: Path) -> None:

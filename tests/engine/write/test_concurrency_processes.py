@@ -10,6 +10,7 @@ import pytest
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.graph import session_of
 from tests.engine.write.test_concurrency import THREADS, at_once, once
 from tests.support.fleet_worker import rewrite
 from tests.support.kernel_fixtures import check_invariants
@@ -32,7 +33,7 @@ def check_race(root: str, kind: str, count: int) -> None:
     assert len(held) == count * (2 if kind == "disjoint" else 1)
     assert sum(map(len, won.values())) == len(held), "two processes got one id"
     assert len(graph.commits()) == len(held) + 1
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 @pytest.mark.slow
@@ -47,28 +48,30 @@ def test_processes_that_insert_the_same_ids_into_a_bucket_have_one_winner(s3_ser
     check_race(s3_server.uri("race"), "same", 4)
 
 
+@pytest.mark.slow
 def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) -> None:
     graph = create(tmp_path / "g", SCHEMA, *(f'{{"type":"N","data":{{"k":"{number}"}}}}' for number in range(4)))
     run(graph, 'delete N where k = "0"')
     foreign = elsewhere(graph)
-    foreign.ensure_indices()
-    rewrite(foreign.session.kernel, "node:N")
+    foreign.maintenance.ensure_indices()
+    rewrite(session_of(foreign).kernel, "node:N")
     assert run(graph, 'update N set {v: 1} where k = "1"').affected_nodes == 1
     assert rows(graph, "node:N")["1"]["v"] == 1
 
 
+@pytest.mark.slow
 def test_update_and_insert_over_maintenance_in_between_are_written(tmp_path: Path) -> None:
     graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"a"}}')
-    race_ = once(partial(elsewhere(graph).ensure_indices))
+    race_ = once(partial(elsewhere(graph).maintenance.ensure_indices))
     with failpoints.armed({Point.COMMIT_PREPARED: race_}):
         run(graph, 'update N set {v: 1} where k = "a"')
     assert rows(graph, "node:N")["a"]["v"] == 1
     run(graph, 'insert N {k: "b"}')
-    race_ = once(partial(rewrite, elsewhere(graph).session.kernel, "node:N"))
+    race_ = once(partial(rewrite, session_of(elsewhere(graph)).kernel, "node:N"))
     with failpoints.armed({Point.COMMIT_PREPARED: race_}):
         run(graph, 'insert N {k: "c"}')
     assert set(rows(graph, "node:N")) == {"a", "b", "c"}
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)
 
 
 @pytest.mark.slow
@@ -78,7 +81,7 @@ def test_writers_beside_maintenance_all_survive(tmp_path: Path) -> None:
     writers: list[Callable[[], object]] = [
         partial(run, graph, f'insert N {{k: "k{number}" v: {number}}}') for number in range(THREADS - 2)
     ]
-    writers += [foreign.ensure_indices, partial(rewrite, foreign.session.kernel, "node:N")]
+    writers += [foreign.maintenance.ensure_indices, partial(rewrite, session_of(foreign).kernel, "node:N")]
     assert at_once(writers) == [None] * THREADS
     assert len(rows(graph, "node:N")) == THREADS - 1
-    check_invariants(graph.session.kernel)
+    check_invariants(session_of(graph).kernel)

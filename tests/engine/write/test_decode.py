@@ -17,6 +17,7 @@ from omnigraph.engine.write.ndjson import blocks, fast_path
 from omnigraph.engine.write.ndjson import decoder as decoding
 from omnigraph.engine.write.ndjson.decoder import decode
 from omnigraph.engine.write.ndjson.fast_path import Scanner
+from omnigraph.engine.write.ndjson.reader import read_compatible
 from omnigraph.lang.catalog import FLOATS, PropertyType
 from omnigraph.rules import coerce_column
 from omnigraph.rules.violations import Findings
@@ -173,12 +174,11 @@ def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
     assert str(found) == ("None" if values == "null" else "2024-01-01")
 
 
-def test_decode_compatible_counts_records_from_the_first() -> None:
+def test_read_compatible_counts_records_not_lines() -> None:
     findings = Findings()
-    data = b'{"type":"A","data":{"k":"a"}}{"type":"A","data":{"k":"b"}}\n{"type":"Q"}'
-    loaded = decode(data, TYPES, first_line=5, dialect="compatible", findings=findings)
-    assert loaded["node:A"].lines.tolist() == [5, 6]
-    assert [(one.rule, one.line) for one in findings.violations] == [("N4", 7)]
+    data = b'{"type":"A"}{"type":"B"}\n{"type":"Q"}'
+    assert [number for number, _ in read_compatible(data, findings)] == [1, 2, 3]
+    assert not findings.violations
 
 
 def test_decode_takes_any_buffer() -> None:

@@ -153,6 +153,7 @@ def test_overwrite_may_not_strand_edges_of_other_types(graph: Graph) -> None:
     assert "`c3`" in error.message
 
 
+@pytest.mark.slow
 def test_limits_hold_append_and_merge_but_not_overwrite(graph: Graph) -> None:
     lines = [port(f"P{number}") for number in range(WRITE_ENTITIES_MAX + 1)]
     for mode in ("append", "merge"):

@@ -100,7 +100,7 @@ def test_large_cold_type_is_read_only_when_that_pays(
 ) -> None:
     made = create(tmp_path / "g", SCHEMA, *people(range(2_000)))
     if indexed:
-        made.ensure_indices()
+        made.maintenance.ensure_indices()
     monkeypatch.setattr(lookup, "POSITION_BUILD_ROWS_MAX", 10)
     log: list[tuple[str, str]] = []
     graph = og.open(tmp_path / "g", meter=Meter(log))

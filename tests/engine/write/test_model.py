@@ -187,10 +187,16 @@ def run_histories(count: int, steps: int) -> None:
     run_state_machine_as_test(Histories, settings=options)
 
 
+@pytest.mark.slow
 def test_short_histories_agree_with_a_dictionary() -> None:
     run_histories(5, 8)
 
 
 @pytest.mark.slow
 def test_more_histories_agree_with_a_dictionary() -> None:
-    run_histories(40, 12)
+    run_histories(12, 12)
+
+
+@pytest.mark.long
+def test_many_histories_agree_with_a_dictionary() -> None:
+    run_histories(200, 12)

@@ -22,6 +22,8 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from omnigraph.store.objects import durability
+from tests.support.examples import examples
+from tests.support.failpoint_actions import fail_with
 from tests.support.write_crash_child import Killer
 from tests.support.write_fixtures import rows, state
 from tests.support.write_model_actions import (
@@ -90,7 +92,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(handle=HANDLES)
     def maintain(self, handle: int) -> None:
-        self.handles[handle].ensure_indices()
+        self.handles[handle].maintenance.ensure_indices()
 
     @rule(handle=HANDLES)
     def reopen(self, handle: int) -> None:
@@ -107,7 +109,7 @@ class Histories(RuleBasedStateMachine):
             self.accept(step)
 
     def end(self, step: Step, point: Point) -> None:
-        with failpoints.armed({point: failpoints.fail_with(Death())}), suppress(Death, OmniGraphError):
+        with failpoints.armed({point: fail_with(Death())}), suppress(Death, OmniGraphError):
             perform(self.handles[0], step.action)
 
     def expect(self, handle: int, step: Step) -> None:
@@ -183,8 +185,8 @@ def run_histories(count: int, steps: int, machine: type[Histories] = Histories, 
         run_state_machine_as_test(machine, settings=options)
 
 
-def test_short_histories_on_any_schema_agree_with_the_model() -> None:
-    run_histories(5, 8)
+def test_histories_on_any_schema_agree_with_the_model() -> None:
+    run_histories(30, 10)
 
 
 # The rules that random histories break soonest; the table of constraints holds a mutant of every rule in every cell.
@@ -206,16 +208,12 @@ def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
             died.append(killer.run(f"{self.folder.name}/g", step.action, point))
 
     with Killer() as killer:
-        run_histories(30, 8, Killed)
+        run_histories(examples(60), 8, Killed)
     assert died.count(-signal.SIGKILL) > 0
     assert set(died) <= {0, -signal.SIGKILL}, "a child failed otherwise than it should"
 
 
-def test_many_histories_on_any_schema_agree_with_the_model() -> None:
-    run_histories(150, 10)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
-def test_very_many_histories_on_any_schema_agree_with_the_model(part: int) -> None:
+def test_many_histories_on_any_schema_agree_with_the_model(part: int) -> None:
     run_histories(500, 20)

@@ -13,7 +13,7 @@ from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.write import staging
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
 from tests.support.policy_recorder import Recorder
 from tests.support.write_fixtures import create, fixture, refused, rows, run, unchanged
@@ -235,7 +235,7 @@ def test_now_is_one_instant(tmp_path: Path) -> None:
     ticks = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000, 5_000_000))
     with clock.replaced(wall=lambda: next(ticks)):
         run(graph, 'insert N {k: "a" at: now()} insert N {k: "b" at: now()}')
-    column = graph.session.view().dataset("node:N").read(["at"]).column("at").cast(pa.int64()).to_pylist()
+    column = session_of(graph).view().dataset("node:N").read(["at"]).column("at").cast(pa.int64()).to_pylist()
     assert len(set(column)) == 1
 
 
@@ -251,7 +251,7 @@ def test_dates_blobs_lists_and_vectors_are_stored_as_given(graph: Graph) -> None
     assert (str(found["built"]), found["tags"], found["vec"], found["manual"]) == (
         "2020-02-29", ["a", "b"], [1.0, 2.0, 3.0], b"hello",
     )  # fmt: skip
-    seen = graph.session.view().dataset(V).read(["seen"], "imo = 'V9'").column("seen").cast(pa.int64()).to_pylist()
+    seen = session_of(graph).view().dataset(V).read(["seen"], "imo = 'V9'").column("seen").cast(pa.int64()).to_pylist()
     assert seen == [-1]
     run(graph, 'update Vessel set {teu: 5} where imo = "V9"')
     assert rows(graph, V)["V9"]["manual"] == b"hello"
@@ -309,7 +309,7 @@ def test_small_commits_do_not_pile_up_fragments(graph: Graph) -> None:
     for number in range(3 * TAIL_FRAGMENTS_MAX):
         run(graph, 'insert Port {code: $c country: "NL"}', "$c: String", c=f"Q{number}")
         run(graph, "update Port set {berths: $n} where code = $c", "$n: I32, $c: String", c=f"Q{number // 2}", n=number)
-    dataset = graph.session.view().dataset(P)
+    dataset = session_of(graph).view().dataset(P)
     assert len(dataset.fragment_rows) <= 2 * TAIL_FRAGMENTS_MAX
     assert len(rows(graph, P)) == 2 + 3 * TAIL_FRAGMENTS_MAX
     for number in range(0, 3 * TAIL_FRAGMENTS_MAX, 2):

@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.commit_loop import prepare_first
 from tests.support.fleet_log import requests_of, shape
 from tests.support.maintenance_fixtures import elsewhere
@@ -42,7 +42,7 @@ def probes(server: S3Server, graph: Graph, name: str, branch: str) -> list[int]:
     """
     params = {"name": f"new {name}"} if name == "insert" else {}
     work = lambda: graph.mutate(WRITES[name], params=params, branch=branch)  # noqa: E731
-    found = Counter(map(shape, requests_of(server, graph.session.kernel, work)))
+    found = Counter(map(shape, requests_of(server, session_of(graph).kernel, work)))
     heads = [found["HEAD __manifest/_versions"], found["HEAD __manifest/tree/_versions"]]
     if any(one.startswith("LIST __claims") for one in found):
         own = 0 if branch == "main" else 1
@@ -56,7 +56,7 @@ def test_mutation_asks_for_the_newest_state_once(s3_server: S3Server, graph: Gra
 
 
 @pytest.mark.parametrize("name", sorted(WRITES))
-def test_mutation_on_a_branch_asks_once_for_its_name_and_once_for_its_state(
+def test_mutation_on_a_branch_asks_once_for_its_name_and_its_state(
     s3_server: S3Server, graph: Graph, name: str
 ) -> None:
     graph.branches.create("review")

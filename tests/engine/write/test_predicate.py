@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.query.ir import CompareOp
 from tests.support.write_fixtures import create
 
@@ -66,7 +66,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_comparison_finds_the_rows_that_python_finds(graph: Graph, column: str) -> None:
-    committed = CommittedRows(graph.session.view())
+    committed = CommittedRows(session_of(graph).view())
     node = committed.view.catalog.nodes["N"]
     whole = pa.concat_tables(committed.rows(node, ColumnTest("id", pa.string(), None, True)))
     for op, compare in OPS.items():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import omnigraph as og
 
 COUNT = 300
 
 
+@pytest.mark.slow
 def test_wide_type_is_updated_deleted_and_merged_like_any_other(tmp_path: Path) -> None:
     properties = " ".join(f"p{number}: I32?" for number in range(COUNT))
     graph = og.init(tmp_path / "g.omni", f"node P {{ name: String @key {properties} }}")

@@ -107,6 +107,7 @@ SCHEMAS = st.dictionaries(st.sampled_from("ABC"), PROPERTIES).map(
 )
 
 
+@pytest.mark.slow
 @given(SCHEMAS, SCHEMAS)
 def test_plan_is_empty_exactly_when_shapes_are_equal(old: str, new: str) -> None:
     found = plan(new, old)
@@ -115,6 +116,7 @@ def test_plan_is_empty_exactly_when_shapes_are_equal(old: str, new: str) -> None
     assert found.compiled.ir.next_identity_id >= compiled(old).ir.next_identity_id
 
 
+@pytest.mark.slow
 @given(SCHEMAS, SCHEMAS)
 def test_plan_keeps_every_identity_of_what_keeps_its_name(old: str, new: str) -> None:
     before, after = compiled(old).ir.identities.nodes, plan(new, old).compiled.ir.identities.nodes

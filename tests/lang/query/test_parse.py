@@ -15,6 +15,7 @@ from omnigraph.lang.query import compile_query, ir, lint_queries
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
+from tests.support.examples import examples
 from tests.support.query_fixtures import catalog_f, catalog_from, codes_of, compiled, read_text
 from tests.support.typical_queries import TYPICAL_QUERY
 
@@ -127,6 +128,7 @@ def test_parse_odd_characters_never_escape(text: str) -> None:
     survives(text)
 
 
+@pytest.mark.slow
 def test_parse_long_inputs_stay_linear() -> None:
     clauses = " ".join(f"$v.teu != {number}" for number in range(20_000))
     plan = compiled(read_text(f"$v: Vessel {clauses}")).ir
@@ -134,6 +136,7 @@ def test_parse_long_inputs_stay_linear() -> None:
     assert len(plan.pipeline) == 20_001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["/* ", '\\"', '"', "//", "(", "- ", "$v ", "1", "\n", "\\"])
 def test_parse_long_repetition_is_refused_quickly(piece: str) -> None:
     text = '"' + piece * (1_000_000 // len(piece))
@@ -143,25 +146,29 @@ def test_parse_long_repetition_is_refused_quickly(piece: str) -> None:
     assert time.perf_counter() - start < 20
 
 
+@pytest.mark.slow
 def test_parse_many_variables_and_blocks_are_refused_early() -> None:
     bindings = " ".join(f"$v{number}: Vessel" for number in range(5_000))
     blocks = " ".join(f"not {{ $v{number} towedBy $_ }}" for number in range(5_000))
     assert codes_of(read_text(f"{bindings} {blocks}", "$v4999.imo")) == ["Q000"]
 
 
+@pytest.mark.slow
 def test_parse_many_unknown_names_stop_at_the_cap() -> None:
     clauses = " ".join(f"$v.unknown_property_{number} = 1" for number in range(5_000))
     assert len(codes_of(read_text(f"$v: Vessel {clauses}"))) == DIAGNOSTICS_MAX
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_parse_arbitrary_text_never_escapes(text: str) -> None:
     survives(text)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), max_size=40), st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_parse_token_soup_never_escapes(pieces: list[str], inside: bool) -> None:
     soup = " ".join(pieces)
     survives(read_text(f"$v: Vessel {soup}") if inside else soup)
@@ -177,8 +184,9 @@ def corpus_sources() -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @given(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_parse_mutated_sources_never_escape(seed: int) -> None:
     rng = random.Random(seed)
     text = rng.choice(corpus_sources())

@@ -99,6 +99,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from(sorted(STORED)))
 def test_ir_any_json_is_i7_never_another_error(value: object, member: str) -> None:
     for stored in (value, {**STORED, member: value}):

@@ -55,6 +55,7 @@ def batch(type_: NodeType, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scalar", list(VALUES))
 @given(data=st.data())
 def test_key_ids_any_scalar_equals_scalar_twin(scalar: Scalar, data: st.DataObject) -> None:
@@ -65,6 +66,7 @@ def test_key_ids_any_scalar_equals_scalar_twin(scalar: Scalar, data: st.DataObje
     assert ids.to_pylist() == [key_id(type_, {"k": value}) for value in values]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_key_ids_composite_equals_scalar_twin_and_is_compact_json(data: st.DataObject) -> None:
     scalars = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=2, max_size=4))

@@ -17,7 +17,7 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
@@ -131,7 +131,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    session = authorize(session, "change", on_branch(branch), None)
+    session.require("change", on_branch(branch))
     types = _types_with_property(values, property_name)
     write_permissions(session, values.view.snapshot).check(type_.name for type_ in types)
     measured = values.view.snapshot.state.pins

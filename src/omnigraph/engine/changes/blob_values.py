@@ -12,19 +12,18 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from omnigraph.engine.changes.row_diff import RowChanges, is_blob
 from omnigraph.limits import BLOB_VALUE_BYTES_MAX
-from omnigraph.store.blobs.cells import blob_places, have_same_bytes, read_range
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.store.blobs.cells import blob_locations, have_same_bytes, read_range
 from omnigraph.store.blobs.rows import StoredBlobs
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS
 from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 # The first byte of a value: literal bytes follow, or a storage location.
 _LITERAL: Final = b"\0"
@@ -80,7 +79,7 @@ class BlobValues:
 
     @staticmethod
     def _named(dataset: Dataset, name: str, addresses: NDArray[np.uint64]) -> Any:
-        files, offsets = blob_places(dataset, name, addresses)
+        files, offsets = blob_locations(dataset, name, addresses)
         field = f"{dataset.field_ids[name]} in {dataset.ref.path}"
         locations = pc.binary_join_element_wise(files, pa.array(offsets).cast(pa.string()), field, " ")
         texts = pc.binary_join_element_wise(_STORED.decode(), locations, "")

@@ -10,15 +10,14 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import Pair, Side
 from omnigraph.engine.json_text import json_text
 from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.rules.arrow_typing import pc
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 
 def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:
@@ -38,7 +37,7 @@ def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:
 def _texts(pair: Pair, op: str, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Any:
     if rows.num_rows == 0:
         return pa.array([], pa.string())
-    type_ = orjson.dumps({"id": str(pair.identity), "name": pair.known.type_.name}).decode()
+    type_ = orjson.dumps({"id": pair.type_id, "name": pair.known.type_.name}).decode()
     parts: list[Any] = [f'{{"kind":"{pair.kind}","type":{type_},"id":', json_text(_array(rows.column("id")))]
     parts.append(f',"op":"{op}"')
     for name, images, side in (("before", before, pair.before), ("after", after, pair.after)):

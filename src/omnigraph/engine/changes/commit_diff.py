@@ -14,15 +14,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine import history
 from omnigraph.engine.changes.change_json import change_texts
-from omnigraph.engine.changes.cursor import Place, Scope, Selection, Token, decode, encode, place_of, rejected, select
-from omnigraph.engine.changes.state_diff import Pair, Side, of_ops, pairs
+from omnigraph.engine.changes.cursor import ALL, ChangeFilter, Place, Scope, Token, decode, encode, place_of, rejected
+from omnigraph.engine.changes.state_diff import Pair, Side, identity_domain, of_ops, pairs
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.errors import (
+    ChangeFeedGap,
+    CursorRejected,
+    GraphError,
+    LimitExceeded,
+    OmniGraphError,
+    SchemaBoundary,
+    UsageError,
+)
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
     CHANGE_CACHE_MAX,
@@ -37,9 +44,9 @@ from omnigraph.limits import (
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.rules.arrow_typing import pc
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 # Which entities of a large commit changed is found out once for all of its pages.
 _found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
@@ -78,7 +85,7 @@ class Part:
     is_complete: bool = True
 
 
-def fill(kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None, room: Room) -> Part:
+def fill(kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Place | None, room: Room) -> Part:
     """Return the selected changes after a position, as far as they fit."""
     part = Part(last=after)
     for type_key, ids, texts in _windows(kernel, pairs, selection, after):
@@ -93,12 +100,12 @@ def fill(kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place |
 
 
 def _windows(
-    kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None
+    kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Place | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
-    keys = [_type_key(pair) for pair in pairs]
+    keys = [f"{pair.kind}:{pair.type_id}" for pair in pairs]
     if after is not None and after.type_key not in keys:
-        raise rejected("its place is not in the commit")
+        raise _misplaced()
     start = keys.index(after.type_key) if after is not None else 0
     for key, pair in zip(keys[start:], pairs[start:], strict=True):
         if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
@@ -113,8 +120,8 @@ def _windows(
                 yield key, ids, texts
 
 
-def _type_key(pair: Pair) -> str:
-    return f"{pair.kind}:{pair.identity}"
+def _misplaced() -> CursorRejected:
+    return rejected("its place is not in the commit; poll again from the last cursor, or from the commit's first page")
 
 
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
@@ -131,7 +138,7 @@ def _start(ids: Any, after: Place) -> int:
     for position in alike.tolist():
         if sha256(ids[position].as_py().encode()).hexdigest() == after.digest:
             return int(position) + 1
-    raise rejected("its place is not in the commit")
+    raise _misplaced()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,28 +175,24 @@ def commit_changes(
     session: GraphSession,
     commit_id: str,
     *,
-    kinds: Sequence[str] | None = None,
-    types: Sequence[str] | None = None,
-    ops: Sequence[str] | None = None,
+    only: ChangeFilter = ALL,
     limit: int = CHANGE_PAGE_CHANGES,
     bytes_max: int = CHANGE_PAGE_BYTES,
     page_token: str | None = None,
     names: Naming = NOW,
-    actor: str | None = None,
 ) -> CommitPage:
     """Return a page of what a commit changed: nodes before edges, then by type and id.
 
     Naming are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
-    session = session.acting_as(actor)
     commit = history.commit(session, commit_id)
     if commit.parent is None:
         raise parentless(commit)
     states = States(session, session.kernel.snapshot(MAIN), check_names(names))
     step = Step(states, commit, session.kernel.find_commit(commit.parent))
     before, after = step.views()
-    selection = select(kinds, types, ops, [before.catalog, after.catalog])
+    selection = only.check_types(before.catalog, after.catalog)
     scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
     place: Place | None = None
     if page_token is not None:
@@ -258,7 +261,7 @@ class Step:
         branch = self.commit.branch
         return look(self.parent, branch), look(self.commit, branch)
 
-    def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
+    def part(self, selection: ChangeFilter, after: Place | None, room: Room) -> Part:
         """Return changes after a position, as far as they fit."""
         type_pairs = self.pairs()
         try:
@@ -358,5 +361,4 @@ def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
 
 def graph_digest(snapshot: Snapshot) -> str:
     """Return a name for the graph that no other graph has: its identities were first given out under it."""
-    domain = str(orjson.loads(snapshot.state.schema.ir)["identity_domain"])
-    return sha256(f"omnigraph/changes/{domain}".encode()).hexdigest()[:32]
+    return sha256(f"omnigraph/changes/{identity_domain(snapshot)}".encode()).hexdigest()[:32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, TypeGuard
@@ -150,8 +150,9 @@ def _is_place(place: object) -> TypeGuard[list[str]]:
 
 
 def _from_json(body: dict[str, object]) -> Token:
-    if body["v"] != VERSION:
-        raise rejected(f"it is of version {body['v']}, and this release reads version {VERSION}")
+    version = body["v"]
+    if type(version) is not int or version != VERSION:
+        raise rejected(f"it has version {orjson.dumps(version).decode()}; this release reads version {VERSION}")
     kind = str(body["kind"])
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
     place = body["place"]
@@ -173,12 +174,29 @@ OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """What is wanted; None leaves a dimension open, as an empty list of a caller does."""
+class ChangeFilter:
+    """Which changes are wanted; None or an empty list leaves a dimension open.
 
-    kinds: frozenset[str] | None = None
-    types: frozenset[str] | None = None
-    ops: frozenset[str] | None = None
+    >>> ChangeFilter(["node"], ops=["insert"]).has_type("edge:Knows"), ChangeFilter([], [], []) == ALL
+    (False, True)
+    """
+
+    kinds: Collection[str] | None = None
+    types: Collection[str] | None = None
+    ops: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_known("kind", self.kinds, KINDS)
+        _check_known("op", self.ops, OPS)
+        check_name_list("types", self.types)
+        for name in ("kinds", "types", "ops"):
+            object.__setattr__(self, name, frozenset(getattr(self, name) or ()) or None)
+
+    def check_types(self, *catalogs: Catalog) -> ChangeFilter:
+        """Return this filter; `UsageError` for a type that none of the catalogs has."""
+        known = {name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}
+        _check_known("type", self.types, sorted(known))
+        return self
 
     def has_type(self, table_key: str) -> bool:
         kind, _, name = table_key.partition(":")
@@ -190,27 +208,11 @@ class Selection:
         return sha256(orjson.dumps(members)).hexdigest()[:32]
 
 
-ALL: Final = Selection()
-
-
-def select(
-    kinds: Sequence[str] | None, types: Sequence[str] | None, ops: Sequence[str] | None, catalogs: Iterable[Catalog]
-) -> Selection:
-    """Return a selection; `UsageError` for a kind, operation or type that none of the catalogs has.
-
-    >>> select(["node"], None, ["insert"], []).has_type("edge:Knows")
-    False
-    >>> select([], [], [], []) == ALL
-    True
-    """
-    _check_known("kind", kinds, KINDS)
-    _check_known("op", ops, OPS)
-    _check_known("type", types, sorted({name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}))
-    return Selection(*(frozenset(names) if names else None for names in (kinds, types, ops)))
-
-
-def _check_known(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+def _check_known(what: str, names: Collection[str] | None, known: Collection[str]) -> None:
     check_name_list(f"{what}s", names)
-    for name in names or ():
+    for name in sorted(names or ()):
         if name not in known:
             raise UsageError(f"unknown {what} `{name}`; expected one of {', '.join(known)}", value=name)
+
+
+ALL: Final = ChangeFilter()

@@ -6,7 +6,7 @@ reader state is stored, and delivery is at least once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -24,7 +24,7 @@ from omnigraph.engine.changes.commit_diff import (
     graph_digest,
     page_room,
 )
-from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
+from omnigraph.engine.changes.cursor import ALL, ChangeFilter, Scope, Token, decode, encode, rejected
 from omnigraph.engine.export import export_records
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
@@ -60,13 +60,10 @@ def changes(
     start: str | None = None,
     cursor: str | None = None,
     page_token: str | None = None,
-    kinds: Sequence[str] | None = None,
-    types: Sequence[str] | None = None,
-    ops: Sequence[str] | None = None,
+    only: ChangeFilter = ALL,
     limit: int = CHANGE_PAGE_CHANGES,
     bytes_max: int = CHANGE_PAGE_BYTES,
     commits_max: int = FEED_COMMITS,
-    actor: str | None = None,
 ) -> FeedPage:
     """Return the next page of a branch's feed; all of it has the names that the branch has today.
 
@@ -80,10 +77,9 @@ def changes(
     if sum(value is not None for value in positions.values()) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
     branch = strip_name(branch)
-    session = session.acting_as(actor)
     view = session.view(branch)
     snapshot = view.snapshot
-    selection = select(kinds, types, ops, [view.catalog])
+    selection = only.check_types(view.catalog)
     scope = feed_scope(snapshot, selection)
     if page_token is not None:
         token = decode(page_token, "feed-page", scope)
@@ -95,7 +91,7 @@ def changes(
     return _Poll(session, selection, token, room).run(*steps)
 
 
-def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
+def feed_scope(snapshot: Snapshot, selection: ChangeFilter) -> Scope:
     """Return what tokens of this branch and selection are bound to."""
     branch = sha256(snapshot.branch.encode()).hexdigest()[:32]
     return Scope(graph_digest(snapshot), branch, snapshot.state.branch_id or MAIN, selection.digest)
@@ -147,7 +143,7 @@ def steps_after(
 class _Poll:
     """One walk from a position towards the cut."""
 
-    def __init__(self, session: GraphSession, selection: Selection, token: Token, room: Room) -> None:
+    def __init__(self, session: GraphSession, selection: ChangeFilter, token: Token, room: Room) -> None:
         self._session = session
         self._selection = selection
         self._token = token
@@ -191,18 +187,15 @@ def baseline(
     session: GraphSession,
     branch: str = MAIN,
     *,
-    kinds: Sequence[str] | None = None,
-    types: Sequence[str] | None = None,
-    ops: Sequence[str] | None = None,
-    actor: str | None = None,
+    only: ChangeFilter = ALL,
 ) -> Iterator[bytes]:
     """Return the records of a branch's newest state as NDJSON, and a last record that names the cursor to go on with.
 
-    `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
+    `only.ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
     branch = strip_name(branch)
-    view = session.acting_as(actor).view(branch, action="export")
-    selection = select(kinds, types, ops, [view.catalog])
+    view = session.view(branch, action="export")
+    selection = only.check_types(view.catalog)
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))

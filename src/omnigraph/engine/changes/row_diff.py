@@ -12,12 +12,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from numpy.typing import NDArray
 
 from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.store.blobs.cells import blob_places, have_same_bytes
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.store.blobs.cells import blob_locations, have_same_bytes
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS
@@ -25,7 +25,6 @@ from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.read.version_diff import moved_rows
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 Mask = NDArray[np.bool_]
 
@@ -125,26 +124,19 @@ class _Bytes:
         return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, values)
 
 
-_AS_BYTES: Final = _Bytes()
+AS_BYTES: Final = _Bytes()
 
 
-def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES) -> RowChanges:
+def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what changed, at a cost that follows the change; None is a type that does not exist."""
     return compare(before, after, candidates(before, after), blobs)
-
-
-def row_changes_by_comparing(
-    before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES
-) -> RowChanges:
-    """Return the same by comparing every row: what `row_changes` is held against."""
-    return compare(before, after, _paired(_all_rows(before), _all_rows(after)), blobs)
 
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
     """Return the rows that may differ: `id` in ascending order, and row ids `before` and `after`, null where absent."""
     if before is None or after is None or _regains(before, after):
-        return _paired(_all_rows(before), _all_rows(after))
-    return _paired(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+        return paired_rows(all_rows(before), all_rows(after))
+    return paired_rows(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
 
 
 def _regains(before: Dataset, after: Dataset) -> bool:
@@ -166,9 +158,7 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
     return {_property(field) for field in dataset.schema} - added
 
 
-def compare(
-    before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = _AS_BYTES
-) -> RowChanges:
+def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what became of some candidates; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
     was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
@@ -267,7 +257,7 @@ def _equal_blobs(
 def _are_same_places(before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table) -> Mask:
     """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
-        blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
+        blob_locations(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
         for dataset, column, rows in ((before, name, left), (after, renamed, right))
     )
     is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]
@@ -308,11 +298,11 @@ def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None)
     return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
 
 
-def _all_rows(dataset: Dataset | None) -> pa.Table:
+def all_rows(dataset: Dataset | None) -> pa.Table:
     return _NOTHING if dataset is None else dataset.read(["id"], with_row_id=True)
 
 
-def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
+def paired_rows(before: pa.Table, after: pa.Table) -> pa.Table:
     left = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
     right = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
     return left.join(right, keys="id", join_type="full outer").sort_by("id")

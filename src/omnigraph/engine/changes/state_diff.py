@@ -6,25 +6,27 @@ Edges come before nodes, types are ordered by identity, entities by id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
-from omnigraph.engine.changes.cursor import Selection, select
+from omnigraph.engine.changes.cursor import ALL, ChangeFilter
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.limits import CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
+from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.read.dataset import Dataset
 
 
@@ -48,7 +50,7 @@ class Side:
 class Pair:
     """One type in both states; None where it does not exist."""
 
-    identity: TypeIdentity
+    type_id: str
     before: Side | None
     after: Side | None
 
@@ -96,8 +98,27 @@ def pairs(before: View, after: View) -> list[Pair]:
     """Return every type of both states: nodes before edges, then by identity."""
     old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
     new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
-    type_pairs = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    key = identity_domain(after.snapshot).encode()
+    type_pairs = [
+        Pair(_public_id(identity, key), old.get(identity), new.get(identity))
+        for identity in sorted(old.keys() | new.keys())
+    ]
     return sorted(type_pairs, key=lambda pair: pair.kind != "node")
+
+
+def _public_id(identity: TypeIdentity, key: bytes) -> str:
+    # Identities are consecutive numbers: shown as they are, their gaps would count the types that a reader may not see.
+    return blake2b(str(identity).encode(), key=key, digest_size=16).hexdigest()
+
+
+def identity_domain(snapshot: Snapshot) -> str:
+    """Return the random name under which a graph numbers its types; readers never receive it."""
+    return _domain_of(snapshot.state.schema.ir)
+
+
+@lru_cache(maxsize=CATALOG_CACHE_MAX)
+def _domain_of(ir: str) -> str:
+    return str(orjson.loads(ir)["identity_domain"])
 
 
 def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
@@ -108,7 +129,6 @@ def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
 
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 _TEXT: Final = pa.string()
 _COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -171,19 +191,16 @@ def diff(
     a: AsOf,
     b: AsOf,
     *,
-    kinds: Sequence[str] | None = None,
-    types: Sequence[str] | None = None,
-    ops: Sequence[str] | None = None,
+    only: ChangeFilter = ALL,
     branch: str = MAIN,
     names: Naming = NOW,
-    actor: str | None = None,
 ) -> ChangeSet:
     """Return the changes that lead from state `a` to state `b`.
 
     A state is a branch, a tag, a commit, or a manifest version or timestamp of `branch`. Both are read under the schema
     of `b` if it is a branch, otherwise of `branch`; with `names="then"` each under its own.
     """
-    before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
+    before, after, selection = compared(session, a, b, only, branch, names)
     tables: list[pa.Table] = []
     for pair in selected(before, after, selection):
         tables.append(_changes(pair, selection))
@@ -212,22 +229,20 @@ def compared(
     session: GraphSession,
     a: AsOf,
     b: AsOf,
-    kinds: Sequence[str] | None,
-    types: Sequence[str] | None,
-    ops: Sequence[str] | None,
+    only: ChangeFilter,
     branch: str,
     names: Naming,
-) -> tuple[View, View, Selection]:
+) -> tuple[View, View, ChangeFilter]:
     """Return the visible views of two states, and the selection, checked against their types."""
     check_names(names)
     branch = strip_name(branch)
     # If `b` is a branch, its newest schema gives the names of both states.
     today = session.kernel.snapshot(_branch(session, b) or branch)
     before, after = (_state(session, state, branch, today, names) for state in (a, b))
-    return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
+    return before, after, only.check_types(before.catalog, after.catalog)
 
 
-def selected(before: View, after: View, selection: Selection) -> list[Pair]:
+def selected(before: View, after: View, selection: ChangeFilter) -> list[Pair]:
     """Return the types that may differ, edges before nodes."""
     type_pairs = sorted(pairs(before, after), key=lambda pair: pair.kind)
     return [pair for pair in type_pairs if not pair.is_same_data and selection.has_type(pair.known.pin.table_key)]
@@ -258,7 +273,7 @@ def _branch(session: GraphSession, name: AsOf) -> str | None:
     return name if name == MAIN or name in session.kernel.snapshot(MAIN).state.branches else None
 
 
-def _changes(pair: Pair, selection: Selection) -> pa.Table:
+def _changes(pair: Pair, selection: ChangeFilter) -> pa.Table:
     candidates = of_ops(pair.candidates(), selection)
     return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), candidates)
 
@@ -282,7 +297,7 @@ def changes_of(
     return pa.table(columns, schema=CHANGE_SCHEMA)
 
 
-def of_ops(candidates: pa.Table, selection: Selection) -> pa.Table:
+def of_ops(candidates: pa.Table, selection: ChangeFilter) -> pa.Table:
     """Return the candidates that could be changes of the selected operations."""
     if selection.ops is None:
         return candidates

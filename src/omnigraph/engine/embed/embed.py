@@ -15,14 +15,15 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, add_retry_counts, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
-from omnigraph.engine.embed.tasks import LocalSite, Part, TaskSite, find_fragments_in_need, stage_part
+from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
+from omnigraph.ids import new_ulid
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
@@ -84,21 +85,19 @@ def embed(
     *,
     embedder: Embedder | None = None,
     runner: Runner | None = None,
-    site: TaskSite | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = strip_name(branch)
     check_name_list("types", types)
     check_name_list("select", select)
-    session = authorize(session, "change", on_branch(branch), None)
+    session.require("change", on_branch(branch))
     runner = runner or Threads()
     if embedder is None and mode != "clean":
         embedder = default_embedder(session.full_view(branch))
     request = EmbedRequest(types, mode, select)
     with ExitStack() as stack:
-        transaction = _EmbedTransaction(
-            session, request, embedder, runner, site or LocalSite(session.kernel.store, embedder), stack
-        )
+        site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
+        transaction = _EmbedTransaction(session, request, embedder, runner, site, stack)
         commit = transaction.publish(branch)
     compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
@@ -127,7 +126,7 @@ class _EmbedTransaction:
         request: EmbedRequest,
         embedder: Embedder | None,
         runner: Runner,
-        site: TaskSite,
+        site: EmbedSite,
         stack: ExitStack,
     ) -> None:
         self.session = session
@@ -199,7 +198,7 @@ class _EmbedTransaction:
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            self.session.kernel.refuse_read_only()
+            self.session.kernel.reject_read_only()
             held = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held

@@ -1,14 +1,15 @@
 """Embedding tasks: find fragments with rows that need vectors, and stage these rows with new vectors.
 
-They run in threads or on Spark executors; a `TaskSite` gives them the graph and the provider.
+They run in threads or on Spark executors; an `EmbedSite` gives them the graph and the provider.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,15 @@ import pyarrow as pa
 from omnigraph.engine.embed.cache import GeneratedVectors, VectorCache, VectorSpace, read_generated
 from omnigraph.engine.embed.fetch import EmbedCounts, VectorFetcher
 from omnigraph.engine.embed.plan import Target, TypePlan, VectorChanges, find_rows_in_need, vectors_to_matrix
-from omnigraph.engine.query.embedders import Embedder
+from omnigraph.engine.graph_access import GraphAccess, Settings, graph_access
+from omnigraph.engine.query.embedders import Embedder, embedding_error, from_settings
+from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.delta import one_array
+from omnigraph.settings import SETTINGS
 from omnigraph.store.blobs.cells import blob_columns
 from omnigraph.store.blobs.rows import StoredBlobs
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -29,42 +33,74 @@ from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID
 from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
 
-
-class TaskSite(Protocol):
-    """Access of a task to the graph, the provider and the generated vectors."""
-
-    def dataset(self, ref: DatasetRef) -> Dataset: ...
-
-    def filler(self, space: VectorSpace) -> VectorFetcher: ...
-
-    def made(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors: ...
+_API_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+# Executors use the provider and API key of the driver.
+_SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_API_KEYS)
 
 
-class LocalSite:
-    """Tasks in threads of this process share one cache."""
+class EmbedSite:
+    """Access of embedding tasks to the graph, the provider and the vector cache; one per process and operation.
 
-    def __init__(self, store: Store, embedder: Embedder | None) -> None:
-        self._store = store
+    Threads share the one they are called with. In another process a pickled site stands for the site of that process,
+    which opens the graph and the provider by the driver's settings, and shares the rate limit with `processes` others.
+    """
+
+    def __init__(
+        self, access: GraphAccess, processes: int = 1, store: Store | None = None, embedder: Embedder | None = None
+    ) -> None:
+        self.access = access
+        self._processes = processes
+        # Opening the store sets the driver's settings in this process, those of the provider included.
+        self.store = store or access.store()
         self._embedder = embedder
-        self._fillers: dict[VectorSpace, VectorFetcher] = {}
-        self._made: dict[tuple[int, VectorSpace | None], GeneratedVectors] = {}
+        self._fetchers: dict[VectorSpace, VectorFetcher] = {}
+        self._generated: dict[tuple[int, VectorSpace | None], GeneratedVectors] = {}
         self._lock = Lock()
 
-    def dataset(self, ref: DatasetRef) -> Dataset:
-        return self._store.open(ref)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _site_of_process, (self.access, self._processes)
 
-    def filler(self, space: VectorSpace) -> VectorFetcher:
-        assert self._embedder is not None, "a vector space implies an embedder"
+    def fetcher(self, space: VectorSpace) -> VectorFetcher:
+        """Return what makes vectors of a space."""
         with self._lock:
-            if space not in self._fillers:
-                self._fillers[space] = VectorFetcher(VectorCache(self._store, space), self._embedder)
-            return self._fillers[space]
+            if space not in self._fetchers:
+                embedder = self._embedder or _embedder_of_process(self.access.settings, self._processes)
+                _check_space(embedder, space)
+                self._fetchers[space] = VectorFetcher(VectorCache(self.store, space), embedder)
+            return self._fetchers[space]
 
-    def made(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
+    def generated(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
+        """Return what is known of the vectors that were made before."""
         with self._lock:
-            if (dimension, space) not in self._made:
-                self._made[dimension, space] = read_generated(self._store, dimension, space)
-            return self._made[dimension, space]
+            if (dimension, space) not in self._generated:
+                self._generated[dimension, space] = read_generated(self.store, dimension, space)
+            return self._generated[dimension, space]
+
+
+def embed_site(store: Store, operation_id: str, runner: Runner, embedder: Embedder | None = None) -> EmbedSite:
+    """Return the access for the tasks of one operation; without an embedder, they use the one that settings name."""
+    access = graph_access(store.root.uri, operation_id, _SETTING_NAMES)
+    return EmbedSite(access, runner.processes, store, embedder)
+
+
+@lru_cache(maxsize=4)
+def _site_of_process(access: GraphAccess, processes: int) -> EmbedSite:
+    return EmbedSite(access, processes)
+
+
+@lru_cache(maxsize=4)
+def _embedder_of_process(settings: Settings, processes: int) -> Embedder:
+    return from_settings(processes)
+
+
+def _check_space(embedder: Embedder, space: VectorSpace) -> None:
+    if VectorSpace.of(embedder, space.dimension) != space:
+        raise embedding_error(
+            f"the graph was opened to embed with `{space.model}` of `{space.provider}`, but the settings now name"
+            f" `{embedder.model}` of `{embedder.name}`; open the graph again",
+            expected=space.model,
+            actual=embedder.model,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +120,9 @@ class StagedPart:
     tallies: dict[str, EmbedCounts] = field(default_factory=dict)
 
 
-def find_fragments_in_need(site: TaskSite, plan: TypePlan, part: Part) -> list[int]:
+def find_fragments_in_need(site: EmbedSite, plan: TypePlan, part: Part) -> list[int]:
     """Return those of the fragments that have rows in need."""
-    generated, dataset = _generated_vectors(site, plan), site.dataset(part.ref)
+    generated, dataset = _generated_vectors(site, plan), site.store.open(part.ref)
     return [fragment_id for fragment_id in part.fragment_ids if _has_need(plan, generated, dataset, fragment_id)]
 
 
@@ -95,9 +131,9 @@ def _has_need(plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: D
     return any(find_rows_in_need(plan, pa.Table.from_batches([batch]), generated)[0].any() for batch in batches)
 
 
-def stage_part(site: TaskSite, plan: TypePlan, operation_id: str, part: Part) -> StagedPart:
+def stage_part(site: EmbedSite, plan: TypePlan, operation_id: str, part: Part) -> StagedPart:
     """Stage the rows of some fragments that are in need, with their vectors."""
-    staged, dataset = StagedPart(), site.dataset(part.ref)
+    staged, dataset = StagedPart(), site.store.open(part.ref)
     filled: list[pa.Table] = []
     for rows in _filled_batches(site, plan, dataset, part, staged):
         filled.append(rows)
@@ -119,7 +155,7 @@ def _write_fragments(dataset: Dataset, tables: list[pa.Table], operation_id: str
 
 
 def _filled_batches(
-    site: TaskSite, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart
+    site: EmbedSite, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart
 ) -> Iterator[pa.Table]:
     """Yield the rows in need with their vectors, so many at a time; what is marked and counted goes to `staged`."""
     generated = _generated_vectors(site, plan)
@@ -160,7 +196,7 @@ def _rows_in_need(
 
 
 def _fill_vectors(
-    site: TaskSite, plan: TypePlan, generated: dict[str, GeneratedVectors], rows: pa.Table, staged: StagedPart
+    site: EmbedSite, plan: TypePlan, generated: dict[str, GeneratedVectors], rows: pa.Table, staged: StagedPart
 ) -> pa.Table:
     _, changes = find_rows_in_need(plan, rows, generated)
     for target in plan.targets:
@@ -172,14 +208,14 @@ def _fill_vectors(
 
 
 def _updated_vectors(
-    site: TaskSite, target: Target, rows: pa.Table, changes: VectorChanges
+    site: EmbedSite, target: Target, rows: pa.Table, changes: VectorChanges
 ) -> tuple[Column, EmbedCounts]:
     """Return the vectors of a property as they are to be."""
     vectors, counts = one_array(rows.column(target.name)), EmbedCounts()
     new_vectors = np.empty((0, target.dimension), np.float32)
     if target.space is not None and changes.filled.any():
         texts = one_array(rows.column(target.source)).filter(pa.array(changes.filled))
-        new_vectors, counts = site.filler(target.space).vectors(texts)
+        new_vectors, counts = site.fetcher(target.space).vectors(texts)
     return replace_vectors(vectors, changes, new_vectors, target.dimension), counts + EmbedCounts(
         cleared=int(changes.cleared.sum())
     )
@@ -195,11 +231,11 @@ def replace_vectors(vectors: Column, changes: VectorChanges, new_vectors: Any, d
     return arrays.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), type=vectors.type, mask=pa.array(is_null))
 
 
-def _generated_vectors(site: TaskSite, plan: TypePlan) -> dict[str, GeneratedVectors]:
+def _generated_vectors(site: EmbedSite, plan: TypePlan) -> dict[str, GeneratedVectors]:
     """Return by property what is known of vectors; a property that is only cleared needs no knowledge."""
     is_strict = plan.mode == "reembed_all"
     return {
-        target.name: site.made(target.dimension, target.space if is_strict else None)
+        target.name: site.generated(target.dimension, target.space if is_strict else None)
         for target in plan.targets
         if target.space is not None
     }

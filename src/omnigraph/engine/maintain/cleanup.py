@@ -14,13 +14,12 @@ from itertools import count
 from omnigraph import failpoints
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once
 from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
+from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
@@ -97,7 +96,7 @@ class CleanupReport:
 
 
 def cleanup(
-    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
+    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     check_type("keep", keep, int | None)
@@ -107,7 +106,7 @@ def cleanup(
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
-    session = authorize(session, "admin", GRAPH, actor)
+    session.require("admin", GRAPH)
     kernel = session.kernel
     if dry_run:
         _, swept, staged = preview_intents(kernel)
@@ -115,11 +114,12 @@ def cleanup(
         swept.add({info.path: info for info in (*staged, *planned.residue)}.values())
         rows = tuple(map(planned.row, planned.plans))
         return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, preview_purges(kernel))
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     swept = SweepReport()
     settle(kernel, swept)
     # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
     with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
+        # Everything is read and checked before the first deletion; an error up to here has removed nothing.
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)
@@ -168,11 +168,15 @@ class _Cleanup:
         """Delete what was planned: the catalog first, then all others side by side."""
         catalog, *others = self.plans
         rows = [self._remove_one(catalog, held)]
-        tell = _Progress(len(self.plans))
-        tell()
+        done = count(1)
+
+        def report() -> None:
+            report_progress("datasets cleaned", next(done), len(self.plans))
+
+        report()
         if rows[0].error is None:
             rows += self.kernel.store.in_parallel(
-                [partial(self._remove_one, plan, held, tell) for plan in others], at_once()
+                [partial(self._remove_one, plan, held, report) for plan in others], at_once()
             )
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
@@ -188,18 +192,18 @@ class _Cleanup:
         drop_empty_folders(self.kernel, self.kept.snapshots, self.age)
         return tuple(rows)
 
-    def _remove_one(self, plan: RemovalPlan, held: Declared, tell: Callable[[], None] | None = None) -> TypeCleaned:
+    def _remove_one(self, plan: RemovalPlan, held: Declared, report: Callable[[], None] | None = None) -> TypeCleaned:
         """Delete the planned versions of one dataset and its forks; a failure affects this dataset only."""
         # If the lease expired, others may have treated this cleanup as dead and referred to what it would delete.
-        held.refuse_lost()
+        held.reject_lost()
         row = self.row(plan)
         if row.error is None:
             try:
                 remove(self.kernel.store, plan)
             except OmniGraphError as error:
                 row = TypeCleaned(row.type_key, error=error.message, error_code=error.code)
-        if tell is not None:
-            tell()
+        if report is not None:
+            report()
         return row
 
     def row(self, plan: RemovalPlan) -> TypeCleaned:
@@ -214,14 +218,3 @@ class _Cleanup:
         if plan.path in self.kept.drifted:
             return DriftDetected("a foreign tool has written to it by path; run `omnigraph repair` first")
         return plan.error
-
-
-class _Progress:
-    """Counts the datasets that are done, from any thread."""
-
-    def __init__(self, total: int) -> None:
-        self._done = count(1)
-        self._total = total
-
-    def __call__(self) -> None:
-        common.tell("datasets cleaned", next(self._done), self._total)

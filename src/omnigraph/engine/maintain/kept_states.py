@@ -17,12 +17,12 @@ from omnigraph.limits import REPREPARE_MAX, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import history
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
-from omnigraph.manifest.intents import CLEANUP, Intent, pending, refuse_unreadable
+from omnigraph.manifest.intents import CLEANUP, Intent, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
 from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH, Claims
-from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.read.dataset import DatasetRef
 
 
@@ -30,7 +30,7 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
     """Return the retained states; starts over if a branch is deleted meanwhile."""
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
-        refuse_unreadable(unreadable, CLEANUP)
+        reject_unreadable(unreadable, CLEANUP)
         kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
         try:
             kept.find()
@@ -77,6 +77,8 @@ class KeptStates:
         self.claims = Claims.of(self.alive)
         self.since_us = min([self.policy.now_us, *(intent.began_us for intent in self.alive)])
         self.catalog_files = NeededFiles()
+        # Mark and sweep. The roots are heads, tags, the starts and meeting points of branches, and what live operations
+        # read; from there the kept catalogs, and from them the versions of types that they pin. All else may go.
         pins = self._keep_catalogs(self._read_commits())
         for path in (LOG_PATH, AUDIT_PATH):
             self._keep_log(path)
@@ -107,6 +109,7 @@ class KeptStates:
             branch_id = snapshot.state.branch_id
             listed = self.listing.versions.get((MANIFEST_PATH, branch_id), {})
             kept = kept_versions(listed, made.get(branch_id, set()), self.policy, self.since_us)
+            # What was written after the snapshot was read is newer than anything known here, so it stays.
             kept |= fixed.get(branch_id, set()) | {number for number in listed if number >= snapshot.version}
             catalogs[branch_id] = kept & listed.keys()
         self.versions[MANIFEST_PATH], self.names[MANIFEST_PATH] = catalogs, MANIFEST_PATH
@@ -115,6 +118,7 @@ class KeptStates:
     def _read_pins(self, catalogs: dict[str | None, set[int]], commits: Mapping[CommitId, Commit]) -> CatalogPins:
         """Return what the kept catalogs pin; a state is found by its commit, so the version that made it also stays."""
         pins, unread = CatalogPins(), _refs(catalogs)
+        # A fixed point: a kept catalog can add the version of its commit, and the number of versions is finite.
         while unread:
             unread_pins = read_pins(self.kernel.store, unread)
             for commit_id in set(unread_pins.heads.values()):
@@ -155,7 +159,7 @@ class KeptStates:
                 for fork in self.listing.forks(path)
             }
 
-    def _keep_type(self, location: Place, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
+    def _keep_type(self, location: DatasetFork, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
         listed = self.listing.versions.get(location, {})
         if not pinned:
             # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
@@ -171,10 +175,11 @@ class KeptStates:
                 code="graph.corrupt",
                 type_key=key,
             )
+        # Versions above all pinned ones are being published: their catalogs may not be visible yet.
         newer = {number for number in listed if number >= max(pinned)}
         return (pinned & listed.keys()) | newer | self._young(listed)
 
-    def _is_stored(self, location: Place, version: int) -> bool:
+    def _is_stored(self, location: DatasetFork, version: int) -> bool:
         return self.kernel.store.has_version(DatasetRef(*location, version))
 
     def _young(self, listed: Mapping[int, int]) -> set[int]:

@@ -6,23 +6,24 @@ concurrent writes, so that neither waits for the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
+from typing import Final, TypeAlias
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.indexes import declared_indexes
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
+from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, report_progress
+from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
-from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
+from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
@@ -34,27 +35,21 @@ from omnigraph.store.write import compaction
 from omnigraph.store.write.compaction import Rewritten, Task, aside, aside_claim
 from omnigraph.store.write.transaction import Change
 
+# How a task gets the dataset that it works on.
+OpenDataset: TypeAlias = Callable[[], Dataset]
 
-class Workers(Protocol):
-    """Executes tasks, in process or on Spark; returns the results in task order."""
-
-    def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
-        """Execute the tasks of a compaction of a published version."""
-        ...
-
-    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
-        """Build segments of a version, published or aside."""
-        ...
+# Tasks run one after the other: Lance itself uses all cores for each.
+IN_TURN: Final = Threads(at_once=1)
 
 
-class ThisProcess:
-    """Executes tasks sequentially; Lance itself uses all cores for each."""
+def compact_fragments(open_dataset: OpenDataset, task: Task) -> Rewritten:
+    """Execute one compaction task; files of a failed attempt stay unreferenced."""
+    return compaction.execute(open_dataset(), task)
 
-    def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
-        return [compaction.execute(dataset, task) for task in tasks]
 
-    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
-        return [index_build.build_segment(dataset, segment) for segment in segments]
+def build_segment(open_dataset: OpenDataset, segment: Segment) -> Built:
+    """Build an index segment, or a part of one; parts of different versions cannot be merged."""
+    return index_build.build_segment(open_dataset(), segment)
 
 
 class Skip(StrEnum):
@@ -118,20 +113,20 @@ class OptimizeReport:
 def optimize(
     session: GraphSession,
     branch: str = MAIN,
-    actor: str | None = None,
-    workers: Workers | None = None,
+    choose_runner: ChooseRunner = lambda _: IN_TURN,
     only: Mapping[str, Effort] | None = None,
 ) -> OptimizeReport:
     """Compact every type of a branch, extend indexes to uncovered rows, and build missing ones.
 
-    `workers` execute the tasks, by default in this process. `only` restricts the types and the effort for each.
+    `choose_runner` says where tasks over so many bytes run, by default in this process. `only` restricts the types and
+    the effort for each.
     """
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
-    session.kernel.refuse_read_only()
+    session.require("change", on_branch(branch))
+    session.kernel.reject_read_only()
     with ExitStack() as stack:
-        work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
-        receipt = work.run(branch)
+        work = _Optimize(session, branch, stack, choose_runner, only)
+        receipt = work.run()
     # All types are optimized, but the report leaves out those hidden from the actor.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
@@ -174,15 +169,15 @@ class _Optimize:
     def __init__(
         self,
         session: GraphSession,
-        actor: str | None,
+        branch: str,
         stack: ExitStack,
-        workers: Workers,
+        choose_runner: ChooseRunner,
         only: Mapping[str, Effort] | None,
     ) -> None:
         self.session = session
+        self.branch = branch
         self.only = only
-        self.actor = actor
-        self.workers = workers
+        self.choose_runner = choose_runner
         self._rows: dict[str, TypeOptimized] = {}
         self._stack = stack
         self._held: Declared | None = None
@@ -196,14 +191,14 @@ class _Optimize:
     def rows(self) -> list[TypeOptimized]:
         return [row for _, row in sorted(self._rows.items())]
 
-    def run(self, branch: str) -> Receipt | None:
+    def run(self) -> Receipt | None:
         for attempt in range(1, OPTIMIZE_ATTEMPTS_MAX + 1):
             self._is_last = attempt == OPTIMIZE_ATTEMPTS_MAX
-            self._stage_missing(self.session.kernel.snapshot(branch))
+            self._stage_missing(self.session.kernel.snapshot(self.branch))
             if not self._staged:
                 return None
             try:
-                return self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
+                return self.session.kernel.commit(self.branch, self.prepare, CommitPolicy.MAINTENANCE)
             except _Outpaced:
                 continue
         raise AssertionError("the last attempt leaves out what is outpaced")
@@ -225,7 +220,7 @@ class _Optimize:
             "optimize",
             effects,
             requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
-            actor=system_actor(self.actor, "optimize"),
+            actor=system_actor(self.session.actor, "optimize"),
             operation_id=self._declare(snapshot).operation_id,
         )
 
@@ -244,7 +239,7 @@ class _Optimize:
 
     def _declare(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            held = declared(self.session.kernel.store, "optimize", snapshot, self.actor)
+            held = declared(self.session.kernel.store, "optimize", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
@@ -276,7 +271,7 @@ class _Optimize:
             self._stage(snapshot, type_)
         # Not locked: progress may briefly lag by one.
         self._done += 1
-        common.tell("types optimized", self._done, self._total)
+        report_progress("types optimized", self._done, self._total)
 
     def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
         kernel, key = self.session.kernel, type_.table_key
@@ -297,11 +292,11 @@ class _Optimize:
     def _staged_on(self, base: Dataset, specs: Sequence[IndexSpec], is_whole: bool) -> _Staged:
         tasks = compaction.plan(base) if is_whole else []
         self._claim(aside_claim(base))
-        rewrite = compaction.rewritten(base, self.workers.compact(base, tasks), compaction.IDS_LEFT_TO_WRITERS)
+        rewrite = compaction.rewritten(base, self._compact(base, tasks), compaction.IDS_LEFT_TO_WRITERS)
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
             renewal = index_build.renewal(rewritten, specs, shrunk)
-            built = self.workers.index(rewritten, renewal.segments)
+            built = self._build(rewritten, renewal.segments)
             indexes = index_build.renewed(rewritten, renewal, built)
         files = [
             f"{base.ref.directory}/{file}"
@@ -313,3 +308,48 @@ class _Optimize:
         # Publishing holds the branch's turn, so sync these files before it begins.
         base.store.sync_files(files)
         return _Staged(base, rewrite, rewritten, indexes, index_build.segment_ids(base))
+
+    def _compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
+        if not tasks:
+            return []
+        sizes = list(map(compaction.task_bytes, tasks))
+        runner = self.choose_runner(sum(sizes))
+        return runner.run("compacting", partial(compact_fragments, self._opener(runner, dataset)), tasks, sizes)
+
+    def _build(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
+        if not segments:
+            return []
+        covered = {fragment for segment in segments for fragment in segment.fragments}
+        files = (file for fragment in dataset.fragments if fragment.id in covered for file in fragment.files)
+        runner = self.choose_runner(sum(file.file_size_bytes or 0 for file in files))
+        work = partial(build_segment, self._opener(runner, dataset))
+        if runner.engine == "local":
+            return runner.run("indexing", work, segments)
+        # Parts with the same IVF centroids can be merged into one segment.
+        parts = [split_segment(dataset, index_build.with_centres(dataset, segment)) for segment in segments]
+        built = iter(runner.run("indexing", work, [part for segment_parts in parts for part in segment_parts]))
+        by_segment = [[next(built) for _ in segment_parts] for segment_parts in parts]
+        return [index_build.merge_segments(dataset, built_parts) for built_parts in by_segment]
+
+    def _opener(self, runner: Runner, dataset: Dataset) -> OpenDataset:
+        """Return how tasks get a dataset: threads share its handle, executors open it by path."""
+        if runner.engine == "local":
+            return lambda: dataset
+        kernel = self.session.kernel
+        # Links of recent commits must be finished first, or their versions are not at their paths yet.
+        kernel.finish_links(kernel.snapshot(self.branch))
+        return partial(graph_access(kernel.store.root.uri, new_ulid()).open, dataset.ref)
+
+
+def split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
+    """Split a segment into parts of whole fragments that tasks build in parallel."""
+    rows = {fragment.id: fragment.num_rows for fragment in dataset.fragments}
+    runs: list[list[int]] = []
+    held = MAINTAIN_TASK_ROWS
+    for fragment in segment.fragments:
+        if held + rows[fragment] > MAINTAIN_TASK_ROWS:
+            runs.append([])
+            held = 0
+        runs[-1].append(fragment)
+        held += rows[fragment]
+    return [replace(segment, fragments=tuple(run)) for run in runs]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from omnigraph.engine.embed.cache import FOLDER
 from omnigraph.errors import OmniGraphError, StorageError, StorageKind
@@ -61,12 +60,11 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
     waiting = _unfinished(kernel)
     purged: list[Purged] = []
     done: list[Purge] = []
-    for path, group in groupby(sorted(waiting, key=lambda one: (one.path, one)), key=lambda one: one.path):
-        for one in group:
-            files, size, error = _overwrite(kernel.store, path, one)
-            is_done = error is None and _is_settled(kernel, one, now_us)
-            purged.append(Purged(one.name, files, size, is_done, error))
-            done += [replace(one, is_done=True)] if is_done else []
+    for drop in sorted(waiting, key=lambda drop: (drop.path, drop)):
+        files, size, error = _overwrite(kernel.store, drop)
+        is_done = error is None and _is_settled(kernel, drop, now_us)
+        purged.append(Purged(drop.name, files, size, is_done, error))
+        done += [replace(drop, is_done=True)] if is_done else []
     if done:
         try:
             kernel.commit(MAIN, lambda main: _finish(main, done), CommitPolicy.CONTROL)
@@ -74,7 +72,7 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
             # The bytes are erased; the next cleanup records that once there is space.
             if error.storage_kind is not StorageKind.FULL:
                 raise
-            purged = [replace(one, is_done=False, error=one.error or error.message) for one in purged]
+            purged = [replace(outcome, is_done=False, error=outcome.error or error.message) for outcome in purged]
     return tuple(purged)
 
 
@@ -94,11 +92,11 @@ def _is_settled(kernel: Kernel, purge: Purge, now_us: int) -> bool:
     return is_old and not unreadable and all(intent.began_us > purge.dropped_at_us for intent in alive)
 
 
-def _overwrite(store: Store, path: str, purge: Purge) -> tuple[int, int, str | None]:
+def _overwrite(store: Store, purge: Purge) -> tuple[int, int, str | None]:
     """Overwrite a type or property in the files of a dataset and its forks; return files, bytes and the error."""
     files = size = 0
     try:
-        changes = _property_files(store, path, purge) if purge.property_id is not None else _type_files(store, path)
+        changes = _property_files(store, purge) if purge.property_id is not None else _type_files(store, purge.path)
         for batch in _batches(changes):
             # Record first: until the write is done, a recorded file may have its old or its new checksum.
             record_overwritten(store, batch)
@@ -130,9 +128,9 @@ def _type_files(store: Store, path: str) -> Iterator[tuple[str, bytes]]:
             yield from _zeroed(store, info.path)
 
 
-def _property_files(store: Store, path: str, purge: Purge) -> Iterator[tuple[str, bytes]]:
-    listed = [info.path for info in store.objects.list(path)]
-    versions = list(stored_versions(store, path, listed))
+def _property_files(store: Store, purge: Purge) -> Iterator[tuple[str, bytes]]:
+    listed = [info.path for info in store.objects.list(purge.path)]
+    versions = list(stored_versions(store, purge.path, listed))
     unread = Unread(versions, frozenset(purge.field_ids)) if purge.is_blob else None
     for file in listed:
         if "/data/" in file and file.endswith(".lance"):
@@ -154,7 +152,7 @@ def _shredded(store: Store, file: str, purge: Purge, readable: list[Span] | None
 
 
 def _zeroed(store: Store, file: str, readable: Sequence[Span] = ()) -> Iterator[tuple[str, bytes]]:
-    """Yield a file with all bytes zeroed except the given spans."""
+    """Yield a file with all bytes zeroed except the readable spans."""
     raw = store.objects.read(file)
     data = bytearray(len(raw))
     for start, end in readable:

@@ -18,7 +18,6 @@ from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import (
@@ -80,8 +79,9 @@ class _Due:
 class Reconciliation:
     """Reconciles one graph repeatedly; types found in order are skipped until they change."""
 
-    def __init__(self, session: GraphSession, actor: str | None = None) -> None:
-        self._session = authorize(session, "admin", GRAPH, actor)
+    def __init__(self, session: GraphSession) -> None:
+        session.require("admin", GRAPH)
+        self._session = session
         self._in_order: set[DatasetRef] = set()
 
     def run(self) -> ReconcileReport:
@@ -89,7 +89,7 @@ class Reconciliation:
         session, kernel = self._session, self._session.kernel
         # A policy may have changed since the last round.
         session.require("admin", GRAPH)
-        kernel.refuse_read_only()
+        kernel.reject_read_only()
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive_intent(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))

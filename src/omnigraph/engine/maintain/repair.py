@@ -12,7 +12,6 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import system_actor
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
@@ -113,11 +112,9 @@ class RepairReport:
         }
 
 
-def repair(
-    session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
-) -> RepairReport:
+def repair(session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool) -> RepairReport:
     """Report drift; with `confirm` adopt verified maintenance, with `force` everything, with `discard` nothing."""
-    session = authorize(session, "admin", GRAPH, actor)
+    session.require("admin", GRAPH)
     if (force or discard) and not confirm:
         raise UsageError("`force` and `discard` change the graph; pass `confirm` as well")
     if force and discard:
@@ -126,7 +123,7 @@ def repair(
     kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
         return RepairReport(branch, tuple(_classify_all(kernel, snapshot)), None)
-    kernel.refuse_read_only()
+    kernel.reject_read_only()
     # Exclusive: concurrent repairs could adopt and discard the same version.
     with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)

@@ -28,6 +28,7 @@ def merge_points(commits: Mapping[CommitId, Commit], heads: Iterable[CommitId]) 
     parents, waiting = _ancestry(commits, heads)
     bits = {head: 1 << number for number, head in enumerate(dict.fromkeys(head for head in heads if head in parents))}
     above: dict[CommitId, list[int]] = {commit_id: [] for commit_id in parents}
+    # Kahn's topological order: a commit is visited once all its children are, so its set of heads is complete.
     ready = [commit_id for commit_id, children in waiting.items() if children == 0]
     points: set[CommitId] = set()
     while ready:
@@ -107,11 +108,14 @@ def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy:
     tags make others, which do not count towards `keep`. `since_us` is the start of the oldest running operation, which
     must not lose what was current when it began. All times are storage's.
     """
+    # Writers and readers of a version may be at work until the deadline of a publish after it was replaced; within that
+    # time nothing goes, whatever the policy says.
     newest_first = sorted(versions, reverse=True)
     cutoff = min(policy.now_us - DEADLINE_US, since_us)
     asked = policy.now_us - int((policy.older_than_seconds or 0) * 1_000_000)
     kept = {number for number in newest_first if number in commits}
     kept = set(sorted(kept, reverse=True)[: max(policy.keep or 0, 1)]) | set(newest_first[:1])
+    # A version was current until the next one was written, so that is when its age begins.
     for newer, older in pairwise(newest_first):
         replaced_us = versions[newer]
         is_asked_for = policy.older_than_seconds is not None and replaced_us >= asked

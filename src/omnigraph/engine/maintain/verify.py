@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.indexes import describe_coverage
-from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -87,14 +87,11 @@ class TypeScan:
 ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, TypeScan | OmniGraphError]]
 
 
-def verify(
-    session: GraphSession, actor: str | None = None, scan: ScanTypes | None = None, *, data: bool = False
-) -> VerifyReport:
+def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool = False) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
     With `data`, also compare all files with the checksums that were recorded when they were written.
     """
-    session = session.acting_as(actor)
     session.require("read", GRAPH)
     # Open handles answer from memory; only new ones read what is stored.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
@@ -128,12 +125,12 @@ class _Verification:
             pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
             self._scan_types(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
-            of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
+            of_branch = {view.snapshot.branch: problems for view, problems in zip(views, verified, strict=True)}
             for branch, view_or_error in zip(batch, opened, strict=True):
                 if isinstance(view_or_error, OmniGraphError):
                     findings.append(Finding("error", branch, "", view_or_error.message))
                 findings += of_branch.get(branch, ())
-                common.tell("branches verified", next(done), len(branches))
+                report_progress("branches verified", next(done), len(branches))
         findings += self._names(main, pins)
         try:
             residue = preview(kernel, 0)
@@ -294,7 +291,7 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
         except OmniGraphError as error:
             result = error
         with turn:
-            common.tell("types read", next(done), len(types))
+            report_progress("types read", next(done), len(types))
         return result
 
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]

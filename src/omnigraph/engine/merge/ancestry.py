@@ -74,6 +74,8 @@ class MergeBase(Generic[T]):
         base = MergeBase(self.first)
         for joined in self.joined:
             below = None if joined.base is None else joined.base.reduced(key)
+            # The trivial cases of a three-way merge: a state that equals its base, or the state so far, adds nothing;
+            # if the state so far equals the base, the other one is the result.
             known = None if below is None or below.is_virtual else key(below.first)
             if key(joined.state) == known or (not base.is_virtual and key(joined.state) == key(base.first)):
                 continue
@@ -161,11 +163,13 @@ def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection
             if not queue.fresh:
                 break
             colour |= _STALE
+        # Colours only grow, and a commit is queued again only when it gains one, so the walk ends.
         for parent in _parents(commits[commit_id]):
             known = colours.get(parent, 0)
             if known | colour != known:
                 colours[parent] = known | colour
                 queue.push(parent, colours)
+    # A commit may have met both sides before a better one was seen to descend from it.
     return {commit_id for commit_id in met if not colours[commit_id] & _STALE}
 
 

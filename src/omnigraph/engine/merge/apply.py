@@ -14,7 +14,7 @@ from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
-from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers, forks_of
+from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import (
@@ -94,7 +94,7 @@ class Application:
     resolutions: Sequence[Resolution]
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
-    workers: Workers = field(default_factory=ThisProcess)
+    execute: ExecuteMerge = merge_in_memory
     # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
     expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
@@ -144,7 +144,8 @@ class Application:
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        return receipt.published(*self.session.redact_commits([published.commit]))
+        [commit] = self.session.redact_commits([published.commit])
+        return receipt.published(self.session.hide_unreadable_parent(commit))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel
@@ -163,7 +164,7 @@ class Application:
             return self._held
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
-        settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
+        settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         self._raise_conflicts(settled)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:

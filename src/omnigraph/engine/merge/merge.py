@@ -12,7 +12,7 @@ from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome
-from omnigraph.engine.merge.merge_tasks import ThisProcess, Workers
+from omnigraph.engine.merge.merge_tasks import ExecuteMerge, merge_in_memory
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
@@ -27,18 +27,16 @@ def merge(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    actor: str | None = None,
-    workers: Workers | None = None,
+    execute: ExecuteMerge = merge_in_memory,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, only return the outcome."""
     source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
-    session = session.acting_as(actor)
     target, names = session.find_branch(into)
     session.require("branch_merge", between(source, names))
     # On a retry of an applied merge, report that first: its source may have been deleted since.
-    session.kernel.refuse_repeated(into)
+    session.kernel.reject_repeated(into)
     parsed = read_resolutions(resolutions)
     theirs = session.full_view_of(session.head(source))
     check_flow(session, theirs.snapshot, names)
@@ -51,7 +49,7 @@ def merge(
         parsed,
         {"source": source},
         may_adopt=True,
-        workers=workers or ThisProcess(),
+        execute=execute,
         expected=target,
     )
     return application.preview() if dry_run else application.run()

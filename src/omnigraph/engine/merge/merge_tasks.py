@@ -1,13 +1,13 @@
-"""The work of a merge on each type: merge rows, validate, and stage files, in this process or on executors.
+"""The work of a merge on each type, in memory: merge rows, validate, and stage files.
 
-`Workers` is the seam for Spark. Workers write files that no version refers to yet; publishing stays with `apply`.
+It writes files that no version refers to yet; publishing stays with `apply`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -120,32 +120,28 @@ class Settled:
     is_cut: bool = False
 
 
-class Workers(Protocol):
-    """Executes merge tasks, in process or on Spark."""
-
-    def merge(self, task: Task) -> Settled: ...
+# Executes a merge; the other implementation than `merge_in_memory` is `pipeline.range_merge`.
+ExecuteMerge: TypeAlias = Callable[[Task], Settled]
 
 
-class ThisProcess:
-    """Does it here and now, with all that changes in memory."""
+def merge_in_memory(task: Task) -> Settled:
+    """Merge in this process, with all that changes in memory."""
+    merged = _merge_types(task)
+    counts, adopted = merged.counts, merged.adopted(task.adoptable)
+    staged = {key: merge for key, merge in merged.merges.items() if key in counts and key not in adopted}
+    if merged.conflicts or not staged:
+        return Settled(counts, merged.conflicts, adopted=adopted)
+    # From here on a crash leaves files behind, so the intent must be declared first.
+    held = task.hold()
+    effects = stage(task.three.ours, staged, task.three.blobs)
+    held.staging(*staged_files(effects))
+    return Settled(counts, effects=effects, adopted=adopted)
 
-    def merge(self, task: Task) -> Settled:
-        merged = self._merged(task)
-        counts, adopted = merged.counts, merged.adopted(task.adoptable)
-        staged = {key: merge for key, merge in merged.merges.items() if key in counts and key not in adopted}
-        if merged.conflicts or not staged:
-            return Settled(counts, merged.conflicts, adopted=adopted)
-        # From here on a crash leaves files behind, so the intent must be declared first.
-        held = task.hold()
-        effects = stage(task.three.ours, staged, task.three.blobs)
-        held.staging(*staged_files(effects))
-        return Settled(counts, effects=effects, adopted=adopted)
 
-    @staticmethod
-    def _merged(task: Task) -> GraphMerge:
-        three, resolutions = task.three, Resolutions(task.resolutions)
-        if not task.is_forward:
-            return merge_all(three, resolutions)
-        resolutions.reject_unused()
-        types = [type_ for type_ in three.types() if type_.table_key not in task.adoptable]
-        return GraphMerge({type_.table_key: three.merge(type_) for type_ in types})
+def _merge_types(task: Task) -> GraphMerge:
+    three, resolutions = task.three, Resolutions(task.resolutions)
+    if not task.is_forward:
+        return merge_all(three, resolutions)
+    resolutions.reject_unused()
+    types = [type_ for type_ in three.types() if type_.table_key not in task.adoptable]
+    return GraphMerge({type_.table_key: three.merge(type_) for type_ in types})

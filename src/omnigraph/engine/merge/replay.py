@@ -28,10 +28,9 @@ def revert(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    actor: str | None = None,
 ) -> MergeReceipt:
     """Take the change of a commit back on a branch that has it."""
-    session, target, names = _admit(session, branch, actor)
+    target, names = _admit(session, branch)
     commit, before, after = _states(session, commit_id, names)
 
     def choose(ours: View) -> Sides:
@@ -55,24 +54,22 @@ def cherry_pick(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    actor: str | None = None,
 ) -> MergeReceipt:
     """Apply the change of a commit of another branch."""
-    session, target, names = _admit(session, branch, actor)
+    target, names = _admit(session, branch)
     commit, before, after = _states(session, commit_id, names)
     assert commit.parent is not None, "a commit without a parent was refused"
     sides = Sides(Outcome.MERGED, (commit.parent,), MergeBase(before), after)
     return _apply(session, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
 
 
-def _admit(session: GraphSession, branch: str, actor: str | None) -> tuple[GraphSession, BranchId | None, BranchNames]:
-    """Return the session of the actor, and the id and names of the branch, after checking `change` and `read`."""
-    session = session.acting_as(actor)
+def _admit(session: GraphSession, branch: str) -> tuple[BranchId | None, BranchNames]:
+    """Return the id and names of the branch, after checking `change` and `read`."""
     branch_id, names = session.find_branch(branch)
     session.require("change", on_branch(names))
     # Whether a change applies depends on what the branch holds.
     session.require("read", on_branch(names))
-    return session, branch_id, names
+    return branch_id, names
 
 
 def _states(session: GraphSession, commit_id: str, target: BranchNames) -> tuple[Commit, View, View]:

@@ -90,16 +90,18 @@ def merge_columns(
         differs = ~_same(unit, ours, theirs)
         if not differs.any():
             continue
+        # The classic diff3 rule, per unit instead of per line: a side that equals the base did not change, so the other
+        # side wins; only where neither equals it is there anything to decide. An unknown base equals no side.
         known = np.zeros(len(differs), bool) if base is None else ~unknown.among(unit, ids)
-        kept = known if base is None else known & _same(unit, base, ours)
-        gone_back = known if base is None else known & _same(unit, base, theirs)
-        diverged = differs & ~kept & ~gone_back
+        ours_unchanged = known if base is None else known & _same(unit, base, ours)
+        theirs_unchanged = known if base is None else known & _same(unit, base, theirs)
+        diverged = differs & ~ours_unchanged & ~theirs_unchanged
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
             mine, yours = (one_array(side.column(name)) for side in (ours, theirs))
             older = None if base is None else _where(known, one_array(base.column(name)))
-            merged[name] = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
+            merged[name] = _merge_column(unit.rule, older, mine, yours, differs & ours_unchanged, diverged)
     columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
 
@@ -114,13 +116,14 @@ def _same(unit: Unit, left: pa.Table, right: pa.Table) -> Mask:
     return np.logical_and.reduce([equal_values(*pair) for pair in pairs])  # type: ignore[no-any-return]
 
 
-def _settled(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken: Mask, diverged: Mask) -> Column:
+def _merge_column(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken: Mask, diverged: Mask) -> Column:
     """Return a merged column: theirs where it is taken, what the rule says where both sides changed, else ours."""
     from_theirs = taken.copy()
     if rule is MergeRule.THEIRS:
         from_theirs |= diverged
     elif rule in (MergeRule.MAX, MergeRule.MIN):
         from_theirs |= diverged & _wins(rule, ours, theirs)
+    # One gather from ours, theirs and the unions, laid end to end, takes every value from where it is decided.
     count = len(ours)
     indices = np.arange(count) + np.where(from_theirs, count, 0)
     parts = [ours, theirs]
@@ -153,6 +156,7 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     keys = rows.astype(np.int64) * (codes.max(initial=0) + 1) + codes
     counts = [len(side.flatten()) for side in (ours, theirs)]
     mine, yours, older = np.split(keys, np.cumsum(counts))
+    # Three-way set merge: an item of the base that either side lacks was removed there, and stays removed.
     removed = np.concatenate([np.setdiff1d(older, mine), np.setdiff1d(older, yours)])
     indices = _first_of_each(np.concatenate([mine, yours]))
     indices = indices[~np.isin(keys[indices], removed)]
@@ -263,9 +267,12 @@ class SideMerge:
 
 def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown) -> SideMerge:
     """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
+    # Every entity that they touched falls into one case: we did not touch it (take theirs), both inserted it, both
+    # updated it, or one deleted what the other updated. What both deleted is gone on our side already.
     touched = pa.concat_arrays([_ids(rows) for rows in (ours.inserted, ours.after, ours.deleted)])
     both_inserted = _Pair.of(ours.inserted, theirs.inserted)
     both_updated = _Pair.of(ours.after, theirs.after)
+    # Both sides started from the same base, so the old row is the same in either change.
     base = theirs.before.take(both_updated.right)
     settled_inserts, open_inserts = _merge_images(type_, both_inserted, None, unknown)
     settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)

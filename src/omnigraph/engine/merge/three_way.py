@@ -70,6 +70,8 @@ class ThreeWayState:
     def types(self) -> Iterator[Type]:
         """Yield the types whose data their side changed, by key."""
         for _, type_ in sorted(self.by_key.items()):
+            # Versions are immutable, so an equal pin proves equal content: theirs is unchanged if it is pinned like the
+            # base, and merged already if it is pinned like ours.
             known = [pin.ref for pin in (self.base_pin(type_), self._pin(self.ours, type_)) if pin is not None]
             if self._pin(self.theirs, type_).ref not in known:
                 yield type_
@@ -107,6 +109,7 @@ class ThreeWayState:
         if base.is_virtual:
             return _merge_from_virtual(type_, base, ours, theirs, self.blobs)
         changes = row_changes(base.first, theirs, self.blobs)
+        # Our side has nothing that could conflict, so their change is the merge.
         if self.is_ours_unchanged(type_):
             return as_merge(*self.blobs.unified([changes]))
         ours_changes, changes = self.blobs.unified([row_changes(base.first, ours, self.blobs), changes])
@@ -191,6 +194,8 @@ def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
             # What is still open may be about a rule that breaks once the clashes are settled.
             resolutions.reject_irrelevant(three, partial(_is_touched, merges), violations_of(three, merges))
         return GraphMerge(merges, clashes)
+    # Two valid sides can merge into an invalid graph (both take one unique value, one deletes a node that the other
+    # links), so the result is validated like any write, with our side as what is committed.
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
         decided = resolutions.override(three, merges, violations)

@@ -55,6 +55,8 @@ def merge_from_virtual(type_: Type, base: Image, ours: pa.Table, theirs: pa.Tabl
 def build_image(type_: Type, base: MergeBase[T], rows_of: Callable[[T], pa.Table]) -> Image:
     """Return a base as an image, from the rows that each of its states has of the entities in question."""
     image, undirected = Image(rows_of(base.first)), _undirected(type_)
+    # A left fold, as in git's recursive strategy: each further ancestor is merged into what was joined so far, from the
+    # merge base of the two.
     for joined in base.joined:
         below = None if joined.base is None else build_image(type_, joined.base, rows_of)
         image = _join(undirected, image, Image(rows_of(joined.state)), below)
@@ -66,6 +68,7 @@ def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]
 
     Deltas lead from one reference to each state; entities that no delta names are equal everywhere.
     """
+    # What a delta replaced or deleted is the state of the reference, so several deltas agree on it and any one will do.
     olds = [rows for delta in deltas.values() for rows in (delta.before, delta.deleted)]
     old = pa.concat_tables(olds).combine_chunks()
     old = old.take(last_of_each(_ids(old)))
@@ -102,6 +105,7 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
     placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in merge.contests)]
     gone = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
     rows = pa.concat_tables([left.rows.filter(pa.array(~is_among(_ids(left.rows), gone))), *placed]).combine_chunks()
+    # What either side did not determine stays so, and what they contest becomes so: existence, with all units.
     unknown = left.unknown.joined(
         (Unit(columns, MergeRule.FAIL), ids) for columns, ids in right.unknown.by_unit.items()
     )

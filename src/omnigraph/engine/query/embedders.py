@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import ssl
@@ -11,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import cached_property
 from threading import Lock
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import SplitResult, quote, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +22,10 @@ from numpy.typing import NDArray
 from omnigraph import clock, settings
 from omnigraph.errors import DataError, UsageError
 from omnigraph.limits import EMBED_RESPONSE_BYTES_MAX, EMBED_RETRY_AFTER_SECONDS_MAX, EMBED_TEXTS_MAX
+
+if TYPE_CHECKING:
+    # Imported on the first request, because it takes as long as the rest of a command's start.
+    import httpx
 
 Matrix = NDArray[np.float32]
 _MASK = (1 << 64) - 1
@@ -199,94 +200,7 @@ class RateLimiter:
 
 NO_RATE_LIMIT: Final = RateLimiter(0)
 
-T = TypeVar("T")
-Send = Callable[[HTTPConnection], None]
-
-
-class ConnectionPool:
-    """Keep-alive connection pool for one URL; thread-safe."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url)
-        self._proxy = _find_proxy(self._address)
-        self._headers = _proxy_headers(self._proxy)
-        is_forwarded = self._proxy is not None and self._address.scheme == "http"
-        self._base = url if is_forwarded else self._address.path
-        self._tls = ssl.create_default_context() if self._address.scheme == "https" else None
-        self._idle: list[HTTPConnection] = []
-        self._lock = Lock()
-        weakref.finalize(self, _close_all, self._idle)
-
-    def post(
-        self, path: str, body: bytes, headers: dict[str, str], timeout: float, read: Callable[[HTTPResponse], T]
-    ) -> T:
-        """Send one request and return `read(response)`; redirects are not followed."""
-
-        def send(connection: HTTPConnection) -> None:
-            connection.timeout = timeout
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)
-            proxy_headers = self._headers if self._tls is None else {}
-            connection.request("POST", self._base + path, body, headers | proxy_headers)
-
-        with self._lock:
-            idle = self._idle.pop() if self._idle else None
-        if idle is not None:
-            try:
-                return self._exchange(idle, send, read)
-            except ConnectionError:
-                # The server closed the idle connection; retry once on a new one.
-                pass
-        return self._exchange(self._connection(), send, read)
-
-    def _exchange(self, connection: HTTPConnection, send: Send, read: Callable[[HTTPResponse], T]) -> T:
-        is_kept = False
-        try:
-            send(connection)
-            with connection.getresponse() as response:
-                answer = read(response)
-                # Unread bytes would be taken for the start of the next response.
-                is_kept = not response.will_close and (response.isclosed() or response.length == 0)
-            return answer
-        finally:
-            if is_kept:
-                with self._lock:
-                    self._idle.append(connection)
-            else:
-                connection.close()
-
-    def _connection(self) -> HTTPConnection:
-        endpoint = self._proxy or self._address
-        host, port = endpoint.hostname or "", endpoint.port
-        if self._tls is None:
-            return HTTPConnection(host, port)
-        connection = HTTPSConnection(host, port, context=self._tls)
-        if self._proxy is not None:
-            connection.set_tunnel(self._address.hostname or "", self._address.port, self._headers)
-        return connection
-
-
-def _find_proxy(address: SplitResult) -> SplitResult | None:
-    proxy = getproxies().get(address.scheme)
-    if not proxy or proxy_bypass(address.netloc):
-        return None
-    return urlsplit(proxy if "//" in proxy else f"//{proxy}")
-
-
-def _proxy_headers(proxy: SplitResult | None) -> dict[str, str]:
-    if proxy is None or proxy.username is None:
-        return {}
-    plain = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(plain.encode()).decode()}"}
-
-
-def _close_all(connections: list[HTTPConnection]) -> None:
-    for connection in connections:
-        connection.close()
-
-
 _RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_CHUNK_BYTES: Final = 65_536
 _SHOWN_CHARACTERS: Final = 200
 _REDACTED_CHARACTERS_MIN: Final = 8
 
@@ -316,13 +230,6 @@ class _ProviderProtocol:
     vectors: Callable[[Any], list[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Response:
-    status: int
-    retry_after: str | None
-    body: bytes
-
-
 class _TransientProviderError(Exception):
     """A retryable failure; `retry_after` is the wait in seconds that the provider requested."""
 
@@ -342,7 +249,6 @@ class HttpEmbedder:
     rate_limiter: RateLimiter
     _protocol: _ProviderProtocol = field(repr=False)
     _key: str = field(repr=False)
-    _connections: ConnectionPool = field(repr=False)
 
     @classmethod
     def of(
@@ -358,7 +264,19 @@ class HttpEmbedder:
                 value=url,
             )
         key = next((value for name in protocol.key_settings if (value := settings.read(name))), "")
-        return cls(name, model or protocol.model, url, retry_policy, rate_limiter, protocol, key, ConnectionPool(url))
+        return cls(name, model or protocol.model, url, retry_policy, rate_limiter, protocol, key)
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        """A thread-safe pool of keep-alive connections, which honours the proxy settings of the environment."""
+        import httpx
+
+        try:
+            client = httpx.Client(verify=ssl.create_default_context() if self.base_url.startswith("https") else False)
+        except (ValueError, ImportError) as error:
+            raise embedding_error(f"the proxy settings of the environment are not usable: {error}") from error
+        weakref.finalize(self, client.close)
+        return client
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
         seconds = self.retry_policy.deadline_seconds
@@ -417,19 +335,23 @@ class HttpEmbedder:
             left = min(left, deadline - clock.elapsed())
             if left <= 0:
                 raise _TransientProviderError("the deadline has passed")
-        read = partial(_read_response, until=clock.elapsed() + left)
+        import httpx
+
         try:
-            response = self._connections.post(path, body, headers, left, read)
-        except (OSError, HTTPException) as error:
+            with self._client.stream(
+                "POST", self.base_url + path, content=body, headers=headers, timeout=left
+            ) as response:
+                answer = _read_body(response, until=clock.elapsed() + left)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _TransientProviderError(_redact(str(error), self._key) or type(error).__name__) from error
-        if response.status == 200:
-            return response.body
+        if response.status_code == 200:
+            return answer
         # Some providers echo the request's headers. Redact before the cut, which could leave half a key standing.
-        detail = " ".join(_redact(response.body.decode("utf-8", "replace"), self._key).split())[:_SHOWN_CHARACTERS]
-        message = f"status {response.status}: {detail}"
-        if response.status in _RETRIED_STATUSES:
-            raise _TransientProviderError(message, _parse_retry_after(response.retry_after))
-        raise embedding_error(f"the provider `{self.name}` refused: {message}", status=response.status)
+        detail = " ".join(_redact(answer.decode("utf-8", "replace"), self._key).split())[:_SHOWN_CHARACTERS]
+        message = f"status {response.status_code}: {detail}"
+        if response.status_code in _RETRIED_STATUSES:
+            raise _TransientProviderError(message, _parse_retry_after(response.headers.get("Retry-After")))
+        raise embedding_error(f"the provider `{self.name}` refused: {message}", status=response.status_code)
 
 
 def _is_http_url(url: str) -> bool:
@@ -464,19 +386,17 @@ def _parse_retry_after(value: str | None) -> float:
         return 0.0
 
 
-def _read_response(response: HTTPResponse, until: float) -> _Response:
+def _read_body(response: httpx.Response, until: float) -> bytes:
     """Read a response to its end within the deadline, also when it arrives in small pieces."""
     body = bytearray()
-    # One read of the socket at a time: waiting for a whole chunk would let a drip outlast the deadline.
-    while chunk := response.read1(_CHUNK_BYTES):
+    # A timeout of httpx bounds one read of the socket, so a server that drips bytes would never reach it.
+    for chunk in response.iter_bytes():
         body += chunk
         if len(body) > EMBED_RESPONSE_BYTES_MAX:
             raise embedding_error(f"the provider's answer is larger than {EMBED_RESPONSE_BYTES_MAX} bytes")
         if clock.elapsed() > until:
             raise _TransientProviderError("the response timed out")
-    if response.length:
-        raise _TransientProviderError(f"the connection ended {response.length} bytes before the end of the answer")
-    return _Response(response.status, response.getheader("Retry-After"), bytes(body))
+    return bytes(body)
 
 
 def _openai_request(model: str, texts: Sequence[str], dimension: int, purpose: Purpose) -> dict[str, object]:

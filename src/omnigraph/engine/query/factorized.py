@@ -92,7 +92,7 @@ class Forest:
     def cheapest_root(self, summed: str | None) -> str:
         """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
 
-        `wanted` is the variable whose values are added up, if there is one: counted from there, they cross none.
+        `summed` is the variable whose values are added up, if there is one: counted from there, they cross none.
         """
         first = self.roots[0]
         if not self.vertices[first].is_free:
@@ -188,6 +188,8 @@ def select_nodes(run: QueryRun, vertex: Vertex, ids: Ids | None) -> Ids:
 def path_weights(run: QueryRun, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
     """Return for each node the number of ways to complete the pattern below it, times the factor's value."""
     run.check(f"counting at ${vertex.variable}")
+    # Yannakakis' algorithm with counts (a sum-product over the join tree): below different branches the choices are
+    # independent, so their numbers multiply. The factor is in one branch only, and the others scale it.
     path_counts: Weights = np.ones(len(ids), np.int64)
     values: Weights | None = None
     if factor is not None and factor.variable == vertex.variable:
@@ -208,6 +210,7 @@ def _scale_by_paths(values: Weights, path_counts: Weights) -> Weights:
 
 def multiply_path_counts(first: Weights, second: Weights, variable: str) -> Weights:
     """Return the products of path counts; raises if they could overflow."""
+    # The bound of the largest product decides almost always; the exact total is computed only where it is too large.
     largest = float(first.max(initial=0)) * float(second.max(initial=0))
     if largest * len(first) > _COUNT_MAX:
         check_path_count(int((first.astype(np.float64) * second).sum()), variable)
@@ -228,11 +231,14 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
     entities = run.nodes(branch.to.node_type)
     is_all = ids is run.nodes(_near_type(run, branch)).all
     degrees = adjacency.degrees if is_all else adjacency.degrees[ids]
+    # Nothing below to count: every edge is one way.
     if branch.to.is_free_leaf and factor is None:
         return degrees
+    # Weigh all nodes of the other end once if the edges lead to most of them anyway, otherwise only those they lead to.
     if is_all or int(degrees.sum()) >= entities.count:
         selected = select_nodes(run, branch.to, None)
         below = path_weights(run, branch.to, selected, factor)
+        # Few nodes pass the conditions: push their weights back along their edges instead of pulling along all edges.
         if len(selected) * 8 < entities.count:
             return _scatter_weights(run, branch, selected, below, ids)
         dense = below
@@ -347,6 +353,7 @@ class FactorizedAggregate:
         forest = build_forest(pipeline) if query.is_grouped and query.rank is None else None
         if forest is None or not all(_is_factorizable(column.expression, forest) for column in query.columns):
             return None
+        # Weights are per root node, so all keys of a group must be known at the root.
         keys = {
             item.expression.variable
             for item in query.columns
@@ -371,6 +378,7 @@ class FactorizedAggregate:
         ids = select_nodes(run, root, None)
         other_paths = int(self._other_trees(run, None))
         weights = path_weights(run, root, ids, None)
+        # Trees without a common variable form a cross product, so their numbers multiply.
         path_count = int(weights.sum(dtype=np.float64)) * other_paths
         check_path_count(path_count, self.variable)
         # A node that completes no way is in no row, and so in no group.

@@ -193,10 +193,10 @@ class Planner:
                 position = next((n for n, join in enumerate(joins) if join is not None), None)
                 if isinstance(following, ir.Filter) and position is not None:
                     step.join = joins[position]
-                    rest = conditions[:position] + conditions[position + 1 :]
+                    other_conditions = conditions[:position] + conditions[position + 1 :]
                     placed[index] = (operator, (*placed[index][1], conditions[position]))
-                    placed[index + 1] = (following, rest)
-                    steps[index + 1] = self._step(following, rest)
+                    placed[index + 1] = (following, other_conditions)
+                    steps[index + 1] = self._step(following, other_conditions)
             bound |= _defined_variables(operator)
 
     def _rerooted(self, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:

@@ -138,9 +138,9 @@ class Ranking:
         details: dict[str, object] = {}
         for call in self._arms:
             if call.is_nearest:
-                details["vectors"] = search.describe_nearest(run.view, *call.place, search_limit)
+                details["vectors"] = search.describe_nearest(run.view, *call.column, search_limit)
             else:
-                details["texts"] = search.describe_search(run.view, *call.place)
+                details["texts"] = search.describe_search(run.view, *call.column)
         return details
 
     def scores(self, run: QueryRun, ids: Ids) -> Numbers:
@@ -165,7 +165,7 @@ class _RankCall:
         self.is_nearest = isinstance(call, ir.Nearest)
         self._query = compile_value(call.query)
         self._node_type, self._property = call.field.owner, call.field.property
-        self.place = (self._node_type, self._property)
+        self.column = (self._node_type, self._property)
         self._dimension = call.field.type.dimension or 0
         self._model = call.model if isinstance(call, ir.Nearest) else None
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from omnigraph.engine.json_text import JSON_NULL, json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
+from omnigraph.rules.arrow_typing import pc
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.budget import BudgetUsage
@@ -200,7 +200,6 @@ def _format_float(value: float | None) -> float | str | None:
 
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 # From so many rows on the kernels win, if not each of many columns has to start them for a few rows.
 _KERNEL_ROWS: Final = 1_024

@@ -21,10 +21,10 @@ from omnigraph.engine.write.staging import Stager, too_large
 from omnigraph.engine.write.violation_redaction import redact_findings
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
-    authorize,
     check_base,
     mask_hidden_type_errors,
     missing_base,
+    renew_permissions,
     write_permissions,
 )
 from omnigraph.engine.write.write_receipts import IngestReceipt
@@ -135,7 +135,7 @@ class Reader:
             add_part(self.loaded, converter.convert(gathered))
             if self._is_too_much():
                 break
-        for gathered in envelopes.rest():
+        for gathered in envelopes.take_all():
             add_part(self.loaded, converter.convert(gathered))
         if aliases is not None and not self.findings.violations:
             aliases.apply(self.loaded)
@@ -170,7 +170,6 @@ def ingest(
     mode: Mode = "merge",
     branch: str = MAIN,
     from_branch: str | None = None,
-    actor: str | None = None,
     dialect: Dialect = "strict",
 ) -> IngestReceipt:
     """Write NDJSON from a path, bytes, a file object, or dictionaries, as one commit.
@@ -181,7 +180,7 @@ def ingest(
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
     if base is not None:
         check_base(session, base, branch)
@@ -215,7 +214,7 @@ def _write(
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
         # The name may belong to another branch by now.
-        may = write_permissions(session, snapshot)
+        may = renew_permissions(session, permitted, snapshot)
         may.check(type_delta.type.name for type_delta in changes.deltas.values())
         now = View(session.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
@@ -231,7 +230,8 @@ def _write(
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, session.actor)
+    commit = session.hide_unreadable_parent(receipt.commit)
+    return IngestReceipt(branch, base, created, mode, nodes, edges, commit, session.actor)
 
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:

@@ -22,8 +22,8 @@ from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.violation_redaction import redact_findings
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
-    authorize,
     mask_hidden_type_errors,
+    renew_permissions,
     write_permissions,
 )
 from omnigraph.engine.write.write_receipts import MutationReceipt
@@ -81,31 +81,29 @@ def mutate(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    actor: str | None = None,
     if_commit: str | None = None,
 ) -> MutationReceipt:
     """Run a mutation. With `if_commit`, only if that commit is the head of the branch."""
     branch = strip_name(branch)
-    session = authorize(session, "change", on_branch(branch), actor)
+    session.require("change", on_branch(branch))
     may, compiled = _compile_early(session, branch, source, name)
     condition = None
     if if_commit is not None:
-        condition = IfCommit(CommitId(if_commit), is_head_told=session.may("read", on_branch(branch)))
-    mutation = _Mutation(session, source, name, params or {}, condition)
-    mutation.hidden |= may.hidden
+        condition = IfCommit(CommitId(if_commit), is_head_told=session.would_allow("read", on_branch(branch)))
+    mutation = _Mutation(session, source, name, params or {}, condition, may, compiled)
     work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
     with mask_hidden_type_errors(mutation.hidden, session.actor):
         receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
-    commit = receipt.commit if receipt else None
+    commit = session.hide_unreadable_parent(receipt.commit) if receipt and receipt.commit else None
     return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
 
 
 def _compile_early(
     session: GraphSession, branch: str, source: str, name: str | None
 ) -> tuple[WritePermissions, CompiledQuery]:
-    """Compile against the last known snapshot, to choose the commit policy; the write compiles again.
+    """Compile against the last known snapshot, to choose the commit policy; the write compiles again if that is old.
 
     This saves a storage request for the head. An error is raised only if the newest snapshot confirms it.
     """
@@ -146,6 +144,8 @@ class _Mutation:
         name: str | None,
         params: Mapping[str, object],
         if_commit: IfCommit | None,
+        may: WritePermissions,
+        compiled: CompiledQuery,
     ) -> None:
         self.session = session
         self.source = source
@@ -154,7 +154,9 @@ class _Mutation:
         self.if_commit = if_commit
         self.stager = Stager()
         self.run: Run | None = None
-        self.hidden: set[str] = set()
+        self.hidden: set[str] = set(may.hidden)
+        self._may = may
+        self._compiled = compiled
         self._now_us = clock.now_us()
         self._fresh: dict[int, str] = {}
 
@@ -163,9 +165,11 @@ class _Mutation:
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
-        may = write_permissions(self.session, snapshot)
-        self.hidden |= may.hidden
-        compiled = _compile(self.session, may, self.source, self.name)
+        may = renew_permissions(self.session, self._may, snapshot)
+        if may is not self._may:
+            self._may, self._compiled = may, _compile(self.session, may, self.source, self.name)
+            self.hidden |= may.hidden
+        compiled = self._compiled
         view = self.session.full_view_of(snapshot)
         if may.hidden:
             # Whatever the writer may see, nothing may be left that ends nowhere.

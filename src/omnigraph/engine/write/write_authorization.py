@@ -7,18 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.authorization import Scope, between
+from omnigraph.engine.authorization import ALLOW_ALL, between
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.manifest.model import Snapshot
-
-
-def authorize(session: GraphSession, action: str, scope: Scope, actor: str | None) -> GraphSession:
-    """Return the session of `actor`, or raise `PolicyDenied` if the policy forbids the action."""
-    session = session.acting_as(actor)
-    session.require(action, scope)
-    return session
+from omnigraph.lang.schema.restrict import with_their_edges
+from omnigraph.manifest.model import BranchNames, Snapshot
 
 
 def missing_base(session: GraphSession, branch: str, from_branch: str | None) -> str | None:
@@ -28,7 +22,7 @@ def missing_base(session: GraphSession, branch: str, from_branch: str | None) ->
     except GraphError as error:
         if error.code != "branch.not_found" or from_branch is None:
             raise
-        session.kernel.refuse_read_only()
+        session.kernel.reject_read_only()
         return strip_name(from_branch, "from_branch")
     return None
 
@@ -46,6 +40,8 @@ class WritePermissions:
     unreadable: frozenset[str]
     hidden: frozenset[str]
     actor: str | None
+    # The names of the branch that the rules were asked for; None without a policy, or for a branch to be created.
+    names: BranchNames | None = None
 
     def check(self, names: Iterable[str]) -> None:
         """Raise `PolicyDenied` if one of the types may not be changed."""
@@ -91,15 +87,23 @@ def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | N
 
     `branch` is the name of a branch about to be created from the snapshot, for which other rules may hold.
     """
-    if branch is None:
-        hidden, unreadable = session.hidden(snapshot, "read", "change"), session.hidden(snapshot)
-    else:
-        catalog = session.catalog(snapshot)
-        hidden, unreadable = session.hidden_in(catalog, branch, "read", "change"), session.hidden_in(catalog, branch)
-    unchangeable = session.forbidden(snapshot, "change", branch) - hidden
+    names = None if branch is not None or session.policy is ALLOW_ALL else session.names_of(snapshot)
+    unreadable, unchangeable = (session.forbidden(snapshot, action, branch or names) for action in ("read", "change"))
+    hidden = with_their_edges(session.catalog(snapshot), unreadable & unchangeable)
+    unreadable = with_their_edges(session.catalog(snapshot), unreadable)
     return WritePermissions(
-        session.view_without(snapshot, hidden), unchangeable, unreadable - hidden, hidden, session.actor
+        session.view_without(snapshot, hidden), unchangeable - hidden, unreadable - hidden, hidden, session.actor, names
     )
+
+
+def renew_permissions(session: GraphSession, permissions: WritePermissions, snapshot: Snapshot) -> WritePermissions:
+    """Return permissions for the snapshot that is written to; the same if neither head nor names have changed."""
+    known = permissions.visible.snapshot
+    if (known.ref, known.operation_id) == (snapshot.ref, snapshot.operation_id) and (
+        session.policy is ALLOW_ALL or permissions.names == session.names_of(snapshot)
+    ):
+        return permissions
+    return write_permissions(session, snapshot)
 
 
 def check_base(session: GraphSession, base: str, branch: str) -> None:

@@ -116,7 +116,7 @@ class Pair:
     def new_ids(self) -> TypeIds:
         return self.ir.ids(self.kind)[self.name]
 
-    def refuse(self, reason: str, span: Span | None = None) -> Step:
+    def unsupported(self, reason: str, span: Span | None = None) -> Step:
         return Step("unsupported_change", self.kind, self.name, reason=reason, span=span or self.origin.span)
 
 
@@ -134,7 +134,7 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
         if is_reworded or _is_removal(old.annotations, new.annotations):
             yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
         if not set(new.annotations) <= set(old.annotations):
-            yield pair.refuse(f"the unknown annotations of `{pair.name}` can be removed, but not changed")
+            yield pair.unsupported(f"the unknown annotations of `{pair.name}` can be removed, but not changed")
     yield from _compare_properties(pair, mode)
     yield from compare_constraints(pair.kind, pair.name, (old, pair.old_ids), (new, pair.new_ids), pair.origin)
 
@@ -143,16 +143,16 @@ def _compare_implements(pair: Pair, old: NodeShape, new: NodeShape) -> Iterator[
     before = {pair.accepted.identities.interfaces[name].type_id for name in old.implements}
     after = {pair.ir.identities.interfaces[name].type_id for name in new.implements}
     if before != after:
-        yield pair.refuse(f"the interfaces that `{pair.name}` implements cannot change")
+        yield pair.unsupported(f"the interfaces that `{pair.name}` implements cannot change")
 
 
 def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]:
     before = [pair.accepted.identities.nodes[name].type_id for name in (old.source, old.target)]
     after = [pair.ir.identities.nodes[name].type_id for name in (new.source, new.target)]
     if before != after:
-        yield pair.refuse(f"the endpoints of `{pair.name}` cannot change; add a new edge type instead")
+        yield pair.unsupported(f"the endpoints of `{pair.name}` cannot change; add a new edge type instead")
     if old.cardinality != new.cardinality:
-        yield pair.refuse(f"the cardinality of `{pair.name}` cannot change")
+        yield pair.unsupported(f"the cardinality of `{pair.name}` cannot change")
 
 
 def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
@@ -182,7 +182,7 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
     origin = pair.origin.properties[new.name]
     part = f"{pair.name}.{new.name}"
 
-    def refuse(reason: str, span: Span = origin.span, code: str | None = None) -> Step:
+    def unsupported(reason: str, span: Span = origin.span, code: str | None = None) -> Step:
         return Step("unsupported_change", pair.kind, pair.name, new.name, reason=reason, code=code, span=span)
 
     if old.name != new.name:
@@ -193,16 +193,16 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
             yield Step("extend_enum", pair.kind, pair.name, new.name, added_values=added, span=origin.type_span)
         else:
             reason = f"type of `{part}` changes from `{old.type}` to `{new.type}`"
-            yield refuse(reason, origin.type_span, "OG-MF-106")
+            yield unsupported(reason, origin.type_span, "OG-MF-106")
     if old.is_injected != new.is_injected:
         was, now = (
             ("by an interface", "in the type itself") if old.is_injected else ("in the type itself", "by an interface")
         )
-        yield refuse(f"`{part}` was declared {was} and cannot become declared {now}")
+        yield unsupported(f"`{part}` was declared {was} and cannot become declared {now}")
     if _embed(old, pair.old_ids.property_ids) != _embed(new, pair.new_ids.property_ids):
-        yield refuse(f"the source or model of `@embed` on `{part}` cannot change")
+        yield unsupported(f"the source or model of `@embed` on `{part}` cannot change")
     if not set(new.annotations) <= set(old.annotations):
-        yield refuse(f"the unknown annotations of `{part}` can be removed, but not changed")
+        yield unsupported(f"the unknown annotations of `{part}` can be removed, but not changed")
     is_reworded = (old.description, old.merge) != (new.description, new.merge)
     if is_reworded or _is_removal(old.annotations, new.annotations):
         yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)

@@ -30,11 +30,11 @@ def name_of(token: Token) -> ast.Name:
     return ast.Name(token[1:] if token.startswith("$") else str(token), span_of(token))
 
 
-def read_integer(token: Token, least: int, most: int, what: str) -> int:
+def read_integer(token: Token, least: int, most: int, noun: str) -> int:
     """Return the integer of a token; raises `SyntaxFault` if it is out of bounds."""
     value = int(token) if len(token) <= _DIGITS_MAX else most + 1
     if not least <= value <= most:
-        raise SyntaxFault(f"{what} must lie between {least} and {most}", span_of(token))
+        raise SyntaxFault(f"{noun} must lie between {least} and {most}", span_of(token))
     return value
 
 
@@ -198,25 +198,25 @@ class PatternBuilder(ConditionBuilder):
         return ast.Hops(minimum, maximum, span_of(opening).to(span_of(closing)))
 
     def walk(self, c: list[object]) -> ast.Traversal:
-        left, edge, *rest = c
-        return self._walk(left, None, edge, rest, undirected=False)
+        left, edge, *tail = c
+        return self._walk(left, None, edge, tail, undirected=False)
 
     def walk_both(self, c: list[object]) -> ast.Traversal:
-        left, _, edge, _, *rest = c
-        return self._walk(left, None, edge, rest, undirected=True)
+        left, _, edge, _, *tail = c
+        return self._walk(left, None, edge, tail, undirected=True)
 
     def walk_edge(self, c: list[object]) -> ast.Traversal:
-        left, variable, edge, *rest = c
-        return self._walk(left, variable, edge, rest, undirected=False)
+        left, variable, edge, *tail = c
+        return self._walk(left, variable, edge, tail, undirected=False)
 
     def walk_edge_both(self, c: list[object]) -> ast.Traversal:
-        left, variable, _, edge, _, *rest = c
-        return self._walk(left, variable, edge, rest, undirected=True)
+        left, variable, _, edge, _, *tail = c
+        return self._walk(left, variable, edge, tail, undirected=True)
 
     def _walk(
-        self, left: object, variable: object, edge: object, rest: list[object], *, undirected: bool
+        self, left: object, variable: object, edge: object, tail: list[object], *, undirected: bool
     ) -> ast.Traversal:
-        hops, right, _, hops_variable = rest
+        hops, right, _, hops_variable = tail
         assert isinstance(left, Token)
         assert isinstance(edge, Token)
         assert isinstance(right, Token)
@@ -362,11 +362,11 @@ class Builder(MutationBuilder):
     def start(self, c: list[ast.Query]) -> tuple[ast.Query, ...]:
         return tuple(c)
 
-    def _bound(self, token: Token, what: str) -> ast.Bound:
+    def _bound(self, token: Token, noun: str) -> ast.Bound:
         span = span_of(token)
         if token.startswith("$"):
             return ast.Bound(ast.Variable(token[1:], span), span)
-        return ast.Bound(read_integer(token, 0, _U64_MAX, f"`{what}`"), span)
+        return ast.Bound(read_integer(token, 0, _U64_MAX, f"`{noun}`"), span)
 
     def _base(self, token: Token) -> Scalar:
         scalar = _BASES.get(token)

@@ -86,13 +86,13 @@ def _is_constant(expression: ir.Expr) -> bool:
     return isinstance(expression, ir.Literal | ir.ParameterRef)
 
 
-def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, what: str) -> ir.Expr | None:
-    expression = _operand(ctx, scope, value, what, code)
+def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, noun: str) -> ir.Expr | None:
+    expression = _operand(ctx, scope, value, noun, code)
     if expression is None:
         return None
     type_ = expression.type
     if not _is_constant(expression) or type_ is None or type_.scalar not in INTEGERS or type_.is_list:
-        ctx.report(code, value.span, f"{what} must be an integer, but {describe(expression)}")
+        ctx.report(code, value.span, f"{noun} must be an integer, but {describe(expression)}")
         return None
     return expression
 

@@ -227,7 +227,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
         if isinstance(clause, ast.Negation):
             if not _mentions_outer(clause.clauses, scope):
                 hint = "mention a variable of the pattern around it"
-                ctx.report("T9", clause.span, "this `not` block is about nothing outside it", hint)
+                ctx.report("T9", clause.span, "this `not` block shares no variable with the outer pattern", hint)
                 continue
             block.negations.append(check_block(ctx, clause.clauses, scope))
     return block
@@ -241,7 +241,7 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
         _check_variable_count(ctx, scope, clause)
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
-            ctx.report("T30", clause.span, "this `optional` block is about nothing outside it", hint)
+            ctx.report("T30", clause.span, "this `optional` block shares no variable with the outer pattern", hint)
             for name in _bound_names(clause.clauses):
                 scope.setdefault(name, Variable(name, Kind.BROKEN))
             continue
@@ -261,8 +261,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
         return
     bound = scope.get(variable)
     if bound is not None and bound.kind in (Kind.EDGE, Kind.HOPS):
-        what, code = ("an edge", "T23") if bound.kind is Kind.EDGE else ("a number of hops", "T37")
-        ctx.report(code, clause.variable.span, f"`${variable}` is {what} and cannot be bound as a node")
+        noun, code = ("an edge", "T23") if bound.kind is Kind.EDGE else ("a number of hops", "T37")
+        ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
     if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
         message = f"`${variable}` is already a `{bound.type_name}` and cannot also be a `{type_name}`"

@@ -75,12 +75,12 @@ def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Retur
     return tuple(renamed)
 
 
-def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, what: str) -> bool:
+def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, usage: str) -> bool:
     """Report a Blob where values are shown or compared (T24)."""
     if typed.type is None or typed.type.scalar is not Scalar.BLOB:
         return False
     ctx.report(
-        "T24", expression.span, f"{describe(typed)}, which cannot be {what}", "read Blobs one by one through the API"
+        "T24", expression.span, f"{describe(typed)}, which cannot be {usage}", "read Blobs one by one through the API"
     )
     return True
 
@@ -123,8 +123,8 @@ def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
         return ir.Aggregate("count", None, ir.I64)
     argument, function = call.arguments[0], call.function
     if isinstance(argument, ast.Alias) or (isinstance(argument, ast.Call) and argument.function != "now"):
-        what = f"`{argument.name}`" if isinstance(argument, ast.Alias) else f"`{argument.function}(…)`"
-        ctx.report("T8", argument.span, f"`{function}` aggregates values of the pattern, not {what}")
+        key = f"`{argument.name}`" if isinstance(argument, ast.Alias) else f"`{argument.function}(…)`"
+        ctx.report("T8", argument.span, f"`{function}` aggregates values of the pattern, not {key}")
         return None
     typed = resolve(ctx, scope, argument)
     if typed is None or typed.type is None or reject_blob(ctx, argument, typed, "aggregated"):

@@ -90,8 +90,8 @@ def _explain(source: Source, stop: Stop) -> SyntaxFault:
         # A bare word was read as a function name, so the parser waits for its parenthesis; a value belongs there.
         offset, before, accepted = before_offset, earlier, frozenset({"VAR", "STRING", "INT", "FLOAT", "BOOL"})
     token = _token_at(text, offset)
-    what = f"found {quote_token(token)}" if token else "the source ends here"
-    message = f"expected {_describe_expected(accepted, before)}, but {what}"
+    location = f"found {quote_token(token)}" if token else "the source ends here"
+    message = f"expected {_describe_expected(accepted, before)}, but {location}"
     return SyntaxFault(message, Span(offset, offset + len(token)), _hint(token, before, accepted, text, offset))
 
 

@@ -102,10 +102,10 @@ class Builder:
         return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
 
     def item(self, children: Children) -> Item:
-        at, word, *rest = children
-        if rest[-1] is None:
+        at, word, *arguments = children
+        if arguments[-1] is None:
             return Item(str(word), Span(at.start_pos, word.end_pos))
-        item = Item(str(word), Span(at.start_pos, rest[-1].end_pos), tuple(rest[:-1]))
+        item = Item(str(word), Span(at.start_pos, arguments[-1].end_pos), tuple(arguments[:-1]))
         _check_arguments(item)
         return item
 

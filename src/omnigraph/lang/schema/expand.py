@@ -60,7 +60,7 @@ def expand_interfaces(
     interfaces: dict[str, Owner] = {}
     for declaration in declarations:
         if declaration.kind == "interface":
-            interfaces.setdefault(declaration.name.text, Owner(declaration, _own(declaration)))
+            interfaces.setdefault(declaration.name.text, Owner(declaration, _direct_members(declaration)))
     owners = tuple(_expand(declaration, interfaces) for declaration in declarations)
     nodes: dict[str, Owner] = {}
     for owner in owners:
@@ -69,7 +69,7 @@ def expand_interfaces(
     return Draft(source, owners, interfaces, nodes, legacy)
 
 
-def _own(declaration: Declaration) -> dict[str, Member]:
+def _direct_members(declaration: Declaration) -> dict[str, Member]:
     members: dict[str, Member] = {}
     for property_ in declaration.properties:
         members.setdefault(property_.name.text, Member(property_))
@@ -77,7 +77,7 @@ def _own(declaration: Declaration) -> dict[str, Member]:
 
 
 def _expand(declaration: Declaration, interfaces: Mapping[str, Owner]) -> Owner:
-    members = _own(declaration)
+    members = _direct_members(declaration)
     is_complete = True
     for word in declaration.implements:
         interface = interfaces.get(word.text)

@@ -30,7 +30,7 @@ class Resolution:
     types: dict[tuple[Kind, str], str] = field(default_factory=dict)
     properties: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
 
-    def refuse(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+    def report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
         self.errors.append(Diagnostic(code, message, self.source, span, hint))
 
     def ignore(self, word: Word, reason: str) -> None:
@@ -67,24 +67,24 @@ def _resolve_types(resolution: Resolution, kind: Kind, names: list[str]) -> None
         elif name in known:
             resolution.ignore(hint, f"`{name}` exists already")
         elif hint.text not in known:
-            _refuse_type_hint(resolution, resolution.accepted, kind, hint)
+            _reject_type_hint(resolution, resolution.accepted, kind, hint)
         elif hint.text in claimed:
             message = f"accepted type `{hint.text}` is claimed by both `{claimed[hint.text]}` and `{name}`"
-            resolution.refuse("I3", message, hint.span, "an accepted type has one successor: remove one of the claims")
+            resolution.report("I3", message, hint.span, "an accepted type has one successor: remove one of the claims")
         else:
             claimed[hint.text] = name
             resolution.types[kind, name] = hint.text
 
 
-def _refuse_type_hint(resolution: Resolution, accepted: SchemaIR, kind: Kind, hint: Word) -> None:
+def _reject_type_hint(resolution: Resolution, accepted: SchemaIR, kind: Kind, hint: Word) -> None:
     other = next((other for other in KINDS if hint.text in accepted.ids(other)), None)
     if other is not None:
         message = f"`@rename_from` names `{hint.text}`, which is accepted as {_a(other)}, not as {_a(kind)}"
-        resolution.refuse("I2", message, hint.span, "a type keeps its kind for life: drop the old one, add a new one")
+        resolution.report("I2", message, hint.span, "a type keeps its kind for life: drop the old one, add a new one")
     else:
         message = f"`@rename_from` names `{hint.text}`, which the accepted schema does not have"
         suggestion = did_you_mean(hint.text, accepted.ids(kind))
-        resolution.refuse("I1", message, hint.span, suggestion or "remove the hint to add a new type")
+        resolution.report("I1", message, hint.span, suggestion or "remove the hint to add a new type")
 
 
 def _a(kind: Kind) -> str:
@@ -106,26 +106,26 @@ def _resolve_properties(resolution: Resolution, kind: Kind, type_: TypeShape) ->
             if not origin.is_injected:
                 resolution.ignore(hint, "the graph is new" if accepted is None else f"`{name}` exists already")
         elif old_owner is None:
-            _refuse_hint_in_new_type(resolution, type_.name, origin, hint)
+            _reject_hint_in_new_type(resolution, type_.name, origin, hint)
         elif hint.text not in known:
             message = f"`@rename_from` names `{hint.text}`, which is no accepted property of `{old_owner}`"
             suggestion = did_you_mean(hint.text, known) or "a property cannot move from one type to another"
-            resolution.refuse("I4", message, hint.span, suggestion)
+            resolution.report("I4", message, hint.span, suggestion)
         elif hint.text in claimed:
             message = (
                 f"accepted property `{old_owner}.{hint.text}` is claimed by both `{claimed[hint.text]}` and `{name}`"
             )
-            resolution.refuse("I6", message, hint.span, "an accepted property has one successor: remove a claim")
+            resolution.report("I6", message, hint.span, "an accepted property has one successor: remove a claim")
         else:
             claimed[hint.text] = name
             resolution.properties[kind, type_.name, name] = hint.text
 
 
-def _refuse_hint_in_new_type(resolution: Resolution, owner: str, origin: PropertyOrigin, hint: Word) -> None:
+def _reject_hint_in_new_type(resolution: Resolution, owner: str, origin: PropertyOrigin, hint: Word) -> None:
     # An interface's hint speaks to the nodes that had the property; a new node simply starts with the new name.
     if not origin.is_injected:
         message = f"`@rename_from` inside `{owner}`, which is a new type and has no earlier properties"
-        resolution.refuse("I5", message, hint.span, "remove the hint, or give the type its own `@rename_from`")
+        resolution.report("I5", message, hint.span, "remove the hint, or give the type its own `@rename_from`")
 
 
 Key = tuple[Kind, str]

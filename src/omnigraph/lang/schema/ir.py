@@ -59,9 +59,9 @@ def check_integrity(domain: object, next_identity_id: object, shape: SchemaShape
     _check_references(shape)
 
 
-def _check_order(what: str, names: list[str]) -> None:
+def _check_order(subject: str, names: list[str]) -> None:
     if names != sorted(set(names)):
-        raise malformed(f"its {what} are not sorted by name, or one is there twice")
+        raise malformed(f"its {subject} are not sorted by name, or one is there twice")
 
 
 def _own_ids(shape: TypeShape, ids: TypeIds, has_table: bool) -> list[object]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.engine.algo import NodeNumbering, build_block
 from omnigraph.engine.algo.measures import Kernel, Numbers, symmetrize_edges
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
@@ -24,7 +25,6 @@ from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import ALGO_BLOCK_NODES
 from omnigraph.manifest.intents import declared
 from omnigraph.pipeline.algo.measurement import NumberedScan, plan_numbered_scan, read_numbered
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.pipeline.spark.session import run_job, session
 from omnigraph.store.write.fragments import claims, side_folder

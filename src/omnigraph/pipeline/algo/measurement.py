@@ -17,11 +17,11 @@ from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_va
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
-from omnigraph.pipeline.spark.executors import Engine, check_engine
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.pipeline.spark.session import session
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.store.write.fragments import scan_fragments
@@ -74,25 +74,22 @@ def measure(
     spark: Any = None,
 ) -> Measured:
     """Compute a measure on a branch or a past state, and write it back if `write_to` is set."""
-    check_engine(engine)
+    choice = RunnerChoice(engine, None)
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
-    view = graph.session.view(branch, at)
+    view = session_of(graph).view(branch, at)
     nodes = select_nodes(view, edges)
-    if engine == "auto":
-        engine = (
-            "spark" if _count_edges(view, [edge.table_key for edge in nodes.edges]) > ALGO_LOCAL_EDGES_MAX else "local"
-        )
-    if engine == "spark":
+    is_on_spark = choice.takes_spark(_count_edges(view, [edge.table_key for edge in nodes.edges]), ALGO_LOCAL_EDGES_MAX)
+    if is_on_spark:
         from omnigraph.pipeline.algo.blocks import spark_graph
 
         with spark_graph(view, nodes, spark) as blocks:
             values = NodeValues(view, nodes, compute(blocks))
     else:
         values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
-    commit = write_values(graph.session, values, write_to, branch) if write_to is not None else None
-    return Measured(values, engine, commit)
+    commit = write_values(session_of(graph), values, write_to, branch) if write_to is not None else None
+    return Measured(values, "spark" if is_on_spark else "local", commit)
 
 
 def _count_edges(view: View, keys: Sequence[str]) -> int:

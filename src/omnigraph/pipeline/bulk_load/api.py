@@ -8,23 +8,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, cast, get_args
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
+from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
+from omnigraph.engine.write.write_authorization import (
+    check_base,
+    missing_base,
+    write_permissions,
+)
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.bulk_load.job import InputSchema, LoadOptions
 from omnigraph.pipeline.bulk_load.report import LoadReport, digest_input, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
@@ -37,15 +43,16 @@ from omnigraph.pipeline.bulk_load.splits import (
 from omnigraph.pipeline.bulk_load.splits import Path as Source
 from omnigraph.pipeline.bulk_load.transaction import (
     AlreadyApplied,
-    LoadOptions,
     LoadOutcome,
     LoadPlan,
     LoadTransaction,
     find_applied,
 )
-from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, start_executors
+from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 
 OnError = Literal["fail", "quarantine"]
+# NDJSON files, and files or DataFrames by node type and by edge type.
+_Sources: TypeAlias = tuple[list[Source], Mapping[str, Any], Mapping[str, Any]]
 
 
 def load(
@@ -65,7 +72,7 @@ def load(
     actor: str | None = None,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Progress = NO_PROGRESS,
+    progress: Progress | None = None,
 ) -> LoadReport:
     """Load an input of any size as one commit.
 
@@ -85,7 +92,7 @@ def load(
         actor: Who writes; by default the actor of the graph.
         engine: `local` runs threads, `spark` runs executors, `auto` chooses by the size of the input.
         master: The Spark master; by default Spark runs on this machine.
-        watcher: Receives progress.
+        progress: Called with each stage and how much of it is done.
 
     Returns:
         What was loaded and rejected, and the commit, if there was anything to publish.
@@ -101,111 +108,106 @@ def load(
     check_type("job_id", job_id, str | None)
     check_type("report", report, str | os.PathLike | None)
     check_type("max_errors", max_errors, int)
-    check_engine(engine)
+    choice = RunnerChoice(engine, master, is_flexible=False)
     _check_choices(mode, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
         raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
-    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
-    session = authorize(session, "change", on_branch(branch), actor)
+    branch = strip_name(branch)
+    session = session_of(graph if actor is None else graph.acting_as(actor))
+    session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
     if base is not None:
         check_base(session, base, branch)
     report_folder = prepare_folder(report) if report is not None else None
-    start = session.kernel.snapshot(base if base is not None else branch)
-    catalog = write_permissions(session, start, branch if base is not None else None).visible.catalog
-    load_plan = _plan_input(catalog, _list_sources(data), nodes or {}, edges or {})
-    size = sum(split.size for split in load_plan.splits)
-    runner = _choose_runner(engine, master, size, load_plan.frames, watcher)
-    digest = ""
-    if job_id is not None:
-        digested_mode = f"{mode}, embedded" if embed else mode
-        digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
     options = LoadOptions(
-        mode,
-        branch,
-        session.actor,
-        job_id if job_id is not None else new_ulid(),
-        digest,
-        max_errors,
-        report_folder if on_error == "quarantine" else None,
+        mode=mode,
+        branch=branch,
+        base=base,
+        job_id=job_id if job_id is not None else new_ulid(),
+        is_repeatable=job_id is not None,
+        errors_max=max_errors,
+        report_folder=report_folder,
+        is_rejecting=on_error == "quarantine",
         embed=embed,
     )
+    with reporting_to(progress):
+        return _load(session, options, (_list_sources(data), nodes or {}, edges or {}), choice)
 
-    def report_applied(commit: Commit) -> LoadReport:
-        return LoadReport(
-            branch,
-            base,
-            False,
-            mode,
-            options.job_id,
-            runner.engine,
-            {},
-            {},
-            commit,
-            session.actor,
-            already_applied=True,
-        )
 
-    commits = session.kernel.history(branch) if job_id is not None and base is None else ()
-    applied = find_applied(commits, options.job_id, digest)
+def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice: RunnerChoice) -> LoadReport:
+    """Plan the input, run the transaction unless the job was applied before, and report what happened."""
+    started, base = clock.elapsed(), options.base
+    start = session.kernel.snapshot(base if base is not None else options.branch)
+    permissions = write_permissions(session, start, options.branch if base is not None else None)
+    schema = InputSchema(permissions.visible.snapshot.state.schema.ir, start.state.schema.ir_hash)
+    load_plan = _plan_input(schema, *sources)
+    size = sum(split.size for split in load_plan.splits)
+    runner = _choose_runner(choice, size, load_plan.frames)
+    if options.is_repeatable:
+        digested_mode = f"{options.mode}, embedded" if options.embed else options.mode
+        digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
+        options = replace(options, digest=digest)
+    report = LoadReport(
+        options.branch, base, base is not None, options.mode, options.job_id, runner.engine, {}, {}, None, session.actor
+    )
+    commits = session.kernel.history(options.branch) if options.is_repeatable and base is None else ()
+    applied = find_applied(commits, options)
+    if applied is None:
+        try:
+            outcome = _run_on_branch(session, runner, options, load_plan)
+        except AlreadyApplied as applied_meanwhile:
+            applied = applied_meanwhile.commit
     if applied is not None:
-        return report_applied(applied)
-    try:
-        outcome = _run_on_branch(session, runner, options, base, load_plan)
-    except AlreadyApplied as applied_meanwhile:
-        return report_applied(applied_meanwhile.commit)
-    result = LoadReport(
-        branch,
-        base,
-        base is not None,
-        mode,
-        options.job_id,
-        runner.engine,
-        _counts_of_kind(outcome, "node:"),
-        _counts_of_kind(outcome, "edge:"),
-        outcome.commit,
-        session.actor,
+        return replace(
+            report, branch_created=False, commit=session.hide_unreadable_parent(applied), already_applied=True
+        )
+    report = replace(
+        report,
+        nodes=_counts_of_kind(outcome, "node:"),
+        edges=_counts_of_kind(outcome, "edge:"),
+        commit=session.hide_unreadable_parent(outcome.commit) if outcome.commit else None,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
         input_bytes=size,
         seconds=clock.elapsed() - started,
     )
-    if report_folder is not None:
-        write_report(report_folder, result)
-    return result
+    if options.report_folder is not None:
+        write_report(options.report_folder, report)
+    return report
 
 
 def _counts_of_kind(outcome: LoadOutcome, kind: str) -> dict[str, int]:
     return {key.removeprefix(kind): count for key, count in outcome.counts.items() if key.startswith(kind)}
 
 
-def _run_on_branch(
-    session: GraphSession, runner: Runner, options: LoadOptions, base: str | None, load_plan: LoadPlan
-) -> LoadOutcome:
+def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, load_plan: LoadPlan) -> LoadOutcome:
     """Run the transaction; a missing branch is created first, and deleted again if nothing was loaded."""
-    if base is None:
-        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
-    try:
-        with mask_hidden_tag(session, options.branch):
-            create_branch(session.kernel, options.branch, session.full_view(base).snapshot, options.actor)
-    except GraphError as error:
-        # Another load, such as the same job in another process, may have created it meanwhile.
-        if error.code != "branch.exists" or missing_base(session, options.branch, base) is not None:
-            raise
-        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
+    is_created = options.base is not None and _create_branch(session, options.branch, options.base)
     view = session.full_view(options.branch)
     try:
         return LoadTransaction(session, view, runner, options).run(load_plan)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
-        if is_untouched:
+        if is_created and is_untouched:
             # The caller needs the reason of the failed load, not that of a failed cleanup.
             with suppress(OmniGraphError):
                 if session.kernel.snapshot(options.branch).head == view.snapshot.head:
-                    delete_branch(session.kernel, options.branch, options.actor)
+                    delete_branch(session.kernel, options.branch, session.actor)
         raise
+
+
+def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
+    """Create a branch; return False if another load, such as the same job in another process, did so meanwhile."""
+    try:
+        with mask_hidden_tag(session, branch):
+            create_branch(session.kernel, branch, session.full_view(base).snapshot, session.actor)
+    except GraphError as error:
+        if error.code != "branch.exists" or missing_base(session, branch, base) is not None:
+            raise
+        return False
+    return True
 
 
 def _check_choices(mode: str, on_error: str) -> None:
@@ -219,8 +221,11 @@ def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
     return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
 
 
-def _plan_input(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> LoadPlan:
+def _plan_input(
+    schema: InputSchema, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]
+) -> LoadPlan:
     """Cut the sources into splits. NDJSON may hold any type; other files hold the type they were passed for."""
+    catalog = schema.catalog
     named = _parse_typed_sources(catalog, nodes, edges)
     if not data and not named:
         raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
@@ -228,7 +233,8 @@ def _plan_input(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], 
     splits = plan_ndjson(data)
     for key, columns in named.items():
         splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
-    return LoadPlan(splits, frames, _all_table_keys(catalog) if data else sorted(named), list(named))
+    table_keys = _all_table_keys(catalog) if data else sorted(named)
+    return LoadPlan(splits, frames, table_keys, list(named), schema)
 
 
 def _parse_typed_sources(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
@@ -249,14 +255,11 @@ def _all_table_keys(catalog: Catalog) -> list[str]:
     return sorted(type_.table_key for types in (catalog.nodes, catalog.edges) for type_ in types.values())
 
 
-def _choose_runner(
-    engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Progress
-) -> Runner:
-    """Return where tasks run: threads for a small input, which is loaded before Spark would have started."""
+def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[str, Columns]) -> Runner:
+    """Return where tasks run; a DataFrame is read where it is."""
     for columns in frames.values():
-        if engine == "local":
-            raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=engine)
-        return Executors(columns.data.sparkSession, watcher)
-    if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
-        return Threads(watcher, settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
-    return start_executors(master, watcher)
+        if choice.engine == "local":
+            raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=choice.engine)
+        return Executors(columns.data.sparkSession)
+    threads = Threads(settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+    return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, threads)

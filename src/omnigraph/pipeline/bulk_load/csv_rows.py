@@ -17,7 +17,8 @@ import pyarrow.csv
 
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX
-from omnigraph.pipeline.bulk_load.splits import Split, open_stream
+from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.filesystems import open_stream
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.violations import Findings, Violation
 

@@ -1,68 +1,75 @@
-"""The values that travel from the driver to every task of a load, and a task's access to the graph.
+"""The values that travel from the caller to the driver (`LoadOptions`), and from the driver to every task (`Job`).
 
 Tasks never read the manifest: all they know of the graph is in a `Job`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import orjson
-
+from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.delta import Intent
-from omnigraph.settings import SETTINGS
-from omnigraph.store.objects.uri import Location
-from omnigraph.store.read.dataset import Dataset, DatasetRef
-from omnigraph.store.store import Store
+from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import claims
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.bulk_load.stage_split import EmbedJob
 
-# Names of environment variables with their values; None for a variable that must be unset in the task's process.
-Settings: TypeAlias = tuple[tuple[str, str | None], ...]
-
 # How violations of an input name a row: "line 7".
 UNIT: Final = "line"
 
 
+_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """What the caller asked of a load.
+
+    Attributes:
+        mode: `append`, `merge` or `overwrite`.
+        branch: The branch to write to.
+        base: The branch to create it from; None if it exists.
+        job_id: Idempotency key of the load.
+        is_repeatable: Whether the caller chose the key, so that it may be used again.
+        digest: Digest of the input, if the load is repeatable.
+        is_rejecting: Whether wrong entities, up to `errors_max`, are left out and written to `report_folder`.
+        embed: Whether missing `@embed` vectors are made.
+        properties: Further properties of the commit.
+    """
+
+    mode: str
+    branch: str
+    base: str | None = None
+    job_id: str = ""
+    is_repeatable: bool = False
+    digest: str = ""
+    is_rejecting: bool = False
+    errors_max: int = 0
+    report_folder: Path | None = None
+    embed: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
-class GraphAccess:
-    """The address of a graph and the driver's storage settings, for the tasks of one operation."""
+class InputSchema:
+    """The schema that an input is read with: the types that the actor may write, as JSON.
 
-    uri: str
-    operation_id: str
-    settings: Settings = ()
+    The hash is that of the full schema, which must be the same when the load is published. So what the actor may see is
+    computed once, and every task agrees on it.
+    """
 
-    def store(self) -> Store:
-        """Return the store; tasks of one operation in one process share it."""
-        # A Spark worker serves one operation after another, so each sets and unsets what its own driver sent.
-        os.environ.update({name: value for name, value in self.settings if value is not None})
-        for name in (name for name, value in self.settings if value is None):
-            os.environ.pop(name, None)
-        return _cached_store(self)
+    ir: str
+    full_hash: str
 
-    def open(self, ref: DatasetRef) -> Dataset:
-        return self.store().open(ref)
-
-
-def graph_access(uri: str, operation_id: str, required: Sequence[str] = ()) -> GraphAccess:
-    """Return access with the storage settings of this process; `required` settings are unset in tasks if unset here."""
-    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in required)
-    # A storage setting that is unset here is left alone: executors may be configured by themselves.
-    settings = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in required}
-    return GraphAccess(uri, operation_id, tuple(settings.items()))
-
-
-@lru_cache(maxsize=4)
-def _cached_store(access: GraphAccess) -> Store:
-    return Store(Location.parse(access.uri))
+    @property
+    def catalog(self) -> Catalog:
+        return parse_catalog(self.ir)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,31 +77,39 @@ class Job:
     """A load as its tasks see it.
 
     Attributes:
+        options: What the caller asked for.
         access: Where the graph is; its operation id names all files of the load.
         scratch: Folder for key segments and other temporary files.
-        ir: Schema with the types that the input may name, as JSON.
-        schema_hash: Hash of the graph's full schema.
+        schema: The schema that the input is read with.
         base_version: Manifest version that an overwrite was planned on; None if it may replace newer rows.
         targets: The datasets that rows of each type are staged for.
-        violations_max: How many violations a task reports.
-        is_rejecting: Whether wrong entities are left out instead of failing the load.
         embed: How to make missing `@embed` vectors; None if they are not made.
     """
 
+    options: LoadOptions
     access: GraphAccess
     scratch: str
-    ir: str
-    schema_hash: str
+    schema: InputSchema
     base_version: int | None
-    intent: Intent
     targets: Mapping[str, DatasetRef]
-    violations_max: int
-    is_rejecting: bool = False
     embed: EmbedJob | None = None
 
     @property
     def operation_id(self) -> str:
         return self.access.operation_id
+
+    @property
+    def intent(self) -> Intent:
+        return _INTENTS[self.options.mode]
+
+    @property
+    def is_rejecting(self) -> bool:
+        return self.options.is_rejecting
+
+    @property
+    def violations_max(self) -> int:
+        """How many violations a task reports."""
+        return self.options.errors_max + 1 if self.is_rejecting else VIOLATIONS_MAX
 
     @property
     def claims(self) -> list[str]:
@@ -103,9 +118,4 @@ class Job:
 
     @property
     def catalog(self) -> Catalog:
-        return parse_catalog(self.ir)
-
-
-@lru_cache(maxsize=4)
-def parse_catalog(ir: str) -> Catalog:
-    return catalog_of(SchemaIR.from_json(orjson.loads(ir)))
+        return self.schema.catalog

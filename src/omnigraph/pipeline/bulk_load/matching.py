@@ -1,7 +1,7 @@
 """Tasks over one range of key hashes: superseded rows, replaced committed rows, and candidates of violations.
 
 The probe side of a partitioned hash join: a task reads its range of every key segment, and equal keys always meet in
-the same range. Replaced rows are then marked by one task per fragment, so that no two tasks change the same one.
+the same range.
 """
 
 from __future__ import annotations
@@ -11,26 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.limits import LOAD_SUSPECTS_MAX
-from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
-from omnigraph.pipeline.bulk_load.key_files import (
-    FileSlice,
-    HashRange,
-    KeySegment,
-    build_key_arrays,
-    columns_of_keys,
-    extract_keys,
-    read_keys,
-    released_names,
-    unique_names,
-    write_keys,
-    write_numbers,
-)
-from omnigraph.pipeline.bulk_load.key_hashes import (
+from omnigraph.pipeline.bulk_load.job import Job
+from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment, read_keys, write_keys, write_numbers
+from omnigraph.pipeline.key_buckets.hashes import (
     Candidates,
     duplicate_hashes,
     find_duplicates,
@@ -41,11 +28,19 @@ from omnigraph.pipeline.bulk_load.key_hashes import (
     subtract,
     sum_degrees,
 )
+from omnigraph.pipeline.key_buckets.replaced_rows import Addresses, write_addresses
+from omnigraph.pipeline.key_buckets.type_keys import (
+    build_key_arrays,
+    columns_of_keys,
+    extract_keys,
+    released_names,
+    unique_names,
+)
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.delta import Intent
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS
-from omnigraph.store.write.fragments import Marked, mark_rows, read_fragment
+from omnigraph.store.write.fragments import read_fragment
 
 KeySegments = Sequence[KeySegment]
 
@@ -92,12 +87,10 @@ def read_hash_range(
 class ReplacedRows:
     """The committed rows of one type in one range that the input replaces.
 
-    `addresses` is a file of sorted row addresses, `fragments` the slice of each fragment in it, `released` a segment
-    with the unique values and edge sources that these rows held.
+    `released` is a segment with the unique values and edge sources that these rows held.
     """
 
-    addresses: str
-    fragments: Mapping[int, tuple[int, int]]
+    addresses: Addresses
     released: KeySegment | None
 
 
@@ -113,56 +106,22 @@ def find_replaced(
         is_replaced = is_known_key(stored["hash"], stored["check"], staged["hash"], staged["check"])
         if not is_replaced.any():
             continue
-        addresses = np.sort(stored["row"][is_replaced])
-        store = job.access.store()
         released = {name: stored[name][is_replaced] for name in names}
         arrays = {
             name: build_key_arrays(hashes, np.zeros(len(hashes), np.uint32), {}) for name, hashes in released.items()
         }
         replaced[key] = ReplacedRows(
-            write_numbers(store, job.scratch, addresses),
-            slice_bounds(addresses >> 32),
-            write_keys(store, job.scratch, arrays) if arrays else None,
+            write_addresses(job.access, job.scratch, stored["row"][is_replaced]),
+            write_keys(job.access.store(), job.scratch, arrays) if arrays else None,
         )
     return replaced
 
 
-def slice_bounds(ordered: Numbers) -> dict[int, tuple[int, int]]:
-    """Return the start and stop of each distinct number in a sorted array."""
-    numbers, starts = np.unique(ordered, return_index=True)
-    stops = [*starts[1:].tolist(), len(ordered)]
-    return dict(zip(numbers.tolist(), zip(starts.tolist(), stops, strict=True), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class MarkTask:
-    """One fragment, and the file slices with the addresses of the rows to delete."""
-
-    ref: DatasetRef
-    fragment_id: int
-    addresses: tuple[FileSlice, ...]
-
-
-def mark_fragment(access: GraphAccess, task: MarkTask) -> Marked:
-    """Add rows of one fragment to its deletion file."""
-    store = access.store()
-    addresses = np.concatenate([slice_.read(store, "<i8") for slice_ in task.addresses])
-    return mark_rows(access.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))
-
-
-@dataclass(frozen=True, slots=True)
-class SupersededRows:
-    """A file of row numbers that later rows of the same id replace, and the slice of each split in it."""
-
-    path: str
-    splits: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-
-
 def find_superseded(
     job: Job, incoming: Mapping[str, KeySegments], bounds: Mapping[str, Numbers], within: HashRange
-) -> dict[str, SupersededRows]:
-    """Find the rows of an input whose id occurs again in a later row."""
-    superseded: dict[str, SupersededRows] = {}
+) -> dict[str, dict[int, FileSlice]]:
+    """Find the rows of an input whose id occurs again in a later row; return their numbers by type and split."""
+    superseded: dict[str, dict[int, FileSlice]] = {}
     for key, segments in incoming.items():
         hashes = np.sort(read_hash_range(job, segments, "id", ("hash",), within)["hash"])
         if not (hashes[1:] == hashes[:-1]).any():
@@ -172,8 +131,7 @@ def find_superseded(
         if len(rows):
             splits = np.searchsorted(bounds[key], rows, side="right") - 1
             # The task that stages a split again counts rows from the first one of the split.
-            path = write_numbers(job.access.store(), job.scratch, rows - bounds[key][splits])
-            superseded[key] = SupersededRows(path, slice_bounds(splits))
+            superseded[key] = write_numbers(job.access.store(), job.scratch, rows - bounds[key][splits], splits)
     return superseded
 
 

@@ -28,7 +28,8 @@ from omnigraph.limits import (
 )
 from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
 from omnigraph.pipeline.bulk_load.csv_rows import Rows, read_csv
-from omnigraph.pipeline.bulk_load.splits import Split, open_file, open_stream
+from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.filesystems import open_file, open_stream
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.violations import Findings
 

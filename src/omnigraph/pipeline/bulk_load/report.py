@@ -16,7 +16,8 @@ from omnigraph.engine.embed.fetch import EmbedCounts
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.splits import Columns, Split, open_file
+from omnigraph.pipeline.bulk_load.splits import Columns, Split
+from omnigraph.pipeline.filesystems import open_file
 from omnigraph.rules.violations import Violation
 from omnigraph.store.objects.failures import from_os_error
 

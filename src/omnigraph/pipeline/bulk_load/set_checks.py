@@ -19,11 +19,12 @@ from omnigraph.lang.catalog import Cardinality, EdgeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.bulk_load.job import UNIT
-from omnigraph.pipeline.bulk_load.key_files import FileSlice, KeySegment, columns_of_keys, released_names, unique_names
-from omnigraph.pipeline.bulk_load.key_hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
 from omnigraph.pipeline.bulk_load.matching import CandidatesByKey, ComparedKeys, KeySegments, ReplacedRows
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest
 from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
+from omnigraph.pipeline.key_buckets.files import KeySegment
+from omnigraph.pipeline.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
+from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, released_names, unique_names
 from omnigraph.rules.arrow_typing import Column, Numbers
 from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Ids, Intent, one_array
 from omnigraph.rules.validate import RULES
@@ -61,17 +62,10 @@ class SetCheck:
             if rule_input is not None:
                 rule(self._changes(rule_input.rows), rule_input.committed, findings)
 
-    def replaced_addresses(self, table_key: str) -> dict[int, tuple[FileSlice, ...]]:
-        """Return, by fragment, the file slices with the addresses of replaced rows."""
-        by_fragment: dict[int, tuple[FileSlice, ...]] = {}
-        for replaced in (part[table_key] for part in self.replaced if table_key in part):
-            for fragment, (start, stop) in replaced.fragments.items():
-                by_fragment[fragment] = (*by_fragment.get(fragment, ()), FileSlice(replaced.addresses, start, stop))
-        return by_fragment
-
     # -- candidates --------------------------------------------------------------------------------------------
 
     def _find_candidates(self) -> None:
+        # Committed rows that the input replaces go first: their unique values and edge counts are free for others.
         committed = self._committed_segments()
         if self.input.job.intent is Intent.UPSERT:
             loaded = {key: segments for key, segments in committed.items() if key in self.input.types}
@@ -82,12 +76,13 @@ class SetCheck:
                 released[key] += [replaced.released] if replaced.released else []
         self.compared = ComparedKeys(self.input.segments, committed, released, self.limit)
         parts = self.keys.find_candidates(self.compared)
+        # Ranges are disjoint, so the first rows of all of them are among the first rows of each.
         for rule in {rule for part in parts for rule in part}:
             merged = self._candidates.setdefault(rule, {})
             limit = LOAD_SUSPECTS_MAX if rule == "orphans" else self.limit
             for name in {name for part in parts for name in part.get(rule, {})}:
-                found = [part[rule][name] for part in parts if name in part.get(rule, {})]
-                merged[name] = merge_candidates(found, limit)
+                of_ranges = [part[rule][name] for part in parts if name in part.get(rule, {})]
+                merged[name] = merge_candidates(of_ranges, limit)
 
     def _committed_segments(self) -> dict[str, KeySegments]:
         """Return segments of all committed keys that the rules compare."""
@@ -291,6 +286,8 @@ class _SurvivingRows:
         return self.check.committed.existing(table_key, ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        # Replaced rows are recognised by hash. A collision could hide a committed holder of the value, with odds of
+        # 2^-64 for each pair; the upsert itself is decided by 128 bits.
         rows = self.check.committed.matching(table_key, columns, where)
         replaced = self.check.is_incoming(table_key, one_array(rows.column("id")))
         return rows.filter(pa.array(~replaced))

@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -19,14 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyarrow import fs
 
+from omnigraph.engine.graph_access import GraphAccess
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import GraphAccess, Job
+from omnigraph.pipeline.bulk_load.job import Job
+from omnigraph.pipeline.filesystems import filesystem, open_file, unreadable_file
 from omnigraph.pipeline.spark.session import run_job
-from omnigraph.store.objects.uri import s3_options
 
 _S3 = "s3://"
 _GLOB_CHARACTERS = frozenset("*?[")
@@ -56,7 +57,7 @@ def find_files(source: str | os.PathLike[str]) -> list[File]:
     try:
         files = _find_s3_files(text) if text.startswith(_S3) else _find_local_files(text)
     except OSError as error:
-        raise _unreadable_file(text, error) from error
+        raise unreadable_file(text, error) from error
     except ValueError as error:
         raise UsageError(f"invalid path `{text!r}`: {error}", path=text) from error
     if not files:
@@ -133,50 +134,6 @@ def _is_data_file(path: str) -> bool:
     parts = path.strip("/").split("/")
     is_hidden = [part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts]
     return not any(is_hidden) and not parts[-1].endswith("._COPYING_")
-
-
-def filesystem(name: str) -> Any:
-    """Return the filesystem of a file name."""
-    if not name.startswith(_S3):
-        return fs.LocalFileSystem()
-    return _s3_filesystem(tuple(sorted(s3_options().items())))
-
-
-@lru_cache(maxsize=4)
-def _s3_filesystem(option_items: tuple[tuple[str, str], ...]) -> Any:
-    options = dict(option_items)
-    endpoint = options.get("aws_endpoint", "")
-    scheme, _, host = endpoint.partition("://") if endpoint else ("https", "", "")
-    return fs.S3FileSystem(
-        access_key=options.get("aws_access_key_id"),
-        secret_key=options.get("aws_secret_access_key"),
-        session_token=options.get("aws_session_token"),
-        region=options.get("aws_region"),
-        scheme="http" if scheme == "http" else "https",
-        endpoint_override=host or None,
-        force_virtual_addressing=options.get("aws_virtual_hosted_style_request") == "true",
-    )
-
-
-def open_file(name: str) -> Any:
-    """Open a file for random access."""
-    try:
-        return filesystem(name).open_input_file(name.removeprefix(_S3))
-    except OSError as error:
-        raise _unreadable_file(name, error) from error
-
-
-def open_stream(name: str, compression: str | None) -> Any:
-    """Open a file as a decompressed stream."""
-    try:
-        return filesystem(name).open_input_stream(name.removeprefix(_S3), compression=compression)
-    except OSError as error:
-        raise _unreadable_file(name, error) from error
-
-
-def _unreadable_file(name: str, error: OSError) -> UsageError:
-    reason = (error.strerror or str(error).splitlines()[0]).rstrip(".").lower()
-    return UsageError(f"cannot read `{name}`: {reason}; check the path", path=name)
 
 
 Path: TypeAlias = str | os.PathLike[str]

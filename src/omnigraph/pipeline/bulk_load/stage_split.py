@@ -17,7 +17,8 @@ import pyarrow as pa
 from omnigraph.engine.embed.cache import VectorSpace
 from omnigraph.engine.embed.fetch import EmbedCounts
 from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
-from omnigraph.engine.embed.tasks import replace_vectors
+from omnigraph.engine.embed.tasks import EmbedSite, embed_site, replace_vectors
+from omnigraph.engine.graph_access import parse_catalog
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
@@ -25,16 +26,16 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.catalog import Catalog, NodeType, Property
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
-from omnigraph.pipeline.bulk_load.embed_site import ExecutorSite, count_processes, executor_site
-from omnigraph.pipeline.bulk_load.job import UNIT, Job, parse_catalog
-from omnigraph.pipeline.bulk_load.key_files import FileSlice, KeySegment, extract_keys, key_names, write_keys
-from omnigraph.pipeline.bulk_load.key_hashes import Candidates, hash_column, is_among
+from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
 from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.key_buckets.files import FileSlice, KeySegment, to_arrow_stream, write_keys
+from omnigraph.pipeline.key_buckets.hashes import Candidates, hash_column, is_among
+from omnigraph.pipeline.key_buckets.type_keys import extract_keys, key_names
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Delta, Ids, Intent, last_of_each, one_array
 from omnigraph.rules.row_rules import ROW_RULES
-from omnigraph.rules.validate import RULES, Rule
+from omnigraph.rules.validate import RULES, IndexedViolation, Rule, run_rules
 from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.write import fragments
 from omnigraph.store.write.transaction import append, overwrite
@@ -44,7 +45,7 @@ from omnigraph.store.write.transaction import append, overwrite
 class EmbedJob:
     """Embedding as the tasks of a load see it: access to the provider, and the vector properties by type."""
 
-    site: ExecutorSite
+    site: EmbedSite
     targets: Mapping[str, tuple[Target, ...]]
 
     @property
@@ -59,7 +60,7 @@ class EmbedJob:
 
 def input_catalog(job: Job) -> Catalog:
     """Return the catalog for reading the input: vectors that will be embedded are optional in it."""
-    return job.catalog if job.embed is None else _with_optional_vectors(job.ir, frozenset(job.embed.targets))
+    return job.catalog if job.embed is None else _with_optional_vectors(job.schema.ir, frozenset(job.embed.targets))
 
 
 @lru_cache(maxsize=4)
@@ -82,7 +83,7 @@ def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     """Plan the embedding of a load; a schema without `@embed`, or with another model, is an error."""
     embedder = default_embedder(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
-    site = executor_site(view.kernel.store.root.uri, operation_id, count_processes(runner))
+    site = embed_site(view.kernel.store, operation_id, runner)
     return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
 
 
@@ -106,7 +107,7 @@ def embed_rows(
         if not is_needed.any():
             continue
         assert target.space is not None, "a load never only clears"
-        made, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(is_needed)))
+        made, tally = job.site.fetcher(target.space).vectors(texts.filter(pa.array(is_needed)))
         needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
         index = rows.schema.get_field_index(target.name)
         column = replace_vectors(vectors, needs, made, target.dimension)
@@ -151,7 +152,7 @@ class StagedSplit:
     types: dict[str, StagedType] = field(default_factory=dict)
     lines: int = 0
     malformed: list[Violation] = field(default_factory=list)
-    row_violations: list[tuple[int, Violation]] = field(default_factory=list)
+    row_violations: list[IndexedViolation] = field(default_factory=list)
     rejected: list[RejectedEntity] = field(default_factory=list)
     embedded: dict[str, EmbedCounts] = field(default_factory=dict)
 
@@ -245,7 +246,7 @@ def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
     answers: dict[str, tuple[bytes, Numbers]] = {}
     for key, parts in fetched.items():
         table = pa.concat_tables([rows for rows, _ in parts])
-        answers[key] = (_to_arrow_stream(table), np.concatenate([lines for _, lines in parts]))
+        answers[key] = (to_arrow_stream(table), np.concatenate([lines for _, lines in parts]))
     return answers
 
 
@@ -256,13 +257,6 @@ def _select_rows(job: Job, kept: KeptRows, request: RowRequest, first: int) -> N
     for column, hashes in request.where.items():
         mask |= is_among(hash_column(kept.rows.column(column), job.operation_id), hashes)
     return np.flatnonzero(mask)
-
-
-def _to_arrow_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def read_kept_rows(
@@ -322,7 +316,7 @@ class _SupersededFilter:
     def __init__(self, job: Job, task: StageTask) -> None:
         store = job.access.store() if task.superseded else None
         self._rows = {
-            key: np.sort(np.concatenate([slice_.read(store, "<i8") for slice_ in slices]))
+            key: np.sort(np.concatenate([slice_.read_numbers(store) for slice_ in slices]))
             for key, slices in task.superseded.items()
             if store is not None
         }
@@ -359,16 +353,9 @@ def is_last_write_wins(intent: Intent, type_: Type) -> bool:
     return intent is Intent.UPSERT and not (isinstance(type_, NodeType) and type_.key)
 
 
-def _check_row_rules(job: Job, kept: KeptRows) -> list[tuple[int, Violation]]:
-    """Return the violations of row rules, each with the index of its rule."""
+def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:
     delta = Delta(kept.type, kept.rows, job.intent, lines=kept.lines)
-    changes = Changes(job.catalog, {delta.key: delta}, UNIT)
-    violations: list[tuple[int, Violation]] = []
-    for index, rule in enumerate(ROW_CHECKS):
-        findings = Findings(job.violations_max, unit=UNIT)
-        rule(changes, _NO_COMMITTED_ROWS, findings)
-        violations += [(index, violation) for violation in findings.violations]
-    return violations
+    return run_rules(ROW_CHECKS, Changes(job.catalog, {delta.key: delta}, UNIT), _NO_COMMITTED_ROWS, job.violations_max)
 
 
 class _NoCommittedRows:

@@ -18,15 +18,12 @@ from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
-from omnigraph.pipeline.bulk_load.key_files import HashRange, KeySegment
-from omnigraph.pipeline.bulk_load.key_hashes import Candidates
 from omnigraph.pipeline.bulk_load.matching import (
     CandidatesByKey,
     ComparedKeys,
     KeySegments,
     KeyTask,
     ReplacedRows,
-    SupersededRows,
     find_candidates,
     find_replaced,
     find_superseded,
@@ -45,6 +42,8 @@ from omnigraph.pipeline.bulk_load.stage_split import (
     is_last_write_wins,
     stage_split,
 )
+from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment
+from omnigraph.pipeline.key_buckets.hashes import Candidates
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.violations import Violation
 from omnigraph.store.read.dataset import Dataset
@@ -233,7 +232,7 @@ class KeyMatcher:
         """Find the rows that may break a set rule, range by range."""
         return self._run("checking", partial(find_candidates, self.job, compared), self._ranges(compared.committed))
 
-    def find_superseded(self) -> list[dict[str, SupersededRows]]:
+    def find_superseded(self) -> list[dict[str, dict[int, FileSlice]]]:
         """Find the rows that a later row of the same id replaces, range by range."""
         types = self.input.types
         keys = [key for key, rows in types.items() if is_last_write_wins(self.job.intent, rows.type)]

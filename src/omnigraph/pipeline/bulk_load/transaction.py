@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import compact_caches
 from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
+from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
@@ -31,38 +30,19 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.pipeline.bulk_load.job import UNIT, Job, graph_access
-from omnigraph.pipeline.bulk_load.key_files import FileSlice
-from omnigraph.pipeline.bulk_load.key_hashes import hash_column
-from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
+from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.report import RejectedLine, write_rejected
 from omnigraph.pipeline.bulk_load.set_checks import SetCheck
 from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding
 from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
+from omnigraph.pipeline.key_buckets.files import FileSlice
+from omnigraph.pipeline.key_buckets.hashes import hash_column
+from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
 from omnigraph.rules.delta import Intent
 from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
-
-INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What the caller asked of a load. Up to `errors_max` wrong entities are written to `rejects_folder`, if any."""
-
-    mode: str
-    branch: str
-    actor: str | None
-    # The idempotency key of the load and the digest of its input.
-    job_id: str = ""
-    digest: str = ""
-    errors_max: int = 0
-    rejects_folder: Path | None = None
-    # Further properties of the commit.
-    properties: Mapping[str, str] = field(default_factory=dict)
-    embed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +56,7 @@ class LoadPlan:
     frames: Mapping[str, Columns]
     table_keys: Sequence[str]
     named: Sequence[str]
+    schema: InputSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +75,12 @@ class AlreadyApplied(JobExists):
     commit: Commit
 
 
-def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit | None:
+def find_applied(commits: Iterable[Commit], options: LoadOptions) -> Commit | None:
     """Return the commit that applied a job before; raise `JobExists` if it loaded other input."""
+    job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
     applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
-    if applied is not None and applied.properties.get("input_digest") != digest:
+    if applied is not None and applied.properties.get("input_digest") != options.digest:
         raise JobExists(
             f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
             " job id of its own",
@@ -125,9 +107,9 @@ class LoadTransaction:
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
-        self.session.kernel.refuse_read_only()
-        with declared(self.session.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
-            self.job = self.plan_job(held.operation_id, load_plan.table_keys)
+        self.session.kernel.reject_read_only()
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as held:
+            self.job = self.plan_job(held.operation_id, load_plan.table_keys, load_plan.schema)
             held.staging(*self.job.claims)
             with self._cleanup():
                 splits = [*load_plan.splits, *self._frame_splits(load_plan.frames)]
@@ -215,23 +197,19 @@ class LoadTransaction:
 
     # -- planning ----------------------------------------------------------------------------------------------
 
-    def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
+    def plan_job(self, operation_id: str, table_keys: Sequence[str], schema: InputSchema) -> Job:
         """Decide where files will be written, before any task runs."""
         kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
-        is_rejecting = self.options.rejects_folder is not None
         return Job(
+            options=self.options,
             access=graph_access(kernel.store.root.uri, operation_id),
             scratch=fragments.side_folder(next(iter(targets.values())), operation_id),
-            ir=write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
-            schema_hash=snapshot.state.schema.ir_hash,
+            schema=schema,
             base_version=snapshot.version,
-            intent=INTENTS[self.options.mode],
             targets=targets,
-            violations_max=self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
-            is_rejecting=is_rejecting,
             embed=plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
         )
 
@@ -252,9 +230,9 @@ class LoadTransaction:
         by_split: dict[int, dict[str, tuple[FileSlice, ...]]] = {}
         for part in self.keys.find_superseded() if self.job.intent is Intent.UPSERT else ():
             for key, superseded in part.items():
-                for split, (start, stop) in superseded.splits.items():
+                for split, rows in superseded.items():
                     slices = by_split.setdefault(split, {})
-                    slices[key] = (*slices.get(key, ()), FileSlice(superseded.path, start, stop))
+                    slices[key] = (*slices.get(key, ()), rows)
         if by_split:
             tasks = self.input.tasks
             self.input.stage_again(
@@ -334,10 +312,10 @@ class LoadTransaction:
     def _reject(self, violations: Sequence[Violation]) -> None:
         by_split: dict[int, dict[int, Violation]] = {}
         for violation in violations:
-            told = redact_violation(violation, self._unreadable)
+            redacted = redact_violation(violation, self._unreadable)
             for line in self._lines_of(violation):
                 split, split_line = self.input.lines.in_split(line)
-                by_split.setdefault(split, {}).setdefault(split_line, replace(told, line=split_line))
+                by_split.setdefault(split, {}).setdefault(split_line, replace(redacted, line=split_line))
         tasks = self.input.tasks
         self.input.stage_again(
             {
@@ -360,14 +338,14 @@ class LoadTransaction:
 
     def _require_few_rejected(self) -> None:
         rejected = self._rejected_lines()
-        assert self.options.rejects_folder is not None
-        write_rejected(self.options.rejects_folder, rejected[: self.options.errors_max])
+        assert self.options.report_folder is not None
+        write_rejected(self.options.report_folder, rejected[: self.options.errors_max])
         if len(rejected) > self.options.errors_max:
             first = rejected[0]
             raise DataError(
                 f"more than {self.options.errors_max} entities are wrong, so nothing was loaded; the first is in"
                 f" `{first.file}`, line {first.line}: {first.violation.message}. All that were found are in"
-                f" `{self.options.rejects_folder}`; correct them, or allow more with `max_errors`",
+                f" `{self.options.report_folder}`; correct them, or allow more with `max_errors`",
                 rule=first.violation.rule,
                 line=first.line,
                 rejected=len(rejected),
@@ -384,7 +362,7 @@ class LoadTransaction:
 
     def _prepare(self, snapshot: Snapshot) -> Plan:
         """Check the input against the newest snapshot and plan the commit; runs again after a lost race."""
-        schema = SchemaIs(self.job.schema_hash)
+        schema = SchemaIs(self.job.schema.full_hash)
         schema.check(snapshot)
         self._require_not_applied(snapshot)
         self.session.kernel.finish_links(snapshot)
@@ -399,13 +377,13 @@ class LoadTransaction:
             "load",
             tuple(effect for effect in effects if effect is not None),
             requirements=(schema,),
-            actor=self.options.actor,
+            actor=self.session.actor,
             properties=properties | dict(self.options.properties),
             operation_id=OperationId(self.job.operation_id),
         )
 
     def _require_not_applied(self, snapshot: Snapshot) -> None:
-        applied = find_applied(snapshot.state.commits, self.options.job_id, self.options.digest)
+        applied = find_applied(snapshot.state.commits, self.options)
         if applied is not None:
             error = AlreadyApplied(
                 f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"
@@ -437,7 +415,9 @@ class LoadTransaction:
             return None
         if self.job.intent is Intent.INSERT:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
-        marked = self._mark_replaced(dataset, table_key)
+        replaced = [(dataset.ref, part[table_key].addresses) for part in self.set_check.replaced if table_key in part]
+        stage = f"marking {table_key.partition(':')[2]}"
+        marked = mark_replaced(self.runner, self.job.access, stage, replaced).get(dataset.ref, [])
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
     def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
@@ -452,12 +432,6 @@ class LoadTransaction:
             expected=self.job.targets[table_key].version,
             actual=dataset.ref.version,
         )
-
-    def _mark_replaced(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
-        """Mark the committed rows that staged rows replace as deleted, one task per fragment that has some."""
-        addresses = sorted(self.set_check.replaced_addresses(table_key).items())
-        tasks = [MarkTask(dataset.ref, fragment, slices) for fragment, slices in addresses]
-        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job.access), tasks)
 
     # -- files -------------------------------------------------------------------------------------------------
 

@@ -22,16 +22,16 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from omnigraph.engine.changes.commit_diff import Step
-from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, select
+from omnigraph.engine.changes.cursor import ChangeFilter, Scope, Token, decode, encode
 from omnigraph.engine.changes.feed import feed_scope, start_commit, steps_after
 from omnigraph.engine.changes.state_diff import Pair
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import ChangeFeedGap, SchemaBoundary, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.limits import STREAM_COMMITS, STREAM_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
 from omnigraph.pipeline.datasource.options import STREAM_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.pipeline.datasource.stream_rows import TypeChange, read_change, stream_schema
@@ -54,14 +54,13 @@ class Feed:
         return head
 
     @cached_property
-    def selection(self) -> Selection:
+    def selection(self) -> ChangeFilter:
         options, type_ = self.options, feed_type(self.options, self.view)
         if type_ is None:
-            return select(
-                options.name_list("kinds"), options.name_list("types"), options.name_list("ops"), [self.view.catalog]
-            )
+            filters = (options.name_list(name) for name in ("kinds", "types", "ops"))
+            return ChangeFilter(*filters).check_types(self.view.catalog)
         kind, _, name = type_.table_key.partition(":")
-        return select([kind], [name], options.name_list("ops"), [self.view.catalog])
+        return ChangeFilter([kind], [name], options.name_list("ops"))
 
     @cached_property
     def scope(self) -> Scope:
@@ -76,7 +75,7 @@ class Feed:
         """Return the commit after which a stream starts."""
         # A cursor has digits, so an unknown word is not mistaken for one.
         if start.isalpha() or start.startswith("after:"):
-            return start_commit(self.graph.session, self.view.snapshot, start)
+            return start_commit(session_of(self.graph), self.view.snapshot, start)
         return self.commit({"cursor": start})
 
     def offset(self, commit: CommitId) -> dict[str, str]:
@@ -89,11 +88,11 @@ class Feed:
     def steps(self, first: CommitId, last: CommitId, most: int) -> list[Step]:
         """Return the commits after `first` up to `last`, oldest first."""
         token = Token("feed-cursor", self.scope, first, cut=last)
-        return steps_after(self.graph.session, self.view.snapshot, token, most)[0]
+        return steps_after(session_of(self.graph), self.view.snapshot, token, most)[0]
 
     def changes(self, step: Step) -> list[TypeChange]:
         """Plan the tasks of a commit; a commit whose versions are gone is an error."""
-        kernel = self.graph.session.kernel
+        kernel = session_of(self.graph).kernel
         # A type that is new or dropped has no entities on one side, so no changes.
         pairs = [
             pair
@@ -112,9 +111,9 @@ class Feed:
     def _shares(self, step: Step, pair: Pair) -> list[TypeChange]:
         assert pair.before is not None
         assert pair.after is not None
-        self._refuse_other_shape(step, pair.after.type_)
+        self._reject_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
-        session, commit = self.graph.session, step.commit
+        session, commit = session_of(self.graph), step.commit
         # Row counts show how much a large load inserted, without reading any row.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
         change = TypeChange(
@@ -128,7 +127,7 @@ class Feed:
         )
         return [replace(change, share=share, shares=shares) for share in range(shares)]
 
-    def _refuse_other_shape(self, step: Step, type_: Type) -> None:
+    def _reject_other_shape(self, step: Step, type_: Type) -> None:
         """Raise `SchemaBoundary` if the columns of the type changed since the stream started."""
         if "type" not in self.options.values:
             return
@@ -165,7 +164,7 @@ def schema_of(values: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
     options = parse_options(values, STREAM_OPTIONS)
     with options.open() as graph:
-        return stream_schema(feed_type(options, graph.session.view(options.branch)))
+        return stream_schema(feed_type(options, session_of(graph).view(options.branch)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -241,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feed(self) -> Feed:
         if self._graph is None:
             self._graph = self._options.open()
-        session = self._graph.session
+        session = session_of(self._graph)
         return Feed(self._graph, session.view(self._options.branch), self._options, self._schema)
 
     def _changes(self, feed: Feed, step: Step) -> list[TypeChange]:

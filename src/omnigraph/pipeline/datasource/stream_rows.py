@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.change_json import image_texts
-from omnigraph.engine.changes.cursor import Selection
+from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import of_ops
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -45,7 +45,7 @@ class TypeChange:
     authored_branch: str
     scan: Scan
     before: DatasetRef
-    selection: Selection
+    selection: ChangeFilter
     share: int = 0
     shares: int = 1
 

@@ -18,16 +18,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omnigraph.engine.export import split_batch
+from omnigraph.engine.graph_access import GraphAccess, graph_access, parse_catalog
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access, parse_catalog
 from omnigraph.pipeline.datasource.options import READ_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import column_names, find_type, spark_fields, to_spark_column
 from omnigraph.rules.arrow_typing import Column, arrays, pc
@@ -126,7 +126,7 @@ def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
     with options.open() as graph:
         commit, today = (
             _open_view(graph, options, None).snapshot.head,
-            graph.session.kernel.snapshot(options.branch).head,
+            session_of(graph).kernel.snapshot(options.branch).head,
         )
         assert commit is not None, "every state has a commit that made it"
         assert today is not None, "a graph is born with a commit"
@@ -204,9 +204,9 @@ def validate_layout(type_: Type, schema: Any) -> pa.Schema:
 
 def _open_view(graph: Graph, options: SourceOptions, pin: PinnedSnapshot | None) -> View:
     if pin is None:
-        return graph.session.view(options.branch, options.at, names=options.naming)
-    today = graph.session.kernel.at_commit(pin.today)
-    return graph.session.view(options.branch, pin.commit, names=options.naming, today=today)
+        return session_of(graph).view(options.branch, options.at, names=options.naming)
+    today = session_of(graph).kernel.at_commit(pin.today)
+    return session_of(graph).view(options.branch, pin.commit, names=options.naming, today=today)
 
 
 def _selected_columns(options: SourceOptions, type_: Type) -> list[str]:

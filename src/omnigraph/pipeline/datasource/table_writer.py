@@ -17,16 +17,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import authorize, write_permissions
+from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import JobExists, UsageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.job import Job
+from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.bulk_load.transaction import LoadOptions, LoadTransaction
+from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.store.write.fragments import side_folder
@@ -76,17 +76,19 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     """Authorize and plan a write before any task runs."""
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
-        session = graph.session
-        actor = authorize(session, "change", on_branch(options.branch), None).actor
+        session = session_of(graph)
+        session.require("change", on_branch(options.branch))
         view = session.full_view(options.branch)
-        key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
-        load_options = LoadOptions(mode, options.branch, actor)
-        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
+        visible = write_permissions(session, view.snapshot).visible.snapshot.state.schema
+        schema = InputSchema(visible.ir, view.snapshot.state.schema.ir_hash)
+        key = find_type(schema.catalog, options.type).table_key
+        load_options = LoadOptions(mode=mode, branch=options.branch)
+        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key], schema)
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
             "load",
-            actor,
+            session.actor,
             snapshot.branch,
             snapshot.state.branch_id,
             snapshot.version,
@@ -133,12 +135,12 @@ def publish_partitions(
     marks: Mapping[str, str],
 ) -> None:
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
-    session = graph.session
+    session = session_of(graph)
     splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
-    load_options = LoadOptions(write_plan.mode, options.branch, write_plan.intent.actor, job_id, properties=marks)
+    load_options = LoadOptions(mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks)
     transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
     store = session.kernel.store
     try:
@@ -215,5 +217,5 @@ def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
-    commits = graph.session.kernel.history(branch)
+    commits = session_of(graph).kernel.history(branch)
     return next((commit for commit in commits if commit.properties.get("stream") == stream), None)

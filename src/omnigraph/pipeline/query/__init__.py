@@ -18,7 +18,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf, View
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import NodeScan, ReadIR
 from omnigraph.manifest.model import MAIN
@@ -87,8 +87,8 @@ def _compile(
     graph: Graph, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
 ) -> tuple[View, CompiledQuery]:
     branch = branch.strip()
-    view = graph.session.view(branch, at, names=names)
-    return view, require_kind(graph.session.compile(source, view.catalog, name), "read")
+    view = session_of(graph).view(branch, at, names=names)
+    return view, require_kind(session_of(graph).compile(source, view.catalog, name), "read")
 
 
 def _frame(

@@ -1,4 +1,4 @@
-"""Key files of a merge: changed ids, endpoints and unique values, hash-partitioned into buckets that are checked alone.
+"""The keys of a merge: changed ids, endpoints and unique values, hash-partitioned into buckets that are checked alone.
 
 Runs in tasks. Invariant: a bucket holds every change of the ids and values that hash to it. An edge is in the bucket of
 each endpoint, with the other endpoint null; a key that moves to another bucket counts as deleted in its old one.
@@ -13,21 +13,19 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.job import GraphAccess, parse_catalog
-from omnigraph.pipeline.bulk_load.key_hashes import hash_column, hash_rows
+from omnigraph.pipeline.key_buckets.files import FileSlice, split_by_bucket, write_tables
+from omnigraph.pipeline.key_buckets.hashes import bucket_of, hash_rows
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Committed, Delta, Ids, one_array, without
 from omnigraph.rules.edge_rules import cardinality, endpoints, orphans
 from omnigraph.rules.unique_rules import unique
-from omnigraph.rules.validate import RULES, Rule
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.validate import RULES, IndexedViolation, Rule, run_rules
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.lookup import FILTER_VALUES_MAX, ROW_ADDRESS, find_rows
-from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import fragment_ids, read_fragment
 
 _SET_RULES: Final[frozenset[Rule]] = frozenset({unique, endpoints, orphans, cardinality})
@@ -36,9 +34,6 @@ ROW_RULES: Final = tuple(rule for rule in RULES if rule not in _SET_RULES)
 
 # The group of ids and endpoints; the other groups are the numbers of `@unique` tuples.
 _ENDPOINTS: Final = "ends"
-
-# A violation with the index of its rule.
-IndexedViolation = tuple[int, Violation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +56,32 @@ class MergeJob:
 
     def partition_of(self, column: Column, parts: int) -> Numbers:
         """Return the hash partition of each value."""
-        return np.asarray(hash_column(column, self.access.operation_id) % np.uint64(parts))
+        return bucket_of(column, self.access.operation_id, parts)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFile:
-    """A file with keys of one type in one bucket: of merged rows if `is_new`, otherwise ids of replaced rows."""
+class KeyPart:
+    """Keys of one type in one bucket: of merged rows if `is_new`, otherwise ids of replaced rows."""
 
     bucket: int
     table_key: str
     group: str
     is_new: bool
-    path: str
+    rows: FileSlice
 
 
-def key_columns(type_: Type) -> list[str]:
-    """Return the columns that set rules read."""
-    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
-    return list(dict.fromkeys(["id", *ends, *(name for columns in type_.unique for name in columns)]))
-
-
-def write_table(store: Store, folder: str, rows: pa.Table) -> str:
-    """Write a table under a new name and return its path."""
-    path = f"{folder}/{new_ulid()}.arrow"
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    store.objects.write(path, sink.getvalue().to_pybytes())
-    return path
-
-
-def read_table(store: Store, path: str) -> pa.Table:
-    return pa.ipc.open_stream(store.objects.read(path)).read_all()
-
-
-def write_key_files(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) -> list[KeyFile]:
+def write_key_parts(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) -> list[KeyPart]:
     """Write the keys of merged rows, and the ids of replaced or deleted ones, by bucket."""
-    files: list[KeyFile] = []
-    for is_new, rows in ((True, new), (False, old)):
-        for group, bucket, part in _split_by_bucket(job, type_, rows):
-            kept = part if is_new else part.select(["id"])
-            path = write_table(job.access.store(), job.scratch, kept)
-            files.append(KeyFile(bucket, type_.table_key, group, is_new, path))
-    return files
+    parts = [
+        (group, bucket, is_new, part if is_new else part.select(["id"]))
+        for is_new, rows in ((True, new), (False, old))
+        for group, bucket, part in _split_by_bucket(job, type_, rows)
+    ]
+    slices = write_tables(job.access.store(), job.scratch, (table for *_, table in parts))
+    return [
+        KeyPart(bucket, type_.table_key, group, is_new, rows)
+        for (group, bucket, is_new, _), rows in zip(parts, slices, strict=True)
+    ]
 
 
 def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
@@ -118,76 +96,55 @@ def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tup
             }
             yield _ENDPOINTS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
     else:
-        yield from _by_bucket(_ENDPOINTS, job.partition_of(rows.column("id"), job.buckets), rows.select(["id"]))
-    for number, columns_ in enumerate(type_.unique):
-        complete = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_is_complete(rows, columns_))
-        # Lists cannot be compared, which the rule reports for each.
-        plain = [
-            one_array(complete.column(name))
-            for name in columns_
-            if not pa.types.is_nested(complete.schema.field(name).type)
-        ]
+        for bucket, ids in split_by_bucket(rows.select(["id"]), job.partition_of(rows.column("id"), job.buckets)):
+            yield _ENDPOINTS, bucket, ids
+    for number, names in enumerate(type_.unique):
+        # A tuple with a null equals no other. Lists cannot be compared, which the rule reports for each.
+        complete = rows.select(list(dict.fromkeys(["id", *names]))).drop_null()
+        plain = [column for name in names if not pa.types.is_nested((column := one_array(complete.column(name))).type)]
         hashes = hash_rows(plain, job.access.operation_id) if plain else np.zeros(complete.num_rows, np.uint64)
-        yield from _by_bucket(str(number), hashes % np.uint64(job.buckets), complete)
-
-
-def _by_bucket(group: str, buckets: Numbers, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
-    for bucket in np.unique(buckets).tolist():
-        yield group, bucket, rows.filter(pa.array(buckets == bucket))
-
-
-def _is_complete(rows: pa.Table, columns: Sequence[str]) -> Column:
-    complete = np.ones(rows.num_rows, bool)
-    for name in columns:
-        complete &= np.asarray(pc.is_valid(rows.column(name)).to_numpy(), bool)
-    return pa.array(complete)
+        for bucket, tuples in split_by_bucket(complete, hashes % np.uint64(job.buckets)):
+            yield str(number), bucket, tuples
 
 
 # -- checking --------------------------------------------------------------------------------------------------
 
 
-def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolation]:
+def check_bucket(job: MergeJob, parts: Sequence[KeyPart]) -> list[IndexedViolation]:
     """Return the violations of one bucket, no more than a report shows."""
-    bucket, committed = files[0].bucket, CommittedTarget(job)
-    by_group: dict[tuple[str, str], list[KeyFile]] = {}
-    for file in files:
-        by_group.setdefault((file.group, file.table_key), []).append(file)
+    bucket, committed, limit = parts[0].bucket, CommittedTarget(job), MERGE_CONFLICTS_MAX + 1
+    by_group: dict[tuple[str, str], list[KeyPart]] = {}
+    for part in parts:
+        by_group.setdefault((part.group, part.table_key), []).append(part)
+    # Rules look up committed rows of the target themselves, so a bucket needs only the changes that hash to it.
     ends = {
-        key: _delta(job, group_files) for (group, key), group_files in sorted(by_group.items()) if group == _ENDPOINTS
+        key: _delta(job, group_parts) for (group, key), group_parts in sorted(by_group.items()) if group == _ENDPOINTS
     }
-    violations = _run_rules((endpoints, orphans), Changes(job.catalog, ends), committed)
+    violations = run_rules((endpoints, orphans), Changes(job.catalog, ends), committed, limit)
+    # An edge is in two buckets, but counts for its source only in the bucket of that source.
     sources = {
         key: _with_local_source(delta) if isinstance(delta.type, EdgeType) else delta for key, delta in ends.items()
     }
-    violations += _run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket))
-    for (group, key), group_files in sorted(by_group.items()):
+    violations += run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket), limit)
+    for (group, key), group_parts in sorted(by_group.items()):
         if group != _ENDPOINTS:
-            delta = _delta(job, group_files)
+            delta = _delta(job, group_parts)
             delta = replace(delta, type=replace(delta.type, unique=(delta.type.unique[int(group)],)))
-            violations += _run_rules((unique,), Changes(job.catalog, {key: delta}), committed)
-    return violations[: MERGE_CONFLICTS_MAX + 1]
+            violations += run_rules((unique,), Changes(job.catalog, {key: delta}), committed, limit)
+    return violations[:limit]
 
 
 def check_row_rules(catalog: Catalog, delta: Delta, committed: Committed) -> list[IndexedViolation]:
     """Return the violations of row rules in merged rows."""
-    return _run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
+    return run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed, MERGE_CONFLICTS_MAX + 1)
 
 
-def _run_rules(rules: Sequence[Rule], changes: Changes, committed: Committed) -> list[IndexedViolation]:
-    violations: list[IndexedViolation] = []
-    for rule in rules:
-        findings = Findings(MERGE_CONFLICTS_MAX + 1)
-        rule(changes, committed, findings)
-        violations += [(RULES.index(rule), violation) for violation in findings.violations]
-    return violations
-
-
-def _delta(job: MergeJob, files: Sequence[KeyFile]) -> Delta:
-    type_, store = job.catalog.type_of(files[0].table_key), job.access.store()
-    new = [read_table(store, file.path) for file in files if file.is_new]
-    old = [one_array(read_table(store, file.path).column("id")) for file in files if not file.is_new]
+def _delta(job: MergeJob, parts: Sequence[KeyPart]) -> Delta:
+    type_, store = job.catalog.type_of(parts[0].table_key), job.access.store()
+    new = [part.rows.read_table(store) for part in parts if part.is_new]
+    old = [one_array(part.rows.read_table(store).column("id")) for part in parts if not part.is_new]
     removed = pa.concat_arrays([pa.array([], pa.string()), *old])
-    names = {"id", "src", "dst"} if files[0].group == _ENDPOINTS else {"id", *type_.unique[int(files[0].group)]}
+    names = {"id", "src", "dst"} if parts[0].group == _ENDPOINTS else {"id", *type_.unique[int(parts[0].group)]}
     rows = pa.concat_tables(new).combine_chunks() if new else _empty_rows(job, type_.table_key, names)
     return Delta(type_, rows, deleted=without(removed, one_array(rows.column("id"))))
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 
 import pyarrow as pa
 
 from omnigraph.engine.branches import delete_merged
+from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
-from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
 from omnigraph.engine.tasks import Runner
-from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
-from omnigraph.graph import Graph
+from omnigraph.errors import Effect, OmniGraphError, UsageError
+from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
     MERGE_BUCKET_KEYS,
     MERGE_CONFLICTS_MAX,
@@ -32,12 +32,12 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import graph_access
-from omnigraph.pipeline.bulk_load.key_files import FileSlice
-from omnigraph.pipeline.bulk_load.matching import MarkTask, mark_fragment
-from omnigraph.pipeline.range_merge.keys import IndexedViolation, KeyFile, MergeJob, check_bucket
+from omnigraph.pipeline.key_buckets.files import FileSlice
+from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
+from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
-from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 from omnigraph.store.store import Store
@@ -59,39 +59,36 @@ def merge(
     With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
     many conflicts are reported, and resolutions of rule violations need `engine="local"`.
     """
-    check_engine(engine)
-    spark_workers = SparkMergeWorkers(partial(start_executors, master))
-    workers: dict[str, Workers] = {
-        "auto": AutoMergeWorkers(spark_workers),
-        "local": ThisProcess(),
-        "spark": spark_workers,
-    }
-    chosen = workers[engine]
-    if engine == "spark" or (engine == "auto" and master is not None):
-        # Fail early if Spark was requested and does not start.
-        spark_workers.start()
-        chosen = spark_workers
-    receipt = merge_with(graph, source, into, chosen, spark_workers, resolutions)
+    choice = RunnerChoice(engine, master)
+    choice.start_if_required()
+    ranges = RangeMerge(choice.start)
+
+    def execute(task: Task) -> Settled:
+        size = sum(estimate_changes(task, type_) for type_ in _types_to_merge(task))
+        is_local = choice.by_size(size, MERGE_LOCAL_ENTITIES_MAX).engine == "local"
+        return merge_in_memory(task) if is_local else ranges.merge(task)
+
+    receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute)
     return delete_merged(graph.branches, receipt) if delete_branch else receipt
 
 
-def merge_with(
+def merge_in_ranges(
     graph: Graph,
     source: str,
     into: str,
-    workers: Workers,
-    spark_workers: SparkMergeWorkers,
+    ranges: RangeMerge,
     resolutions: ResolutionsInput = None,
+    execute: ExecuteMerge | None = None,
 ) -> MergeReceipt:
-    """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
+    """Merge range by range, or as `execute` decides, and remove the temporary files of the ranges."""
     is_published = True
     try:
-        return run_merge(graph.session, source, into, resolutions=resolutions, workers=workers)
+        return run_merge(session_of(graph), source, into, resolutions=resolutions, execute=execute or ranges.merge)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        spark_workers.clean(graph.session.kernel.store, is_published=is_published)
+        ranges.clean(session_of(graph).kernel.store, is_published=is_published)
 
 
 @dataclass
@@ -106,8 +103,8 @@ class _MergeRun:
     files: set[str] = field(default_factory=set)
 
 
-class SparkMergeWorkers:
-    """Merges on executors; each task has one hash range of the ids of one type."""
+class RangeMerge:
+    """Merges with tasks that have one hash range of the ids of one type each, so that no process holds a whole type."""
 
     def __init__(
         self,
@@ -115,16 +112,10 @@ class SparkMergeWorkers:
         range_entities: int = MERGE_RANGE_ENTITIES,
         bucket_keys: int = MERGE_BUCKET_KEYS,
     ) -> None:
-        self._start = start
+        self.start = start
         self._range_entities = range_entities
         self._bucket_keys = bucket_keys
-        self._runner: Runner | None = None
         self._runs: list[_MergeRun] = []
-
-    def start(self) -> Runner:
-        if self._runner is None:
-            self._runner = self._start()
-        return self._runner
 
     def merge(self, task: Task) -> Settled:
         """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
@@ -136,6 +127,8 @@ class SparkMergeWorkers:
             return Settled({}, adopted=task.adoptable)
         run = self._plan(task, types)
         self._runs.append(run)
+        # Entities merge independently of each other, so any partition of the ids gives the result of a whole merge.
+        # Only rules across rows need more; those are checked in buckets of keys.
         results, undecided = self._merge_ranges(run)
         counts = _sum_counts(results)
         conflicts = sorted(
@@ -203,13 +196,13 @@ class SparkMergeWorkers:
             for key, compared in planned.items()
             for ref in compared.others
         ]
-        moved_paths = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
+        compared_rows = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
         tasks: list[MergeTask] = []
         for key, compared in planned.items():
-            moves = {ref: next(moved_paths) for ref in compared.others}
+            moves = {ref: next(compared_rows) for ref in compared.others}
             for number in range(run.ranges[key]):
                 resolutions = tuple(decided.pop((key, number), ()))
-                moved = {ref: paths[number] for ref, paths in moves.items()}
+                moved = {ref: by_range.get(number) for ref, by_range in moves.items()}
                 if compared.is_unchanged(moved):
                     # Their side did not change this range, so ours stays.
                     undecided += resolutions
@@ -223,9 +216,9 @@ class SparkMergeWorkers:
         return results, [*undecided, *(resolution for result in results for resolution in result.open)]
 
     def _violations(self, run: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
-        buckets: dict[int, list[KeyFile]] = {}
-        for file in (file for result in results for file in result.keys):
-            buckets.setdefault(file.bucket, []).append(file)
+        buckets: dict[int, list[KeyPart]] = {}
+        for keys in (keys for result in results for keys in result.keys):
+            buckets.setdefault(keys.bucket, []).append(keys)
         of_buckets = self.start().run("checking", partial(check_bucket, run.job), list(buckets.values()))
         violations = [item for part in (*(result.violations for result in results), *of_buckets) for item in part]
         return sorted(
@@ -252,22 +245,16 @@ class SparkMergeWorkers:
 
     def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
         staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in run.targets}
-        replaced: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
-        for result in (result for result in results if result.table_key in staged):
+        done = [result for result in results if result.table_key in staged]
+        for result in done:
             staged[result.table_key] += result.fragments
-            for fragment, cut in result.replaced.items():
-                location = (result.table_key, fragment)
-                replaced[location] = (*replaced.get(location, ()), cut)
-        tasks = [MarkTask(run.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
-        marked = self.start().run("marking", partial(mark_fragment, run.job.access), tasks)
-        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in run.targets}
-        for (key, _), marked_fragment in zip(sorted(replaced), marked, strict=True):
-            by_type[key].append(marked_fragment)
+        replaced = [(run.targets[result.table_key].ref, result.replaced) for result in done]
+        marked = mark_replaced(self.start(), run.job.access, "marking", replaced)
         effects = []
         for key, dataset in sorted(run.targets.items()):
-            if staged[key] or by_type[key]:
+            if staged[key] or dataset.ref in marked:
                 run.files |= fragments.staged_files(dataset, staged[key])
-                change = fragments.upserted(dataset, staged[key], by_type[key])
+                change = fragments.upserted(dataset, staged[key], marked.get(dataset.ref, []))
                 effects.append(plan.Effect(key, dataset, (change,)))
         return tuple(effects)
 
@@ -293,29 +280,10 @@ class _ComparedVersions:
         joined = [ref for ref in self.base.states() if ref != self.base.first]
         return list(dict.fromkeys([*sides, *joined]))
 
-    def is_unchanged(self, moved: Mapping[DatasetRef, str | None]) -> bool:
+    def is_unchanged(self, moved: Mapping[DatasetRef, FileSlice | None]) -> bool:
         """Return True if their side equals the base in a range, and the base is not virtual there."""
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual
-
-
-class AutoMergeWorkers:
-    """Merges in this process if it fits in memory, otherwise on Spark."""
-
-    def __init__(self, spark_workers: SparkMergeWorkers) -> None:
-        self._spark_workers = spark_workers
-
-    def merge(self, task: Task) -> Settled:
-        types = _types_to_merge(task)
-        size = sum(estimate_changes(task, type_) for type_ in types)
-        if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
-            return ThisProcess().merge(task)
-        try:
-            self._spark_workers.start()
-        except PipelineUnavailable:
-            # Spark was not requested, and this process can do it too if it has the memory.
-            return ThisProcess().merge(task)
-        return self._spark_workers.merge(task)
 
 
 def _types_to_merge(task: Task) -> list[Type]:

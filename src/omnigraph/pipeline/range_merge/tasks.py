@@ -21,21 +21,19 @@ from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.staging import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.key_files import FileSlice, write_numbers
-from omnigraph.pipeline.bulk_load.matching import slice_bounds
+from omnigraph.pipeline.key_buckets.files import FileSlice, split_by_bucket, write_tables
+from omnigraph.pipeline.key_buckets.replaced_rows import Addresses, write_addresses
+from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, key_names
 from omnigraph.pipeline.range_merge.keys import (
     CommittedTarget,
-    IndexedViolation,
-    KeyFile,
+    KeyPart,
     MergeJob,
     check_row_rules,
-    key_columns,
-    read_table,
-    write_key_files,
-    write_table,
+    write_key_parts,
 )
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Delta, Ids, one_array
+from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, find
 from omnigraph.store.write.fragments import FragmentText, write_fragments_with_blobs
@@ -53,17 +51,13 @@ class DiffTask:
     ranges: int
 
 
-def write_moved_rows(job: MergeJob, task: DiffTask) -> list[str | None]:
-    """Write the rows that may differ, one file per range; None for a range without any."""
+def write_moved_rows(job: MergeJob, task: DiffTask) -> Mapping[int, FileSlice]:
+    """Write the rows that may differ, by range of their ids; nothing for a range without any."""
     rows = candidates(job.access.open(task.base), job.access.open(task.side))
-    numbers = [job.partition_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
-    ranges = np.concatenate([np.zeros(0, np.uint64), *numbers])
-    store = job.access.store()
-    paths: list[str | None] = []
-    for number in range(task.ranges):
-        chosen = ranges == number
-        paths.append(write_table(store, job.scratch, rows.filter(pa.array(chosen))) if chosen.any() else None)
-    return paths
+    chunks = [job.partition_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
+    ranges = np.concatenate([np.zeros(0, np.uint64), *chunks])
+    parts = (table for _, table in split_by_bucket(rows, ranges))
+    return dict(zip(np.unique(ranges).tolist(), write_tables(job.access.store(), job.scratch, parts), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ class MergeTask:
     base: MergeBase[DatasetRef]
     theirs: DatasetRef
     ours: DatasetRef | None
-    moves: Mapping[DatasetRef, str | None]
+    moves: Mapping[DatasetRef, FileSlice | None]
     is_staged: bool
     resolutions: tuple[Resolution, ...] = ()
 
@@ -94,9 +88,9 @@ class MergedRange:
     # Entities that change here and have a resolution that settled nothing.
     touched: tuple[str, ...] = ()
     violations: tuple[IndexedViolation, ...] = ()
-    keys: tuple[KeyFile, ...] = ()
+    keys: tuple[KeyPart, ...] = ()
     fragments: tuple[FragmentText, ...] = ()
-    replaced: Mapping[int, FileSlice] = field(default_factory=dict)
+    replaced: Addresses = field(default_factory=dict)
 
 
 def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
@@ -122,6 +116,7 @@ def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
 def _merge(
     job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table], blobs: BlobValues
 ) -> RowMerge:
+    # All versions are compared with the first one of the base, so that their rows line up entity by entity.
     base = job.access.open(task.base.first)
     joined = set(task.base.states()) - {task.base.first} - moves.keys()
     moves = {**moves, **{ref: _read_moved_rows(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
@@ -137,8 +132,8 @@ def _merge(
 
 
 def _read_moved_rows(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
-    path, base = task.moves[ref], job.access.open(task.base.first)
-    return candidates(base, base) if path is None else read_table(job.access.store(), path)
+    moved, base = task.moves[ref], job.access.open(task.base.first)
+    return candidates(base, base) if moved is None else moved.read_table(job.access.store())
 
 
 def _stage_merge(
@@ -149,14 +144,14 @@ def _stage_merge(
     done: MergedRange,
     blobs: BlobValues,
 ) -> MergedRange:
-    type_, store, committed = job.catalog.type_of(task.table_key), job.access.store(), CommittedTarget(job)
+    type_, committed = job.catalog.type_of(task.table_key), CommittedTarget(job)
     target = job.access.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
-    columns = key_columns(type_)
+    columns = columns_of_keys(type_, key_names(type_))
     old = _find_replaced_rows(committed, target, task, columns, _replaced_ids(merge), moves)
     if job.buckets:
         broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
-        keys = write_key_files(job, type_, rows.select(columns), old)
+        keys = write_key_parts(job, type_, rows.select(columns), old)
         done = replace(done, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
         return done
@@ -166,11 +161,7 @@ def _stage_merge(
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
         rows, stored = blobs.with_kept_blobs(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
-    addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
-    if not len(addresses):
-        return replace(done, fragments=tuple(fragments))
-    path = write_numbers(store, job.scratch, addresses)
-    replaced = {fragment: FileSlice(path, *cut) for fragment, cut in slice_bounds(addresses >> 32).items()}
+    replaced = write_addresses(job.access, job.scratch, old.column(ROW_ADDRESS).to_numpy())
     return replace(done, fragments=tuple(fragments), replaced=replaced)
 
 

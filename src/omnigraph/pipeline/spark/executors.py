@@ -8,11 +8,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from threading import Lock
+from typing import Any, Final, Literal, TypeVar, get_args
 
-from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner
-from omnigraph.errors import OmniGraphError, PipelineError, UsageError
+from omnigraph.engine.tasks import Runner, Threads, report_progress, weigh_tasks
+from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.limits import LOAD_WAVE_TASKS
+
+# Spark Connect does not report its parallelism.
+_PROCESSES_UNKNOWN: Final = 8
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -23,31 +27,38 @@ class Executors:
     """Runs tasks on the executors of a Spark session, one partition per payload."""
 
     spark: Any
-    watcher: Progress = NO_PROGRESS
     engine = "spark"
 
+    @property
+    def processes(self) -> int:
+        from pyspark.errors import PySparkException
+
+        try:
+            return max(1, int(self.spark.sparkContext.defaultParallelism))
+        except PySparkException:
+            return _PROCESSES_UNKNOWN
+
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
-        weights = list(sizes) or [1] * len(payloads)
+        unit, weights = weigh_tasks(payloads, sizes)
+        total, mean = sum(weights), sum(weights) / max(1, len(weights))
         results: list[R] = []
-        if payloads:
-            self.watcher.begin(stage, sum(weights))
         # Spark sends the payloads of a whole job to each of its tasks, so the size of a job is bounded.
         for start in range(0, len(payloads), LOAD_WAVE_TASKS):
-            results += self._wave(stage, work, payloads[start : start + LOAD_WAVE_TASKS], weights, start)
+            before = sum(weights[:start])
+
+            def report(done: int, before: int = before) -> None:
+                report_progress(stage, int(before + done * mean), total, unit)
+
+            report(0)
+            results += self._run_wave(stage, work, payloads[start : start + LOAD_WAVE_TASKS], report)
         return results
 
-    def _wave(
-        self, stage: str, work: Callable[[P], R], payloads: Sequence[P], weights: Sequence[int], first: int
+    def _run_wave(
+        self, stage: str, work: Callable[[P], R], payloads: Sequence[P], report: Callable[[int], None]
     ) -> list[R]:
         from omnigraph.pipeline.spark.session import run_job
 
-        before, mean = sum(weights[:first]), sum(weights) / len(weights)
-        rows = run_job(
-            self.spark,
-            stage,
-            lambda: self._collect(work, payloads),
-            lambda done: self.watcher.reach(int(before + done * mean)),
-        )
+        rows = run_job(self.spark, stage, lambda: self._collect(work, payloads), report)
         return _unpack_results(rows, len(payloads), stage)
 
     def _collect(self, work: Callable[[P], R], payloads: Sequence[P]) -> list[Any]:
@@ -99,14 +110,59 @@ def _unpack_results(rows: Sequence[Any], count: int, stage: str) -> list[Any]:
 Engine = Literal["auto", "local", "spark"]
 
 
-def check_engine(engine: str) -> None:
-    """Raise `UsageError` for an unknown engine."""
-    if engine not in get_args(Engine):
-        raise UsageError(f"unknown engine `{engine}`; expected one of {', '.join(get_args(Engine))}", engine=engine)
+class RunnerChoice:
+    """Chooses where tasks run, as the caller's `engine` and `master` say; starts Spark at most once.
+
+    An operation that runs anywhere, only slower, is `flexible`: with the engine `auto` it does without Spark where that
+    is not available.
+    """
+
+    def __init__(self, engine: Engine, master: str | None, *, is_flexible: bool = True) -> None:
+        if engine not in get_args(Engine):
+            raise UsageError(f"unknown engine `{engine}`; expected one of {', '.join(get_args(Engine))}", engine=engine)
+        self.engine = engine
+        self._master = master
+        self._is_flexible = is_flexible
+        self._executors: Runner | None = None
+        self._lock = Lock()
+
+    @property
+    def is_spark_required(self) -> bool:
+        return self.engine == "spark" or (self.engine == "auto" and self._master is not None)
+
+    def takes_spark(self, size: int, local_max: int) -> bool:
+        return self.is_spark_required or (self.engine == "auto" and size > local_max)
+
+    def by_size(self, size: int, local_max: int, local: Runner = Threads()) -> Runner:  # noqa: B008 - it is frozen
+        """Return the runner for tasks of a size; small ones are done here before Spark would have started."""
+        if not self.takes_spark(size, local_max):
+            return local
+        try:
+            return self.start()
+        except PipelineUnavailable:
+            if self.is_spark_required or not self._is_flexible:
+                raise
+            return local
+
+    def start_if_required(self) -> None:
+        """Fail early if Spark was asked for and does not start."""
+        if self.is_spark_required:
+            self.start()
+
+    def start(self) -> Runner:
+        """Return the executors; the first caller starts Spark."""
+        with self._lock:
+            if self._executors is None:
+                self._executors = start_executors(self._master)
+            return self._executors
 
 
-def start_executors(master: str | None, watcher: Progress = NO_PROGRESS) -> Runner:
+def start_executors(master: str | None) -> Runner:
     """Return the executors of the running session; start one if there is none."""
     from omnigraph.pipeline.spark.session import session
 
-    return Executors(session(master), watcher)
+    waiting = "waiting for Spark to start"
+    report_progress(waiting, 0, 0)
+    executors = Executors(session(master))
+    report_progress(waiting, 1, 1)
+    return executors

@@ -14,18 +14,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, count_lost, count_repeated, scan_in_process
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable
-from omnigraph.graph import Graph
+from omnigraph.errors import OmniGraphError, PipelineError
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
-from omnigraph.pipeline.bulk_load.key_hashes import hash_column
-from omnigraph.pipeline.spark.executors import Engine, check_engine
+from omnigraph.pipeline.key_buckets.hashes import bucket_of
+from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
@@ -48,31 +48,20 @@ class _VerifyTask:
 
 
 def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
-    """Verify a graph like `Graph.verify`; on Spark, no process holds all ids of a type.
+    """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
     """
-    check_engine(engine)
-    graph_session = graph.session
-    if engine == "local":
-        return run_verify(graph_session, graph_session.actor, data=data)
-    is_requested = engine == "spark" or master is not None
+    choice, session = RunnerChoice(engine, master), session_of(graph)
 
     def scan(view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
-        from omnigraph.pipeline.spark.session import session
-
         rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
-        if not is_requested and rows <= MAINTAIN_LOCAL_ROWS_MAX:
-            return scan_in_process(view, types)
-        try:
-            spark = session(master)
-        except PipelineUnavailable:
-            if is_requested:
-                raise
-            return scan_in_process(view, types)
-        return check_on_spark(spark, view, types)
+        runner = choice.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
+        return (
+            check_on_spark(runner.spark, view, types) if isinstance(runner, Executors) else scan_in_process(view, types)
+        )
 
-    return run_verify(graph_session, graph_session.actor, scan, data=data)
+    return run_verify(session, scan_in_process if engine == "local" else scan, data=data)
 
 
 def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
@@ -137,7 +126,7 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
         for batch in scan_fragments(dataset, task.fragment_ids, _COLUMNS[: len(task.owners)]):
             for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
-                bucket = (hash_column(texts, seed) % np.uint64(buckets)).astype(np.int32)
+                bucket = bucket_of(texts, seed, buckets).astype(np.int32)
                 yield _key_batch(bucket, owner, task.type_index, column, texts)
     except OmniGraphError as error:
         # Not raised, so that the other types are still verified.

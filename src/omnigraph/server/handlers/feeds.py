@@ -21,9 +21,7 @@ def export(call: Call[wire.Export]) -> Response:
 
 def baseline(call: Call[wire.Baseline]) -> Response:
     request = call.input
-    return _stream(
-        call, lambda: call.graph.baseline(request.branch, kinds=request.kind, types=request.type, ops=request.op)
-    )
+    return _stream(call, lambda: call.graph.baseline(request.branch, **request.filters))
 
 
 def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
@@ -44,9 +42,7 @@ def changes(call: Call[wire.Changes]) -> Response:
         start=request.start,
         cursor=request.cursor,
         page_token=request.page_token,
-        kinds=request.kind,
-        types=request.type,
-        ops=request.op,
+        **request.filters,
         limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
         commits_max=FEED_COMMITS if request.max_commits is None else request.max_commits,
     )
@@ -58,9 +54,7 @@ def commit_changes(call: Call[wire.CommitChanges]) -> Response:
     try:
         page = call.graph.commit_changes(
             commit_id,
-            kinds=request.kind,
-            types=request.type,
-            ops=request.op,
+            **request.filters,
             limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
             page_token=request.page_token,
             names=request.names,

@@ -16,6 +16,7 @@ from omnigraph.engine.history import describe_commits, describe_snapshot, descri
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf
+from omnigraph.graph import session_of
 from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
@@ -167,11 +168,11 @@ def branches(call: Call[wire.NoInput]) -> Response:
 
 def commits(call: Call[wire.Commits]) -> Response:
     commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
-    return json_response({"commits": describe_commits(call.graph.session, commits)})
+    return json_response({"commits": describe_commits(session_of(call.graph), commits)})
 
 
 def commit(call: Call[wire.NoInput]) -> Response:
-    [shown] = describe_commits(call.graph.session, [call.graph.commit(call.path["commit_id"])])
+    [shown] = describe_commits(session_of(call.graph), [call.graph.commit(call.path["commit_id"])])
     return json_response(shown)
 
 
@@ -184,9 +185,7 @@ def diff(call: Call[wire.Diff]) -> Response:
     difference = call.graph.diff(
         request.from_,
         request.to,
-        kinds=request.kind,
-        types=request.type,
-        ops=request.op,
+        **request.filters,
         branch=request.branch,
         names=request.names,
     )
@@ -201,5 +200,5 @@ def operation(call: Call[wire.NoInput]) -> Response:
     is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
     operation = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and operation.commit is None else operation.outcome
-    shown = describe_commits(call.graph.session, [operation.commit])[0] if operation.commit else None
+    shown = describe_commits(session_of(call.graph), [operation.commit])[0] if operation.commit else None
     return json_response({"operation_id": operation.operation_id, "outcome": outcome, "commit": shown})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.graph import session_of
 from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, target_fields
@@ -21,7 +22,7 @@ def catalog(call: Call[wire.NoInput]) -> Response:
 
     Broken ones are listed for those who may see all types.
     """
-    session, stored = call.graph.session, call.served.stored()
+    session, stored = session_of(call.graph), call.served.stored()
     listed = [query.to_json() for query in stored.list(session.view().catalog) if _is_callable(call, query)]
     broken = [query.to_json() for query in stored.broken] if _sees_all_types(session) else []
     return json_response({"queries": listed, "broken": broken})
@@ -62,7 +63,7 @@ def find_query(call: Call[wire.Invoke]) -> StoredQuery:
         return query
     broken = next((query for query in stored.broken if query.name == name), None)
     # What it touches is not known, and its text may name what is hidden from the caller.
-    if broken is None or not _sees_all_types(call.graph.session):
+    if broken is None or not _sees_all_types(session_of(call.graph)):
         raise unknown_query()
     raise GraphError(
         f"the stored query does not compile against the accepted schema: {broken.render()}. Nothing was done; ask the"
@@ -118,7 +119,7 @@ def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
     Checked before anything else about the request: other errors would reveal the query's kind or quote its text.
     """
     stored = find_query(call)
-    session, action = call.graph.session, "change" if stored.mutation else "read"
+    session, action = session_of(call.graph), "change" if stored.mutation else "read"
     try:
         seen = _requested_view(call, stored)
     except OmniGraphError:
@@ -133,5 +134,5 @@ def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
 
 def _requested_view(call: Call[wire.Invoke], stored: StoredQuery) -> View:
     if stored.mutation:
-        return call.graph.session.view(call.input.branch or "main", action="change")
-    return call.graph.session.view(*read_target(call.input), names=call.input.names)
+        return session_of(call.graph).view(call.input.branch or "main", action="change")
+    return session_of(call.graph).view(*read_target(call.input), names=call.input.names)

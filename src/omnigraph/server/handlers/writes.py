@@ -12,6 +12,7 @@ from omnigraph.engine.history import describe_tag
 from omnigraph.engine.schema_apply import apply, plan
 from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
+from omnigraph.graph import session_of
 from omnigraph.lang.source import Source
 from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, parse_timestamp, receipt_response
@@ -68,14 +69,14 @@ def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
     request = call.input
     return json_response(
-        plan(call.graph.session, Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
+        plan(session_of(call.graph), Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
     )
 
 
 def schema_apply(call: Call[wire.NewSchema]) -> Response:
-    request, session = call.input, call.graph.session
+    request, session = call.input, session_of(call.graph)
     check = call.served.queries.reject_breakage
-    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
+    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, check)
     return receipt_response(receipt, uri=call.uri)
 
 

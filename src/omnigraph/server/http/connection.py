@@ -160,7 +160,9 @@ class HttpConnection(asyncio.Protocol):
                 if not self._is_discarding:
                     self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(UsageError("this is not a request of HTTP/1.1"))
+            # A request that was refused already is not answered twice for what follows it.
+            if not self._is_discarding:
+                self._refuse(UsageError("this is not a well-formed request of HTTP/1.1; nothing was done"))
         else:
             self._count(data, was_in_headers, self._body_bytes - before)
         return not self._is_discarding

@@ -116,7 +116,7 @@ def blob_name(number: int) -> str:
     return f"{number:032b}"[::-1] + ".blob"
 
 
-def blob_places(
+def blob_locations(
     dataset: Dataset, column: str, addresses: NDArray[np.uint64]
 ) -> tuple[pa.Array[Any], NDArray[np.int64]]:
     """Return by row address the data file that holds what is stored of a blob, and the number of its row there.
@@ -125,13 +125,13 @@ def blob_places(
     bytes.
     """
     field = dataset.field_ids[column]
-    numbers, own = np.unique(addresses >> np.uint64(32), return_inverse=True)
+    fragment_ids, fragment_indices = np.unique(addresses >> np.uint64(32), return_inverse=True)
     files = {
         fragment.id: next((file.path for file in fragment.files if field in file.fields), "")
         for fragment in dataset.fragments
     }
-    names = pa.array([files[number] for number in numbers.tolist()], pa.string())
-    return names.take(own), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    names = pa.array([files[number] for number in fragment_ids.tolist()], pa.string())
+    return names.take(fragment_indices), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 
 def have_same_bytes(

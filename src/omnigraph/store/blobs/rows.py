@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from omnigraph.limits import BLOB_COPY_BYTES
@@ -24,10 +24,9 @@ from omnigraph.store.read.ordered_scan import blob_sizes, read_blobs
 from omnigraph.store.write.transaction import write_stream
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 arrays: Any = pa
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 RowIds = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
@@ -39,11 +38,11 @@ _OFFSETS: Final = np.uint64(0xFFFF_FFFF)
 class StoredBlobs:
     """Blobs of a stored version that rows of a table take over.
 
-    Row `places[n]` of the table takes over those of the row `row_ids[n]`, in each column whose mask is true at `n`.
+    Row `row_indices[n]` of the table takes over those of `row_ids[n]`, in each column whose mask is true at `n`.
     """
 
     source: Dataset
-    places: Places
+    row_indices: Indices
     row_ids: RowIds
     columns: Mapping[str, Mask]
 
@@ -65,7 +64,7 @@ class _Cells:
     def cells(self, column: str) -> Any:
         return self.described.column(column).combine_chunks()
 
-    def sizes(self) -> Places:
+    def sizes(self) -> Indices:
         """Return how many bytes each row takes over that do not lie in a data file itself."""
         total = np.zeros(len(self.addresses), np.int64)
         for name, mask in self.blobs.columns.items():
@@ -80,8 +79,8 @@ class _Group:
 
     donor: Donor
     files: list[dict[str, Any]]
-    places: Places
-    offsets: Places
+    row_indices: Indices
+    offsets: Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +99,16 @@ def write_with_blobs(
     `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
     written again, so that a fragment is not left behind for every row that is updated.
     """
-    cells = [_Cells.read(blob) for blob in blobs if len(blob.places)]
+    cells = [_Cells.read(blob) for blob in blobs if len(blob.row_indices)]
     is_shared = np.zeros(rows.num_rows, np.bool_)
     kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for blob in blobs for name in blob.columns}
     groups: list[_Group] = []
     for cell in cells:
         for group in _worthwhile(target, cell, is_shared):
             groups.append(group)
-            is_shared[group.places] = True
+            is_shared[group.row_indices] = True
             for name in group.donor.columns:
-                kept[name][group.places] = True
+                kept[name][group.row_indices] = True
     copied = _Copied(rows, cells, kept)
     staged, rewritten = list[StagedFragment](), [np.empty(0, np.uint64)]
     if not is_shared.all():
@@ -118,12 +117,15 @@ def write_with_blobs(
         target.store.positions.foresee(target, rows.filter(pa.array(~is_shared)), fragments)
         staged += [StagedFragment(fragment) for fragment in fragments]
     for group in groups:
-        own, offsets = pa.Table.from_batches(copied.batches(group.places), rows.schema), group.offsets
+        shared_rows, offsets = pa.Table.from_batches(copied.batches(group.row_indices), rows.schema), group.offsets
         if leaving is not None:
             others, addresses = _neighbours(target, group, np.concatenate([leaving, *rewritten]))
-            own, offsets = pa.concat_tables([own, others]), np.concatenate([offsets, _offsets(addresses)])
+            shared_rows, offsets = (
+                pa.concat_tables([shared_rows, others]),
+                np.concatenate([offsets, _offsets(addresses)]),
+            )
             rewritten.append(addresses)
-        staged.append(write_sharing(target, own, group.donor, group.files, offsets))
+        staged.append(write_sharing(target, shared_rows, group.donor, group.files, offsets))
     return Written(staged, np.concatenate(rewritten))
 
 
@@ -137,7 +139,7 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
     names = blob_columns(target)
     if set(group.donor.columns) != set(names):
         return nothing
-    chosen, count = [], len(group.places)
+    chosen, count = [], len(group.row_indices)
     gone = (leaving >> _OFFSET_BITS).astype(np.int64)
     sizes = {
         fragment.id: fragment.num_rows - int((gone == fragment.id).sum())
@@ -160,14 +162,14 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
     return pa.Table.from_arrays(columns, schema=target.schema), rows.column(ROW_ADDRESS).to_numpy()
 
 
-def _offsets(addresses: RowIds) -> Places:
+def _offsets(addresses: RowIds) -> Indices:
     return (addresses & _OFFSETS).astype(np.int64)
 
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
     """Yield rows that had better keep their blobs where they are, unless they do so already."""
     blobs, sizes = cells.blobs, cells.sizes()
-    candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
+    candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.row_indices])
     if not len(candidates):
         return
     names = sorted(blobs.columns)
@@ -182,7 +184,7 @@ def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Gro
         is_worth = sizes[members].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
-            yield _Group(donor, files, blobs.places[members], _offsets(cells.addresses[members]))
+            yield _Group(donor, files, blobs.row_indices[members], _offsets(cells.addresses[members]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,39 +195,41 @@ class _Copied:
     cells: Sequence[_Cells]
     kept: Mapping[str, Mask]
 
-    def batches(self, places: Places) -> Iterator[pa.RecordBatch]:
+    def batches(self, row_indices: Indices) -> Iterator[pa.RecordBatch]:
         """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
         sizes = np.zeros(self.rows.num_rows, np.int64)
         for cell in self.cells:
             for name in cell.blobs.columns:
                 copied = self._copied(cell, name)
-                sizes[cell.blobs.places[copied]] += blob_sizes(cell.cells(name)).to_numpy(zero_copy_only=False)[copied]
-        chunks = np.cumsum(sizes[places]) // BLOB_COPY_BYTES
-        for part in np.split(places, np.flatnonzero(np.diff(chunks)) + 1):
+                sizes[cell.blobs.row_indices[copied]] += blob_sizes(cell.cells(name)).to_numpy(zero_copy_only=False)[
+                    copied
+                ]
+        chunks = np.cumsum(sizes[row_indices]) // BLOB_COPY_BYTES
+        for part in np.split(row_indices, np.flatnonzero(np.diff(chunks)) + 1):
             yield from self._filled(part).combine_chunks().to_batches()
 
-    def _copied(self, cells: _Cells, name: str) -> Places:
+    def _copied(self, cells: _Cells, name: str) -> Indices:
         """Return which of the cells of a column are to be copied."""
         blobs = cells.blobs
-        return np.flatnonzero(blobs.columns[name] & ~self.kept[name][blobs.places])
+        return np.flatnonzero(blobs.columns[name] & ~self.kept[name][blobs.row_indices])
 
-    def _filled(self, places: Places) -> pa.Table:
-        rows = self.rows.take(places)
+    def _filled(self, row_indices: Indices) -> pa.Table:
+        rows = self.rows.take(row_indices)
         for cell in self.cells:
             for name in cell.blobs.columns:
                 copied = self._copied(cell, name)
-                copied = copied[np.isin(cell.blobs.places[copied], places)]
+                copied = copied[np.isin(cell.blobs.row_indices[copied], row_indices)]
                 if len(copied):
-                    order = np.argsort(places)
-                    targets = order[np.searchsorted(places[order], cell.blobs.places[copied])]
+                    order = np.argsort(row_indices)
+                    targets = order[np.searchsorted(row_indices[order], cell.blobs.row_indices[copied])]
                     column = rows.schema.get_field_index(name)
                     cells = _with_cells(rows.column(name).combine_chunks(), targets, cell, name, copied)
                     rows = rows.set_column(column, rows.schema.field(column), cells)
         return rows
 
 
-def _with_cells(column: Any, targets: Places, cells: _Cells, name: str, copied: Places) -> Any:
-    """Return a column of blobs with the stored ones at some places."""
+def _with_cells(column: Any, targets: Indices, cells: _Cells, name: str, copied: Indices) -> Any:
+    """Return a column of blobs with the stored ones at some rows."""
     described = cells.cells(name).take(pa.array(copied))
     valid = _mask(pc.is_valid(described))
     payloads: list[bytes | None] = [None] * len(copied)

@@ -12,7 +12,7 @@ from lance.file import LanceFileReader
 
 from omnigraph.errors import GraphError, ReachabilityDisputed, StorageError, StorageKind
 from omnigraph.store.files.manifest_file import UnknownManifest, decode_fragment, decode_manifest
-from omnigraph.store.files.reachability import NeededFiles, StoredManifest, inherited_place
+from omnigraph.store.files.reachability import NeededFiles, StoredManifest, inherited_directory
 from omnigraph.store.read.dataset import DatasetRef, lance_errors, reclaimed
 from omnigraph.store.store import Store
 
@@ -22,7 +22,7 @@ def read_overwritten(store: Store, ref: DatasetRef, columns: Sequence[str] | Non
     try:
         content = decode_manifest(store.objects.read(ref.manifest_path))
         needed.add_content(StoredManifest.of(ref), content)
-        directories = {base: inherited_place(ref.path, path) for base, path in content.bases.items()}
+        directories = {base: inherited_directory(ref.path, path) for base, path in content.bases.items()}
         files = [file for fragment in content.fragments for file in decode_fragment(fragment)]
     except UnknownManifest as error:
         raise ReachabilityDisputed(

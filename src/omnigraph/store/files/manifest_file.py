@@ -251,10 +251,10 @@ def _rebase_entry(entry: int | bytes, dataset: str, uri: str) -> bytes:
 def _rebase_path(value: int | bytes, dataset: str, uri: str) -> bytes:
     assert isinstance(value, bytes)
     path = value.decode()
-    root, end, rest = f"{path}/".rpartition(f"/{dataset}/")
+    root, end, inside = f"{path}/".rpartition(f"/{dataset}/")
     if not (root and end):
         message = (
             f"a fork of `{dataset}` inherits files from `{path}`, which is not in this graph; restore it from a backup"
         )
         raise StorageError(message, kind=StorageKind.PERMANENT, path=path)
-    return f"{uri}/{rest}".rstrip("/").encode()
+    return f"{uri}/{inside}".rstrip("/").encode()

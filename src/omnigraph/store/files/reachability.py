@@ -64,11 +64,12 @@ class NeededFiles:
 
     def add_content(self, manifest: StoredManifest, content: ManifestContent) -> None:
         """Add what one version needs, by its decoded manifest."""
-        directories = {base: inherited_place(manifest.dataset, path) for base, path in content.bases.items()}
+        directories = {base: inherited_directory(manifest.dataset, path) for base, path in content.bases.items()}
         self._add_named(content.others, manifest.directory, directories)
         # A fragment names the same files in every version of the same place.
         context = repr((manifest.directory, sorted(directories.items()))).encode()
         for fragment in content.fragments:
+            # Memoised by content: a fragment is decoded once, however many versions list it.
             key = blake2b(fragment, digest_size=16, key=blake2b(context, digest_size=16).digest()).digest()
             if key not in self._decoded:
                 self._decoded.add(key)
@@ -77,6 +78,7 @@ class NeededFiles:
 
     def _add_named(self, named: Iterable[NamedFile], directory: str, directories: dict[int, str]) -> None:
         for file in named:
+            # Unknown means keep: an uninterpretable name could be that of any file, so the dataset is left alone.
             if file.base is not None and file.base not in directories:
                 raise UnknownManifest(f"it names a file of the unknown place {file.base}")
             path = f"{directory if file.base is None else directories[file.base]}/{file.path}"
@@ -92,19 +94,19 @@ class NeededFiles:
         return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
 
 
-def inherited_place(dataset: str, base: str) -> str:
+def inherited_directory(dataset: str, base: str) -> str:
     """Return a place that a fork inherits files from, relative to the graph's root.
 
     Everything that a fork inherits lies in its own dataset, so an absolute path is known by its end, wherever the graph
     was when the fork was made.
 
-    >>> inherited_place("nodes/1", "/old/nodes/1/tree/f"), inherited_place("nodes/1", "s3://b/g/nodes/1")
+    >>> inherited_directory("nodes/1", "/old/nodes/1/tree/f"), inherited_directory("nodes/1", "s3://b/g/nodes/1")
     ('nodes/1/tree/f', 'nodes/1')
     """
-    root, end, rest = f"{base}/".rpartition(f"/{dataset}/")
+    root, end, inside = f"{base}/".rpartition(f"/{dataset}/")
     if not (root and end):
         raise UnknownManifest(f"it inherits files from `{base}`, which is not in `{dataset}`")
-    return f"{dataset}/{rest}".rstrip("/")
+    return f"{dataset}/{inside}".rstrip("/")
 
 
 def _ancestors(path: str) -> Iterable[str]:
@@ -187,7 +189,7 @@ class TrackedFiles:
         self.versions.update(map(int, pc.unique(rows["version"]).to_numpy()))
         named = rows.group_by(["base_uri", "path", "type"]).aggregate([])
         for base, path, kind in zip(*(named[name].to_pylist() for name in ("base_uri", "path", "type")), strict=True):
-            self.paths.add(f"{inherited_place(dataset, base)}/{path}")
+            self.paths.add(f"{inherited_directory(dataset, base)}/{path}")
             if kind == "data file":
                 self.tokens.add(path.rpartition("/")[2].partition(".")[0])
             elif kind == "index file":
@@ -202,6 +204,7 @@ def list_tracked(
     The others were published after storage was listed.
     """
     newest = store.open_latest(path, fork)
+    # Read after storage was listed, so a version published in between is in the third part and protects its files.
     tracked = (TrackedFiles(), TrackedFiles(), TrackedFiles())
     chosen = [np.array(sorted(chosen_versions), np.uint64) for chosen_versions in (kept, gone)]
     with lance_errors(f"listing the files of {newest.ref}"):
@@ -233,18 +236,18 @@ def _is_among(numbers: NDArray[np.uint64], sorted_values: NDArray[np.uint64]) ->
 
 
 # A dataset or one of its forks.
-Place = tuple[str, str | None]
+DatasetFork = tuple[str, str | None]
 
 _MANIFEST: Final = re.compile(r"(?P<path>.+?)(?:/tree/(?P<fork>[^/]+))?/_versions/(?P<number>\d{20})\.manifest")
 
 
-def versions_of(objects: Iterable[ObjectInfo]) -> dict[Place, dict[int, int]]:
+def versions_of(objects: Iterable[ObjectInfo]) -> dict[DatasetFork, dict[int, int]]:
     """Return when each listed version was written, by dataset or fork and by number; staged ones do not count.
 
     >>> versions_of([ObjectInfo("nodes/a/tree/B/_versions/18446744073709551613.manifest", 1, 5)])
     {('nodes/a', 'B'): {2: 5}}
     """
-    versions: dict[Place, dict[int, int]] = {}
+    versions: dict[DatasetFork, dict[int, int]] = {}
     for info in objects:
         match = _MANIFEST.fullmatch(info.path)
         if match is not None:

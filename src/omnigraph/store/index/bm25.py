@@ -72,6 +72,7 @@ def scores(
     """
     norms = statistics.norms(lengths)
     total = np.zeros(len(lengths))
+    # A fixed order of additions: floating-point sums depend on it, and equal documents must tie exactly.
     for word in sorted(counts):
         total += repeats[word] * statistics.weight(frequencies[word]) * saturated(counts[word], norms)
     return total
@@ -91,6 +92,8 @@ class Corpus:
         self._vocabulary: dict[str, int] = {term: code for code, term in enumerate(encoded.dictionary.to_pylist())}
         codes = encoded.indices.to_numpy().astype(np.int64)[analysis.words]
         self.lengths: Ints = np.bincount(analysis.texts, minlength=len(rows)).astype(np.int32)
+        # A posting is one integer, term * rows + row, so that sorting the integers sorts postings by term and then by
+        # row.
         keys, counts = np.unique(codes * len(rows) + analysis.texts, return_counts=True)
         self._starts = np.searchsorted(keys, np.arange(len(self._vocabulary) + 1, dtype=np.int64) * len(rows))
         self._documents: Ints = (keys % max(len(rows), 1)).astype(np.int32)

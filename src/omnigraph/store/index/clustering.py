@@ -21,7 +21,10 @@ _ROUNDS: Final = 4
 
 
 def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors:
-    """Return the centres of so many clusters, from a sample of the vectors."""
+    """Return the centres of so many clusters, from a sample of the vectors: Lloyd's k-means, started farthest-first.
+
+    Deterministic. Serves the partitions of an index, the balls within them, and the clusters of vectors in memory.
+    """
     sample = vectors[:: max(len(vectors) // _SAMPLE_ROWS, 1)]
     centres = _spread_out(sample, min(count, len(sample)))
     for _ in range(rounds):
@@ -29,6 +32,7 @@ def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors
         order = np.argsort(labels, kind="stable")
         held, starts = np.unique(labels[order], return_index=True)
         sums = np.add.reduceat(sample[order].astype(np.float64), starts)
+        # Double precision for the sums; a cluster that lost all its vectors keeps its centre.
         centres[held] = sums / np.diff(np.append(starts, len(sample)))[:, None]
     return centres
 
@@ -53,7 +57,10 @@ def find_nested_clusters(vectors: Vectors, count: int) -> tuple[Vectors, Labels]
 
 
 def _spread_out(sample: Vectors, count: int) -> Vectors:
-    """Return vectors of a sample that are far from each other: each next one is the farthest from those before."""
+    """Return vectors of a sample that are far from each other: each next one is the farthest from those before.
+
+    Gonzalez' farthest-first traversal: its largest radius is at most twice the best possible.
+    """
     squares = np.einsum("ij,ij->i", sample, sample)
     chosen = [0]
     nearest = np.full(len(sample), np.inf, np.float32)
@@ -66,6 +73,7 @@ def _spread_out(sample: Vectors, count: int) -> Vectors:
 
 def label(vectors: Vectors, centres: Vectors) -> Labels:
     """Return about the nearest centre of every vector."""
+    # |v - c|^2 = |v|^2 - 2 (v.c - |c|^2 / 2), and |v|^2 is the same for all centres: one product finds the least.
     halves = np.einsum("ij,ij->i", centres, centres) / 2
     labels = np.empty(len(vectors), np.intp)
     for start in range(0, len(vectors), _BLOCK_ROWS):

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Letters: TypeAlias = NDArray[np.uint32]
 
 
+# Written here because it measured better: among 200,000 words a search takes 1 to 5 ms, with `rapidfuzz.process.cdist`
+# 13 to 20 ms.
 class Words:
     """Distinct words in the order of their lengths, so that those of one length are a matrix of letters.
 
@@ -49,7 +51,10 @@ class Words:
 
 
 def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
-    """Return the distance of each word; whatever is more than the edits counts as one more than them."""
+    """Return the distance of each word; whatever is more than the edits counts as one more than them.
+
+    Levenshtein's dynamic programme in a band around the diagonal (Ukkonen), for all words of one length at once.
+    """
     count, length = words.shape
     far = np.int8(edits + 1)
     # Row j holds the distances between what was seen of the sought word and the first j letters of each word; rows

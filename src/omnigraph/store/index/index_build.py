@@ -255,6 +255,7 @@ class _Honesty:
         self._newest: dict[int, int] = {}
 
     def coverage(self, segment: Index) -> frozenset[int]:
+        # A segment was built from the rows of its version; a newer row in a covered fragment cannot be in it.
         claimed = self._fragments.keys() & set(segment.fragment_ids)
         return frozenset(
             fragment_id for fragment_id in claimed if self._newest_row(fragment_id) <= segment.dataset_version
@@ -330,6 +331,8 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     superseded: list[Index] = []
     if not fragments:
         return set(), superseded
+    # Tiered compaction, as in a log-structured merge tree: each merge at least grows a segment by half, so a row is
+    # indexed O(log n) times and there are O(log n) segments.
     for segment in sorted(segments, key=lambda candidate: sum(rows[fragment] for fragment in live[candidate.uuid])):
         held = sum(rows[fragment] for fragment in live[segment.uuid])
         if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):

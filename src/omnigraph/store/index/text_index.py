@@ -93,17 +93,18 @@ class IndexedTexts:
 
     def matches(self, terms: Iterable[str]) -> Positions:
         """Return the rows that hold any of some terms, in order."""
-        positions, _ = self._found(terms, None)
+        positions, _ = self._search(terms, None)
         return np.unique(positions)
 
     def occurrences(self, term: str) -> tuple[Positions, Ints]:
         """Return the rows that hold a term, in order, and how often each does."""
-        positions, scores = self._found([term], None)
+        positions, scores = self._search([term], None)
         order = np.argsort(positions, kind="stable")
         positions, scores = positions[order], scores[order]
         if len(positions) == 0:
             return positions, np.empty(0, np.int32)
         norms = self._built_on.norms(self.lengths[positions])
+        # Invert BM25: score = weight * saturated(count, norm), and `saturated` is strictly increasing in the count.
         worth = scores / self._weight(term, positions, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
             exact = bm25.occurrences(worth, norms)
@@ -118,12 +119,12 @@ class IndexedTexts:
 
     def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
         """Return rows by falling score, as the index computes it, and whether these are all."""
-        positions, scores = self._found(terms, limit)
+        positions, scores = self._search(terms, limit)
         return positions, scores, len(positions) < limit
 
     def frequency(self, term: str) -> int | None:
         """Return how many of the rows that the index was built on hold a term; None if that is not certain."""
-        positions, scores = self._found([term], 1)
+        positions, scores = self._search([term], 1)
         if len(positions) == 0:
             return 0
         weight = self._weight(term, positions, scores, self._built_on.norms(self.lengths[positions]), is_whole=False)
@@ -149,7 +150,7 @@ class IndexedTexts:
         texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
         return count_terms(texts.combine_chunks(), [term])[term]
 
-    def _found(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
+    def _search(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
         """Ask the index; what it does not really know is left out."""
         self._dataset.store.meter.count("search", str(self._dataset.ref))
         with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):

@@ -7,7 +7,7 @@ read. So a search by partitions is exact, and how much it saves depends on how f
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import sys
 from collections.abc import Hashable, Iterable, Iterator
 from threading import Lock
 from typing import Any, Final
@@ -19,6 +19,7 @@ from lance.file import LanceFileSession
 from numpy.typing import NDArray
 
 from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.lru import LruCache
 from omnigraph.store.index.bm25 import Scores
 from omnigraph.store.index.clustering import Vectors, find_centres, label
 from omnigraph.store.index.exact_knn import Matrix
@@ -43,9 +44,8 @@ class PartitionCache:
 
     def __init__(self, bytes_max: int = VECTOR_CACHE_BYTES_MAX) -> None:
         self._indexes: dict[str, Partitions] = {}
-        self._parts: OrderedDict[Hashable, Matrix] = OrderedDict()
-        self._bytes, self._bytes_max = 0, bytes_max
         self._lock = Lock()
+        self.parts: LruCache[Hashable, Matrix] = LruCache(sys.maxsize, bytes_max)
 
     def index(self, dataset: Dataset, segment: Index) -> Partitions:
         """Return the partitions of a segment, whose reach is measured once."""
@@ -56,20 +56,6 @@ class PartitionCache:
             with self._lock:
                 self._indexes[segment.uuid] = known
         return known
-
-    def get(self, key: Hashable) -> Matrix | None:
-        with self._lock:
-            if key in self._parts:
-                self._parts.move_to_end(key)
-            return self._parts.get(key)
-
-    def put(self, key: Hashable, part: Matrix) -> None:
-        with self._lock:
-            if key not in self._parts:
-                self._parts[key] = part
-                self._bytes += part.vectors.nbytes
-            while self._bytes > self._bytes_max and len(self._parts) > 1:
-                self._bytes -= self._parts.popitem(last=False)[1].vectors.nbytes
 
 
 class Partitions:
@@ -111,12 +97,9 @@ class Partitions:
 
     def read(self, partition: int) -> Matrix:
         """Return the vectors of one partition."""
+        size = int(self.sizes[partition]) * self.dimension * 4
         key = (self._segment.uuid, partition)
-        known = self._cache.get(key)
-        if known is None:
-            known = self._range(partition, partition + 1)
-            self._cache.put(key, known)
-        return known
+        return self._cache.parts.get_or_create(key, lambda: self._range(partition, partition + 1), size)
 
     def _range(self, first: int, end: int) -> Matrix:
         start = int(self._ends[first] - self.sizes[first])

@@ -24,7 +24,7 @@ from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 
 # Up to this many candidates are looked at one by one.
-TOLD_ROWS_MAX: Final = 10_000
+TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
 # Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
@@ -55,7 +55,7 @@ class VectorSearch:
         self._lock = Lock()
         self._searches = 0
         self._matrix: Matrix | None = None
-        self._rest: Matrix | None = None
+        self._unindexed: Matrix | None = None
         self._clusters: Clusters | None = None
 
     def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
@@ -69,7 +69,7 @@ class VectorSearch:
             self._searches += 1
             if self._searches > SEARCHES_BEFORE_CLUSTERS:
                 return self._clustered().nearest(query, limit)
-        if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
+        if candidates is not None and len(candidates) <= TAKEN_CANDIDATES_MAX and self._matrix is None:
             return self._taken(candidates).nearest(query, limit)
         if self._index.segments and limit is not None and self._matrix is None:
             nearest = self._by_index(query, candidates, limit)
@@ -109,11 +109,11 @@ class VectorSearch:
         if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
             return self._streamed(query, candidates, limit, fragments)
         with self._lock:
-            if self._rest is None:
+            if self._unindexed is None:
                 table = self._dataset.read_fragments(fragments, self._column)
                 column = table.column(self._column).combine_chunks()
-                self._rest = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
-        return self._rest.among(candidates).nearest(query, limit)
+                self._unindexed = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
+        return self._unindexed.among(candidates).nearest(query, limit)
 
     def _clustered(self) -> Clusters:
         matrix = self._all()
@@ -180,8 +180,8 @@ class IndexedVectors:
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
         scanned = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id not in self.covered)
         how = "bounded by their reach" if all(index.is_measured for index in indexes) else "all compared"
-        rest = f", and {scanned} entities that the index does not know" if scanned else ""
-        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{rest}"
+        unindexed = f", and {scanned} entities that the index does not know" if scanned else ""
+        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{unindexed}"
 
     @property
     def known(self) -> Flags:
@@ -203,12 +203,14 @@ class IndexedVectors:
             return self._compared(query, flags, limit, share)
         for index in indexes:
             index.measure()
-        partitions = [(number, cell) for number, one in enumerate(indexes) for cell in range(len(one.sizes))]
+        partitions = [(number, cell) for number, index in enumerate(indexes) for cell in range(len(index.sizes))]
         least = np.concatenate([index.bounds(query) for index in indexes])
         sizes = np.concatenate([index.sizes for index in indexes])
         nearest = (np.empty(0, np.uint64), np.empty(0))
         is_read = np.zeros(len(partitions), np.bool_)
         while True:
+            # Invariant: every vector nearer than `reach` is in `nearest` or in an unread partition whose bound is
+            # within it.
             reach = nearest[1][limit - 1] if len(nearest[1]) >= limit else np.inf
             left = np.flatnonzero(~is_read & (least <= reach))
             if len(left) == 0:

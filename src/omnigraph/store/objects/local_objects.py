@@ -178,11 +178,11 @@ class LocalObjects:
                 yield os.path.relpath(os.path.join(directory, name), self._root)
 
     def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
-        def refuse(error: OSError) -> None:
+        def raise_error(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error
 
-        return os.walk(self._full(prefix), topdown=topdown, onerror=refuse)
+        return os.walk(self._full(prefix), topdown=topdown, onerror=raise_error)
 
     @contextmanager
     def _temporary(self, path: str, chunks: Iterator[bytes]) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Meter:
     def count(self, operation: str, target: str) -> None:
         """Count one request, and append it to the log if there is one."""
         self._add(operation, target)
-        local = _own.get()
+        local = _request_meter.get()
         if local is not None:
             local._add(operation, target)
 
@@ -63,21 +63,21 @@ class _NoMeter(Meter):
 
 
 NO_METER: Meter = _NoMeter()
-_own: Final[ContextVar[Meter | None]] = ContextVar("own", default=None)
+_request_meter: Final[ContextVar[Meter | None]] = ContextVar("request_meter", default=None)
 
 
 @contextmanager
 def own_requests() -> Iterator[Meter]:
     """Also count the requests made within the block, apart from those of other threads.
 
-    >>> with own_requests() as own:
+    >>> with own_requests() as meter:
     ...     NO_METER.count("get", "a")
-    >>> own.snapshot()
+    >>> meter.snapshot()
     {'get a': 1}
     """
     meter = Meter()
-    token = _own.set(meter)
+    token = _request_meter.set(meter)
     try:
         yield meter
     finally:
-        _own.reset(token)
+        _request_meter.reset(token)

@@ -63,34 +63,34 @@ class Location:
             return cls._parse_file(text, text[match.end() :] if match[2] else "")
         # `a:b` may be a file name, but `gs://b` cannot be meant as one.
         if match and match[2]:
-            raise _refused(text, f"has the scheme `{scheme}`, which is not supported")
+            raise _bad_uri(text, f"has the scheme `{scheme}`, which is not supported")
         if not text.strip():
-            raise _refused(text, "is empty")
+            raise _bad_uri(text, "is empty")
         return cls._local(text, os.path.expanduser(text))
 
     @classmethod
-    def _parse_file(cls, text: str, rest: str) -> Location:
-        if not rest.startswith("/"):
-            raise _refused(text, "names a host or a relative path; write three slashes: `file:///path`")
-        if "?" in rest or "#" in rest:
-            raise _refused(text, "has a query or fragment; write `?` as `%3F` and `#` as `%23`")
-        return cls._local(text, unquote(rest, errors="surrogateescape"))
+    def _parse_file(cls, text: str, escaped: str) -> Location:
+        if not escaped.startswith("/"):
+            raise _bad_uri(text, "names a host or a relative path; write three slashes: `file:///path`")
+        if "?" in escaped or "#" in escaped:
+            raise _bad_uri(text, "has a query or fragment; write `?` as `%3F` and `#` as `%23`")
+        return cls._local(text, unquote(escaped, errors="surrogateescape"))
 
     @classmethod
     def _local(cls, text: str, path: str) -> Location:
         if _UNNAMEABLE.search(path):
-            raise _refused(text, "contains a control character or broken UTF-8")
+            raise _bad_uri(text, "contains a control character or broken UTF-8")
         return cls("file", "", os.path.abspath(path))
 
     @classmethod
-    def _parse_s3(cls, text: str, rest: str) -> Location:
-        bucket, _, key = rest.partition("/")
+    def _parse_s3(cls, text: str, address: str) -> Location:
+        bucket, _, key = address.partition("/")
         if not _BUCKET.fullmatch(bucket):
-            raise _refused(text, "has no valid bucket name after `s3://`")
+            raise _bad_uri(text, "has no valid bucket name after `s3://`")
         key = key.strip("/")
         for segment in key.split("/") if key else ():
             if segment in ("", ".", "..") or not _KEY_SEGMENT.fullmatch(segment):
-                raise _refused(text, f"has the key segment `{segment}`; use letters, digits and any of !_.*'()=+@,-")
+                raise _bad_uri(text, f"has the key segment `{segment}`; use letters, digits and any of !_.*'()=+@,-")
         return cls("s3", bucket, key)
 
     def child(self, *parts: str) -> Location:
@@ -192,6 +192,6 @@ def _flag(name: str) -> bool | None:
     return value.lower() in ("true", "1") if value else None
 
 
-def _refused(text: str, reason: str) -> UsageError:
+def _bad_uri(text: str, reason: str) -> UsageError:
     shown = ascii(text)[1:-1] if _UNNAMEABLE.search(text) else text
     return UsageError(f"the address `{shown}` {reason}; give {FORMS}", uri=shown)

@@ -38,6 +38,7 @@ class LiveRows:
         assert len(self.ids) == (int(self._ends[-1]) if len(fragments) else 0), (
             "a scan returns the rows of all fragments"
         )
+        # Row ids grow with every insert, so a scan is sorted unless rows were moved; then a permutation maps back.
         is_sorted = len(self.ids) < 2 or bool(np.all(self.ids[1:] > self.ids[:-1]))
         self._order = None if is_sorted else np.argsort(self.ids, kind="stable")
         self._sorted = self.ids if self._order is None else self.ids[self._order]
@@ -46,6 +47,7 @@ class LiveRows:
         """Return where rows are, -1 for those that do not live at this version."""
         if len(self.ids) == 0:
             return np.full(len(rows), -1, np.intp)
+        # A join by binary search; an id that is absent is not live at this version.
         sorted_positions = np.searchsorted(self._sorted, rows)
         sorted_positions[sorted_positions == len(self._sorted)] = 0
         is_live = self._sorted[sorted_positions] == rows

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import SORTED_BYTES_MAX
 from omnigraph.store.read.dataset import Dataset, lance_errors
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 ROW_ID: Final = "_rowid"
 
@@ -37,7 +36,7 @@ def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.Rec
             return
         rows = dataset.count() * SORTED_BYTES_MAX // _WINDOW_PART // stored
         for batch in _sorted(dataset, ["id"], max(_WINDOW_ROWS_MIN, rows)):
-            yield from _rest(dataset, batch, columns)
+            yield from _fetch_columns(dataset, batch, columns)
 
 
 def _sorted(dataset: Dataset, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -52,7 +51,7 @@ def _stored_bytes(dataset: Dataset) -> int:
     return sum(file.file_size_bytes or 0 for file in files)
 
 
-def _rest(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _fetch_columns(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     row_ids: Any = batch.column(ROW_ID)
     rows = dataset.take(row_ids.to_pylist(), columns)
     assert rows.num_rows == len(row_ids), "a pinned version keeps its rows"
@@ -75,7 +74,7 @@ def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
     tool can write those, and reading them would open whatever file or address they name.
     """
     storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
-    if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), "")).as_py():
+    if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), pa.scalar(""))).as_py():
         raise GraphError(
             "a blob refers to data outside of the graph, which is never read; restore the graph from a backup",
             code="blob.integrity",

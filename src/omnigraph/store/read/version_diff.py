@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from lance import LanceFragment
 from numpy.typing import NDArray
 
@@ -24,7 +24,6 @@ from omnigraph.store.read.lookup import ID, ROW_ADDRESS
 from omnigraph.store.read.ordered_scan import ROW_ID
 
 # The stubs know fewer argument types than the kernels take.
-pc: Any = pyarrow.compute
 
 _UPDATED: Final = "_row_last_updated_at_version"
 
@@ -87,15 +86,15 @@ def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceF
     return [_facts(fragment)[1] for key, fragment in mine.items() if key not in others]
 
 
-def _live_only(before: Dataset, one: LanceFragment, after: Dataset, two: LanceFragment) -> tuple[_Rows, _Rows]:
+def _live_only(before: Dataset, old: LanceFragment, after: Dataset, new: LanceFragment) -> tuple[_Rows, _Rows]:
     """Return the rows of a fragment that are live in one version and deleted in the other."""
-    gone_one, gone_two = deleted_offsets(before, one), deleted_offsets(after, two)
-    first_one, first_two = first_row_id(one), first_row_id(two)
-    if gone_one is None or gone_two is None or first_one is None or first_two is None:
-        (offsets_one, rows_one), (offsets_two, rows_two) = _facts(one), _facts(two)
-        return rows_one.keep(~np.isin(offsets_one, offsets_two)), rows_two.keep(~np.isin(offsets_two, offsets_one))
-    live_one, live_two = np.setdiff1d(gone_two, gone_one), np.setdiff1d(gone_one, gone_two)
-    return _never_moved(one, live_one + np.uint64(first_one)), _never_moved(two, live_two + np.uint64(first_two))
+    gone_old, gone_new = deleted_offsets(before, old), deleted_offsets(after, new)
+    first_old, first_new = first_row_id(old), first_row_id(new)
+    if gone_old is None or gone_new is None or first_old is None or first_new is None:
+        (offsets_old, rows_old), (offsets_new, rows_new) = _facts(old), _facts(new)
+        return rows_old.keep(~np.isin(offsets_old, offsets_new)), rows_new.keep(~np.isin(offsets_new, offsets_old))
+    live_old, live_new = np.setdiff1d(gone_new, gone_old), np.setdiff1d(gone_old, gone_new)
+    return _never_moved(old, live_old + np.uint64(first_old)), _never_moved(new, live_new + np.uint64(first_new))
 
 
 def _never_moved(fragment: LanceFragment, row_ids: Numbers) -> _Rows:
@@ -124,15 +123,15 @@ def _narrowed(before: Dataset, old: _Rows, after: Dataset, new: _Rows) -> tuple[
     """Leave out rows that a compaction only moved: of one row id, and written by one version of a common past."""
     if not len(old.row_ids) or not len(new.row_ids):
         return old, new
-    _, one, two = np.intersect1d(old.row_ids, new.row_ids, assume_unique=True, return_indices=True)
-    shared = old.versions[one] == new.versions[two]
+    _, in_old, in_new = np.intersect1d(old.row_ids, new.row_ids, assume_unique=True, return_indices=True)
+    shared = old.versions[in_old] == new.versions[in_new]
     if not shared.any():
         return old, new
     # Past the point where they part, forks hand out the same row ids and version numbers to different rows.
-    shared &= old.versions[one] <= np.uint64(_shared_version(before, after))
+    shared &= old.versions[in_old] <= np.uint64(_shared_version(before, after))
     kept_old, kept_new = np.ones(len(old.row_ids), np.bool_), np.ones(len(new.row_ids), np.bool_)
-    kept_old[one[shared]] = False
-    kept_new[two[shared]] = False
+    kept_old[in_old[shared]] = False
+    kept_new[in_new[shared]] = False
     return old.keep(kept_old), new.keep(kept_new)
 
 
@@ -140,12 +139,13 @@ def _shared_version(before: Dataset, after: Dataset) -> int:
     """Return the newest version that is in the past of both."""
     if before.ref.branch == after.ref.branch:
         return min(before.version, after.version)
-    one, two = _origin(before), _origin(after)
-    if one is None or two is None:
+    old_origin, new_origin = _origin(before), _origin(after)
+    if old_origin is None or new_origin is None:
         return 0
-    common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))))
+    common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(old_origin, new_origin, strict=False))))
     return min(
-        one[common][0] if common < len(one) else before.version, two[common][0] if common < len(two) else after.version
+        old_origin[common][0] if common < len(old_origin) else before.version,
+        new_origin[common][0] if common < len(new_origin) else after.version,
     )
 
 
@@ -205,12 +205,12 @@ def shared_beginning(dataset: Dataset, other: Dataset) -> Beginning:
 
 def read_after(dataset: Dataset, beginning: Beginning, columns: Sequence[str]) -> pa.Table:
     """Return the rows that follow a beginning, in order."""
-    rest = dataset.lance.get_fragments()[beginning.fragments :]
-    if not rest:
+    appended = dataset.lance.get_fragments()[beginning.fragments :]
+    if not appended:
         return dataset.schema.empty_table().select(list(columns))
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        return dataset.lance.scanner(columns=list(columns), fragments=rest).to_table()
+        return dataset.lance.scanner(columns=list(columns), fragments=appended).to_table()
 
 
 def _identity(fragment: Any) -> _Identity:

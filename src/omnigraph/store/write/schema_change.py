@@ -40,21 +40,6 @@ def reshape(
     return changed(dataset, LanceOperation.Project(schema, preserves_nullability=True), dataset.count())
 
 
-def add_columns(dataset: Dataset, fields: Sequence[pa.Field[Any]]) -> Change | None:
-    """Stage nullable columns, null in every row."""
-    return reshape(dataset, add=fields)
-
-
-def drop_columns(dataset: Dataset, names: Collection[str]) -> Change | None:
-    """Stage the removal of columns; older versions still show them."""
-    return reshape(dataset, drop=names)
-
-
-def rename_columns(dataset: Dataset, names: Mapping[str, str]) -> Change | None:
-    """Stage new names for columns; swapping two is one rename."""
-    return reshape(dataset, rename=names)
-
-
 def _check(schema: pa.Schema, add: Sequence[pa.Field[Any]], drop: Collection[str], rename: Mapping[str, str]) -> None:
     # The planner has checked all of this against the catalog, so a breach here is our own bug.
     for name in (*drop, *rename):

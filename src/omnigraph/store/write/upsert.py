@@ -7,42 +7,29 @@ lies and written again, under a row id of its own: keeping the old one would mak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
 from omnigraph import failpoints
-from omnigraph.errors import KeyConflict, OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.store.blobs.rows import StoredBlobs, write_with_blobs
 from omnigraph.store.blobs.shared import assembled, shared_paths
-from omnigraph.store.read.dataset import Dataset, Filter, lance_errors
-from omnigraph.store.read.lookup import ID, ROW_ADDRESS, find, ids_of
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of
 from omnigraph.store.write.transaction import Change, append, changed, replacing
 
 
-def delete_ids(dataset: Dataset, ids: pa.Array[Any]) -> Change | None:
-    """Stage the removal of the rows with these ids; ids that are not there are passed over."""
-    return delete_found(dataset, find(dataset, ids)) if len(ids) else None
-
-
-def delete_where(dataset: Dataset, filter: Filter) -> Change | None:  # noqa: A002 - the word every scan API uses
-    """Stage the removal of the rows for which a predicate is true; where it is null the row stays."""
-    return delete_found(dataset, dataset.read([], filter, with_row_address=True))
-
-
-def delete_found(dataset: Dataset, found: pa.Table) -> Change | None:
+def delete_found(dataset: Dataset, rows: pa.Table) -> Change | None:
     """Stage the removal of rows whose addresses at this version are known."""
-    if found.num_rows == 0:
+    if rows.num_rows == 0:
         return None
-    updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
-    operation = LanceOperation.Delete(updated, emptied, f"{found.num_rows} rows by address")
-    return changed(dataset, operation, dataset.count() - found.num_rows)
+    updated, emptied = mark_gone(dataset, rows.column(ROW_ADDRESS).to_numpy())
+    operation = LanceOperation.Delete(updated, emptied, f"{rows.num_rows} rows by address")
+    return changed(dataset, operation, dataset.count() - rows.num_rows)
 
 
 def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list[FragmentMetadata], list[int]]:
@@ -69,26 +56,26 @@ def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list
 
 
 def upsert(
-    dataset: Dataset, rows: pa.Table, found: pa.Table | None = None, blobs: Sequence[StoredBlobs] = ()
+    dataset: Dataset, rows: pa.Table, existing: pa.Table | None = None, blobs: Sequence[StoredBlobs] = ()
 ) -> Change | None:
     """Stage rows that replace those of the same id and add the others.
 
-    `found` is what `find` says of the rows' ids at this version, if the caller has asked; a row that it leaves out
+    `existing` is what `find` says of the rows' ids at this version, if the caller has asked; a row that it leaves out
     would be there twice. `blobs` are stored ones that rows take over.
     """
     if rows.num_rows == 0:
         return None
     ids = ids_of(rows)
-    if found is None:
-        found = find(dataset, ids)
-    if found.num_rows == 0:
+    if existing is None:
+        existing = find(dataset, ids)
+    if existing.num_rows == 0:
         # An append can be rebased onto a newer version without being staged again; an update cannot.
         return append_with_blobs(dataset, rows, blobs)
-    leaving = found.column(ROW_ADDRESS).to_numpy()
+    leaving = existing.column(ROW_ADDRESS).to_numpy()
     written = write_with_blobs(dataset, rows, blobs, leaving)
     updated, emptied = mark_gone(dataset, np.concatenate([leaving, written.rewritten]))
     operation = replacing(dataset, emptied, updated, assembled(dataset, written.staged))
-    row_count = dataset.count() + rows.num_rows - found.num_rows
+    row_count = dataset.count() + rows.num_rows - existing.num_rows
     return changed(dataset, operation, row_count, shared_paths(written.staged))
 
 
@@ -101,29 +88,3 @@ def append_with_blobs(dataset: Dataset, rows: pa.Table, blobs: Sequence[StoredBl
     known = shared_paths(staged)
     operation = replacing(dataset, [], [], fragments) if known else LanceOperation.Append(fragments)
     return changed(dataset, operation, row_count, known)
-
-
-def update_only(dataset: Dataset, rows: pa.Table) -> Change | None:
-    """Stage rows that replace existing ones; the caller has read them, so a missing one is a bug and says so."""
-    if rows.num_rows == 0:
-        return None
-    ids = ids_of(rows)
-    existing = find(dataset, ids)
-    if existing.num_rows < rows.num_rows:
-        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=existing.column(ID).combine_chunks())))[0].as_py()
-        raise OmniGraphError(f"{dataset.ref} has no row with the id `{missing}` to update", entity_id=missing)
-    return upsert(dataset, rows, existing)
-
-
-def strict_insert(dataset: Dataset, rows: pa.Table) -> Change | None:
-    """Stage rows none of which may exist; `KeyConflict` names the first that does."""
-    if rows.num_rows == 0:
-        return None
-    ids = ids_of(rows)
-    existing = find(dataset, ids).column(ID).combine_chunks()
-    if len(existing):
-        first = ids.filter(pc.is_in(ids, value_set=existing))[0].as_py()
-        raise KeyConflict(
-            f"an entity with the id `{first}` already exists; update it, or write with mode `merge`", entity_id=first
-        )
-    return append(dataset, rows)

@@ -68,10 +68,10 @@ def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:
 
 def _find_end(data: Numbers, start: int) -> int:
     """Return where the line ends that goes on at a place, looked for block by block: a mask of it all is as large."""
-    for place in range(start, len(data), DECODE_BLOCK_BYTES):
-        ends = np.flatnonzero(data[place : place + DECODE_BLOCK_BYTES] == _LINE_END)
+    for position in range(start, len(data), DECODE_BLOCK_BYTES):
+        ends = np.flatnonzero(data[position : position + DECODE_BLOCK_BYTES] == _LINE_END)
         if len(ends):
-            return place + int(ends[0])
+            return position + int(ends[0])
     return len(data)
 
 

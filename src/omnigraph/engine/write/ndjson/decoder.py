@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from omnigraph.engine.write.ndjson.blocks import Lines, Loaded, Part, blocks_of
 from omnigraph.engine.write.ndjson.fast_path import Scanner
-from omnigraph.engine.write.ndjson.reader import parse_lines, read_compatible
-from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
+from omnigraph.engine.write.ndjson.reader import parse_lines
+from omnigraph.engine.write.ndjson.slow_path import Converter, Envelopes
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import DECODE_ODD_LINES
 from omnigraph.rules.violations import Findings
@@ -23,29 +23,17 @@ def decode(
     catalog: Catalog,
     *,
     first_line: int,
-    dialect: str = "strict",
     findings: Findings,
     line_bytes_max: int | None = None,
 ) -> dict[str, Loaded]:
     """Return the entities of a buffer by type, in table-key order, without those that break a rule.
 
-    The buffer holds whole lines, the first of which has the number `first_line`; numbers of the compatible dialect
-    count records. A line may be as long as in an ingest, or `line_bytes_max`. Once the findings are full, the rest of
-    the buffer is not looked at.
+    The buffer holds whole lines of the strict dialect, the first of which has the number `first_line`. A line may be as
+    long as in an ingest, or `line_bytes_max`. Once the findings are full, decoding stops.
     """
-    if dialect == "strict":
-        decoder = Decoder(catalog, findings, line_bytes_max)
-        decoder.add(buffer, first_line)
-        return dict(sorted(decoder.loaded.items()))
-    envelopes, aliases = Envelopes(catalog, findings), Aliases(findings)
-    for number, value in read_compatible(bytes(buffer), findings):
-        envelopes.take_compatible(first_line - 1 + number, value)
-    converter = Converter(findings, aliases)
-    loaded: dict[str, Loaded] = {}
-    for gathered in envelopes.rest():
-        add_part(loaded, converter.convert(gathered))
-    aliases.apply(loaded)
-    return dict(sorted(loaded.items()))
+    decoder = Decoder(catalog, findings, line_bytes_max)
+    decoder.add(buffer, first_line)
+    return dict(sorted(decoder.loaded.items()))
 
 
 class Decoder:
@@ -79,7 +67,7 @@ class Decoder:
     def _add_one_by_one(self, lines: Lines) -> None:
         for number, value in parse_lines(lines, self._findings, self._line_bytes_max):
             self._envelopes.take(number, value)
-        for gathered in self._envelopes.rest():
+        for gathered in self._envelopes.take_all():
             add_part(self.loaded, self._converter.convert(gathered))
 
 

@@ -45,31 +45,31 @@ def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]]
     # The lines of a block follow each other, so that their starts alone say where they are.
     texts = _binary(np.append(lines.starts, len(lines.data)), lines.data)
     # A line that is so long may hold too many tokens, and one without an end has no room for one.
-    left = (lines.ends - lines.starts <= INGEST_LINE_TOKENS_MAX) & (lines.ends < len(lines.data))
-    odd = ~left
-    found: list[tuple[Head, Lines]] = []
+    unsorted = (lines.ends - lines.starts <= INGEST_LINE_TOKENS_MAX) & (lines.ends < len(lines.data))
+    odd = ~unsorted
+    groups: list[tuple[Head, Lines]] = []
     for _ in range(DECODE_HEADS_MAX):
-        if not left.any():
+        if not unsorted.any():
             break
-        place = int(left.argmax())
-        head = _head(lines.data[lines.starts[place] : lines.ends[place]].tobytes(), catalog)
+        first = int(unsorted.argmax())
+        head = _head(lines.data[lines.starts[first] : lines.ends[first]].tobytes(), catalog)
         if head is None:
-            left[place], odd[place] = False, True
+            unsorted[first], odd[first] = False, True
             continue
-        begun = pc.starts_with(texts, pattern=head.text).to_numpy(zero_copy_only=False) & left
-        found.append((head, lines.take(begun)))
-        left &= ~begun
-    return found, lines.take(odd | left)
+        begun = pc.starts_with(texts, pattern=head.text).to_numpy(zero_copy_only=False) & unsorted
+        groups.append((head, lines.take(begun)))
+        unsorted &= ~begun
+    return groups, lines.take(odd | unsorted)
 
 
 def _head(text: bytes, catalog: Catalog) -> Head | None:
-    found = _HEAD.match(text)
-    if found is None:
+    match = _HEAD.match(text)
+    if match is None:
         return None
-    name = (found[1] or found[2]).decode(errors="replace")
-    type_ = catalog.nodes.get(name) if found[1] else catalog.edge_by_word(name)
+    name = (match[1] or match[2]).decode(errors="replace")
+    type_ = catalog.nodes.get(name) if match[1] else catalog.edge_by_word(name)
     # The members of data would not be told from the id.
-    return None if type_ is None or "id" in type_.properties else Head(found[0], type_)
+    return None if type_ is None or "id" in type_.properties else Head(match[0], type_)
 
 
 def cut(head: Head, lines: Lines) -> Column | None:
@@ -93,15 +93,15 @@ def cut(head: Head, lines: Lines) -> Column | None:
     offsets[0::2], offsets[1::2] = starts, ends + 1
     pieces = _binary(offsets, lines.data)
     kept = pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
-    places = np.frombuffer(kept.buffers()[1], np.int32)[: count + 1]
+    bounds = np.frombuffer(kept.buffers()[1], np.int32)[: count + 1]
     text = np.frombuffer(kept.buffers()[2], np.uint8)
-    text[places[:-1]] = _OPEN
-    text[places[1:] - 1] = _LINE_END
+    text[bounds[:-1]] = _OPEN
+    text[bounds[1:] - 1] = _LINE_END
     return kept
 
 
-def _is_everywhere(byte: int, data: Numbers, places: Numbers) -> bool:
-    return bool((data[places] == byte).all())
+def _is_everywhere(byte: int, data: Numbers, positions: Numbers) -> bool:
+    return bool((data[positions] == byte).all())
 
 
 def _binary(offsets: Numbers, data: Numbers) -> Column:
@@ -143,13 +143,13 @@ class Scanner:
             todo = list(_split(group, DECODE_BATCH_LINES))
             while todo:
                 lines = todo.pop()
-                found = self._part(head, lines) if len(lines) > DECODE_ODD_LINES else None
-                if isinstance(found, Part):
-                    parts.append(found)
+                decoded = self._part(head, lines) if len(lines) > DECODE_ODD_LINES else None
+                if isinstance(decoded, Part):
+                    parts.append(decoded)
                 elif len(lines) <= DECODE_ODD_LINES:
                     left.append(lines)
                 else:
-                    todo += _around(lines, found)
+                    todo += _around(lines, decoded)
         return parts, left
 
     def _part(self, head: Head, lines: Lines) -> Part | int | None:
@@ -227,10 +227,10 @@ def _corrected(form: Form, type_: Type, message: str) -> Form:
     """Return the form that avoids an error of the reader, if it is one about the form; it only saves time."""
     if "unexpected field" in message:
         return replace(form, has_id=True)
-    found = _CHANGED.search(message)
-    if found is None or found[1] not in type_.properties or type_.properties[found[1]].type.scalar not in INSTANTS:
+    match = _CHANGED.search(message)
+    if match is None or match[1] not in type_.properties or type_.properties[match[1]].type.scalar not in INSTANTS:
         return form
-    return replace(form, numbered=form.numbered ^ {found[1]})
+    return replace(form, numbered=form.numbered ^ {match[1]})
 
 
 def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
@@ -241,7 +241,7 @@ def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
         if read["from"].null_count or read["to"].null_count or not _is_absent(texts, data, b'"data"'):
             return None
         read["src"], read["dst"] = read.pop("from"), read.pop("to")
-        read |= {field.name: one for field, one in zip(data.type, data.flatten(), strict=True)}
+        read |= {field.name: column for field, column in zip(data.type, data.flatten(), strict=True)}
     if any(map(has_negative_zero, read.values())) and _INTEGER_ZERO.search(texts.buffers()[2].to_pybytes()):
         # The reader keeps the sign of an integer zero, which has none.
         return None
@@ -262,17 +262,17 @@ def _is_missing(column: Column, item: Property) -> bool:
 
 
 def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:
-    given = columns.get("id")
-    if given is not None and not _is_absent(texts, given, b'"id"'):
+    stated = columns.get("id")
+    if stated is not None and not _is_absent(texts, stated, b'"id"'):
         return None
     if not isinstance(type_, NodeType) or not type_.key:
-        return with_fresh_ids(pa.nulls(len(texts), pa.string()) if given is None else given)
-    spelled = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
-    return spelled if given is None or _is_same(given, spelled) else None
+        return with_fresh_ids(pa.nulls(len(texts), pa.string()) if stated is None else stated)
+    canonical = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
+    return canonical if stated is None or _is_same(stated, canonical) else None
 
 
-def _is_same(given: Column, spelled: Column) -> bool:
-    return bool(pc.all(pc.equal(given, spelled), min_count=0).as_py())
+def _is_same(stated: Column, canonical: Column) -> bool:
+    return bool(pc.all(pc.equal(stated, canonical), min_count=0).as_py())
 
 
 def _is_absent(texts: Column, column: Column, name: bytes) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from omnigraph.engine.json_members import count_outside_strings, find_repeated_member
 from omnigraph.engine.write.ndjson.blocks import Lines
 from omnigraph.errors import UsageError
 from omnigraph.limits import DECODE_BLOCK_BYTES, INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX, LOAD_LINE_BYTES_MAX
@@ -26,23 +26,22 @@ _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
 # How gzip and Zstandard files begin.
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _TOKENS: Final = b"{}[]:,"
 
 
 def read_blocks(data: Data) -> Iterator[bytes]:
     """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
-        rest = b""
+        line = b""
         while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
             cut = raw.rfind(b"\n") + 1
             if cut:
-                yield rest + raw[:cut]
-                rest = raw[cut:]
-            elif len(rest) <= INGEST_LINE_BYTES_MAX:
-                rest += raw
-        if rest:
-            yield rest
+                yield line + raw[:cut]
+                line = raw[cut:]
+            elif len(line) <= INGEST_LINE_BYTES_MAX:
+                line += raw
+        if line:
+            yield line
 
 
 def line_too_long(number: int, limit: int) -> Violation:
@@ -136,7 +135,7 @@ def _bytes(raw: str | bytes) -> bytes:
 
 
 def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
-    if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := _count(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
+    if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := count_outside_strings(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
         return None, (
             "N11",
             f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be; split it",
@@ -145,21 +144,9 @@ def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return None, _why(line, error)
-    # Each member has a colon of its own outside of texts, so fewer members than colons means that one was overwritten.
-    members = _members(value, line)
-    if not _has_no_repeats(line, members) and _count(line, b":") != members:
-        return None, ("N2", f"member `{_repeated(line)}` comes twice in one object; keep one of them")
+    if (name := find_repeated_member(line, value)) is not None:
+        return None, ("N2", f"member `{name}` comes twice in one object; keep one of them")
     return value, None
-
-
-def _has_no_repeats(line: bytes, members: int) -> bool:
-    """Tell, for sure only if true, that no object of a line holds a member twice, given how many were parsed.
-
-    Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
-    or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
-    """
-    is_odd = b"\\" in line or b" :" in line or b"\t:" in line or b"\r:" in line
-    return not is_odd and line.count(b'":') == members
 
 
 def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
@@ -183,56 +170,22 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
     return "N1", f"this is not valid JSON: {reason} at character {error.pos + 1}; write one JSON object a line"
 
 
-def _members(value: Any, line: bytes) -> int:
-    """Return how many members all objects of a parsed value have."""
-    data = value.get("data") if type(value) is dict else None
-    if type(data) is dict and line.count(b"{") == 2:
-        return len(value) + len(data)
-    total, stack = 0, [value]
-    while stack:
-        one = stack.pop()
-        if type(one) is dict:
-            total += len(one)
-            stack.extend(one.values())
-        elif type(one) is list:
-            stack.extend(one)
-    return total
-
-
-def _count(line: bytes, tokens: bytes) -> int:
-    """Return how many of some characters a line has outside of its strings."""
-    bare = _STRING.sub(b"", line)
-    return len(bare) - len(bare.translate(None, tokens))
-
-
-def _repeated(line: bytes) -> str:
-    found: list[str] = []
-
-    def pairs(members: list[tuple[str, object]]) -> dict[str, object]:
-        names = [name for name, _ in members]
-        found.extend(name for place, name in enumerate(names) if name in names[:place])
-        return dict(members)
-
-    json.loads(line, object_pairs_hook=pairs)
-    return found[0]
-
-
 def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    decoder = json.JSONDecoder(parse_constant=_reject_constant)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         findings.add(Violation("N1", f"the input is not valid UTF-8: {error.reason}", line=number + 1))
         return
-    place, end = 0, len(text)
+    position, end = 0, len(text)
     while True:
-        while place < end and text[place] in " \t\r\n":
-            place += 1
-        if place == end:
+        while position < end and text[position] in " \t\r\n":
+            position += 1
+        if position == end:
             return
         number += 1
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             reason = str(error).partition(": line")[0].lower()
             findings.add(Violation("N1", f"this is not valid JSON: {reason}", line=number))
@@ -240,5 +193,5 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
         yield number, value
 
 
-def _refuse_constant(word: str) -> object:
+def _reject_constant(word: str) -> object:
     raise ValueError(f"{word} is no JSON value")

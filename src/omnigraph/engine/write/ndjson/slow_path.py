@@ -116,10 +116,10 @@ class Envelopes:
         """Forget what was gathered of a type; the next entity of it starts again."""
         del self._gathered[gathered.type.table_key]
 
-    def rest(self) -> list[Gathered]:
+    def take_all(self) -> list[Gathered]:
         """Hand out what is still gathered, in the order of first appearance, and forget it."""
-        rest, self._gathered = list(self._gathered.values()), {}
-        return rest
+        gathered, self._gathered = list(self._gathered.values()), {}
+        return gathered
 
     def _node(self, name: object) -> Gathered | None:
         node = self.catalog.nodes.get(name) if isinstance(name, str) else None
@@ -131,15 +131,15 @@ class Envelopes:
             return self._unknown_type("edge", name, self.catalog.edges)
         for end in ("from", "to"):
             if not isinstance(envelope.get(end), str):
-                found = shown(envelope[end]) if end in envelope else "missing"
-                return self._refuse("N4", f"`{end}` of an edge `{edge.name}` is the id of a node, and is {found}", end)
+                actual = shown(envelope[end]) if end in envelope else "missing"
+                return self._refuse("N4", f"`{end}` of an edge `{edge.name}` is the id of a node, and is {actual}", end)
         return self._of(edge)
 
     def _of(self, type_: NodeType | EdgeType) -> Gathered:
-        found = self._gathered.get(type_.table_key)
-        if found is None:
-            found = self._gathered[type_.table_key] = Gathered(type_, frozenset({"id", *type_.properties}))
-        return found
+        gathered = self._gathered.get(type_.table_key)
+        if gathered is None:
+            gathered = self._gathered[type_.table_key] = Gathered(type_, frozenset({"id", *type_.properties}))
+        return gathered
 
     def _add(
         self, gathered: Gathered, data: Mapping[str, object], entity_id: str | None, envelope: Mapping[str, Any]
@@ -192,28 +192,28 @@ class Aliases:
             canonical = set().union(*(part.rows.column("id").to_pylist() for part in loaded[f"node:{name}"].parts))
             for old, nodes in aliases.items():
                 if old in canonical or len(nodes) > 1:
-                    named = ", ".join(f"`{one}`" for one in sorted(nodes | ({old} & canonical)))
+                    named = ", ".join(f"`{entities}`" for entities in sorted(nodes | ({old} & canonical)))
                     message = f"the old id `{old}` of `{name}` means more than one node: {named}; give each its own"
                     self._findings.add(Violation("N8", message, f"node:{name}", old))
         if self._findings.violations:
             return
-        for one in loaded.values():
-            if isinstance(one.type, EdgeType):
-                for column, end in (("src", one.type.source), ("dst", one.type.target)):
+        for entities in loaded.values():
+            if isinstance(entities.type, EdgeType):
+                for column, end in (("src", entities.type.source), ("dst", entities.type.target)):
                     if end in self._ids:
-                        one.parts = [
-                            replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in one.parts
+                        entities.parts = [
+                            replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
                         ]
 
 
 def _pointed(rows: pa.Table, column: str, aliases: dict[str, set[str]]) -> pa.Table:
     old = pa.array(list(aliases), pa.string())
-    new = pa.array([next(iter(one)) for one in aliases.values()], pa.string())
+    new = pa.array([next(iter(canonical)) for canonical in aliases.values()], pa.string())
     ends = one_array(rows.column(column))
-    places: Column = pc.index_in(ends, value_set=old)
-    pointed = pc.coalesce(new.take(places), ends)
-    place = rows.schema.get_field_index(column)
-    return rows.set_column(place, rows.schema.field(place), pointed)
+    indices: Column = pc.index_in(ends, value_set=old)
+    pointed = pc.coalesce(new.take(indices), ends)
+    position = rows.schema.get_field_index(column)
+    return rows.set_column(position, rows.schema.field(position), pointed)
 
 
 def _means(node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
@@ -222,7 +222,7 @@ def _means(node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
             parts = json.loads(old)
         except ValueError:
             parts = None
-        if isinstance(parts, list) and len(parts) == len(node.key) and all(isinstance(one, str) for one in parts):
+        if isinstance(parts, list) and len(parts) == len(node.key) and all(isinstance(part, str) for part in parts):
             return all(_member(node, name, part, key) for name, part in zip(node.key, parts, strict=True))
     return any(_member(node, name, old, key) for name in node.key)
 
@@ -306,8 +306,8 @@ class Converter:
         spelled = one_array(key_ids(type_, keys))
         if gathered.ids.count(None) == len(gathered.ids):
             return spelled
-        given = pa.array(gathered.ids, pa.string())
-        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(given, spelled), False)).to_pylist():
+        stated = pa.array(gathered.ids, pa.string())
+        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, spelled), False)).to_pylist():
             canonical, old = spelled[row].as_py(), gathered.ids[row]
             assert old is not None
             if self._aliases is not None and self._aliases.add(type_, old, canonical, keys.slice(row, 1)):
@@ -322,12 +322,12 @@ class Converter:
         self._findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
 
 
-def with_fresh_ids(given: Column) -> Column:
+def with_fresh_ids(stated: Column) -> Column:
     """Return a column of ids with a fresh one wherever none is given."""
-    if not given.null_count:
-        return given
-    ulids = new_ulids(given.null_count)
+    if not stated.null_count:
+        return stated
+    ulids = new_ulids(stated.null_count)
     offsets = np.arange(len(ulids) + 1, dtype=np.int32) * ulids.itemsize
     buffers = [None, arrays.py_buffer(offsets), arrays.py_buffer(ulids)]
     fresh = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
-    return fresh if given.null_count == len(given) else pc.replace_with_mask(given, given.is_null(), fresh)
+    return fresh if stated.null_count == len(stated) else pc.replace_with_mask(stated, stated.is_null(), fresh)

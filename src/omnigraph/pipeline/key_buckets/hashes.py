@@ -54,6 +54,11 @@ def hash_column(column: Column, seed: str) -> Hashes:
     return _mix(bits * _factors(seed)[0] + _factors(seed)[2])
 
 
+def bucket_of(column: Column, seed: str, buckets: int) -> Numbers:
+    """Return the bucket of each value; equal values are in the same one."""
+    return hash_column(column, seed) % _U64(buckets)
+
+
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
     """Return a hash per tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
