@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import site
 import subprocess
 import sys
 import tarfile
@@ -89,7 +88,8 @@ def test_wheel_runs_in_a_new_environment(dist: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, str(path)], check=True, cwd=tmp_path)
     [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    dependencies = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (packages / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
     ask = [str(python), "-P", "-c", "import omnigraph; print(omnigraph.__file__)"]
     shown = subprocess.run(ask, check=True, cwd=tmp_path, capture_output=True, text=True, env={}).stdout
     assert Path(shown.strip()).is_relative_to(packages), shown
