@@ -124,6 +124,7 @@ def test_picture_is_current_and_well_formed(name: str) -> None:
     assert ElementTree.fromstring(text).tag.endswith("svg")
 
 
+@pytest.mark.slow
 def test_picture_of_layers_shows_imports_pointing_down() -> None:
     rows = {name: row for row, layer in enumerate(DRAW.LAYERS) for name, _ in layer.boxes}
     edges = ARCHITECTURE.import_edges(ARCHITECTURE.modules())
