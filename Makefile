@@ -8,7 +8,7 @@ PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench lock clean
+.PHONY: help setup demo test test-long check format bench docs lock clean
 
 ##@ Start here
 demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
@@ -34,10 +34,14 @@ test-long: setup ## the long campaigns, with everything else
 bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
+	@$(RUN) tools/draw.py
+docs: setup ## build the documentation into site/, strictly
+	@$(RUN) tools/draw.py
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet && echo "open site/index.html"
 lock: setup ## resolve the dependencies anew and rewrite requirements/
 	@tools/lock.sh
 clean: ## remove what the other targets made
-	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:

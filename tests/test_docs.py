@@ -118,21 +118,25 @@ def options(run: object) -> set[str]:
 
 
 @pytest.mark.slow
-def test_readme_quickstart_runs_line_by_line(
+def test_readme_quickstart_runs_twice_in_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     text = read("README.md")
     [block] = re.findall(r"<!-- quickstart -->\n```sh\n(.*?)```", text, re.DOTALL)
-    for line in block.splitlines():
-        program, *given = shlex.split(line)
-        assert program == "omnigraph"
-        assert main(given) == 0, (line, capsys.readouterr().err)
-        assert capsys.readouterr().out.strip(), f"{line} prints nothing"
+    first, *lines = block.splitlines()
+    assert first == "GRAPH=$(mktemp -d)/supply.omni"
     [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(program, "README.md", "exec"), {})  # what a reader would paste
-    assert "mutation" in capsys.readouterr().out
+    for run in ("first", "second"):
+        for line in lines:
+            name, *words = shlex.split(line.replace("$GRAPH", str(tmp_path / run / "supply.omni")))
+            assert name == "omnigraph"
+            assert main(words) == 0, (line, capsys.readouterr().err)
+            assert capsys.readouterr().out.strip(), f"{line} prints nothing"
+        exec(compile(program, "README.md", "exec"), {})  # what a reader would paste
+        assert "{'name': 'Bob', 'team': 'air'}" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"examples", "first", "second"}
 
 
 def test_readme_names_the_two_commands_on_its_first_screen() -> None:

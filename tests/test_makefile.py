@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TARGETS = ("help", "setup", "demo", "test", "check", "bench", "clean")
+TARGETS = ("help", "setup", "demo", "test", "check", "bench", "docs", "clean")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Rewrites the generated parts of docs/architecture.md: the tree, the drawing of the layers and the figures.
+"""Rewrites the generated parts of docs/architecture.md: the tree, the table of the layers and the figures.
 
 `python tools/architecture.py` needs nothing but the standard library.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "omnigraph"
 PAGE = ROOT / "docs" / "architecture.md"
-# Parts of the package that the drawing shows; everything else is ground that all of them stand on.
+# Parts of the package that the table shows; everything else is ground that all of them stand on.
 PARTS = ("lang", "store", "manifest", "rules", "engine", "graph", "pipeline", "policy", "server", "client", "cli")
 # Counted by the same rules: files, lines, median lines of a file, functions, mean and 95th percentile of their lines,
 # comment lines in a hundred.
@@ -57,18 +57,25 @@ def imports(tree: ast.Module) -> Iterator[str]:
 
 
 def render_layers(trees: Mapping[str, ast.Module]) -> str:
-    """Return a Mermaid drawing of the imports between parts, without those that follow from others."""
+    """Return a table of the imports between parts, without those that follow from others."""
+    edges = import_edges(trees)
+    reached = {part: _reachable(edges, part) for part in PARTS}
+    lines = ["| Part | Imports |", "|---|---|"]
+    for part in reversed(PARTS):
+        indirect = set().union(*(reached[other] for other in edges[part])) if edges[part] else set()
+        direct = sorted(edges[part] - indirect, key=PARTS.index)
+        lines.append(f"| `{part}` | {', '.join(f'`{other}`' for other in direct) or 'nothing'} |")
+    return "\n".join(lines)
+
+
+def import_edges(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Return for every part of the package the other parts that it imports."""
     edges: dict[str, set[str]] = {part: set() for part in PARTS}
     for path, tree in trees.items():
         part = path.split("/")[0].removesuffix(".py")
         if part in edges:
             edges[part] |= {other for other in imports(tree) if other in edges and other != part}
-    reached = {part: _reachable(edges, part) for part in PARTS}
-    lines = ["```mermaid", "flowchart TD"]
-    for part in reversed(PARTS):
-        indirect = set().union(*(reached[other] for other in edges[part])) if edges[part] else set()
-        lines += [f"    {part} --> {other}" for other in sorted(edges[part] - indirect, key=PARTS.index)]
-    return "\n".join([*lines, "```"])
+    return edges
 
 
 def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:

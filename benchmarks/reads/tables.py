@@ -60,6 +60,7 @@ def _warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
         )
     counts = [len(taken) for timing in timings.values() for taken in timing.rounds.values()]
     about = (
+        "![Time of the fastest peer divided by ours, for each line of the table](pictures/reads.svg)\n\n"
         "Warm: every call was made once before. The best peer is the fastest; the aim is against it."
         f" Rounds per line: {min(counts)} to {max(counts)}."
     )

@@ -1,0 +1,140 @@
+"""The site: every page is in the navigation, guides run, pictures are current, and the strict build passes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from tests.support.guide_runner import SHOWN, run_guide
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+# Pages whose commands and programs are run here, with how many answers they show at least.
+GUIDES = {
+    "howto/backup.md": 1,
+    "howto/idempotent-loads.md": 3,
+    "howto/import-csv.md": 2,
+    "howto/incremental-jobs.md": 1,
+    "howto/rag.md": 2,
+    "howto/review-with-branches.md": 2,
+}
+
+
+class Loader(yaml.SafeLoader):
+    """Reads mkdocs.yml, whose one Python object is the function that makes anchors."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+
+def load_tool(name: str) -> Any:
+    spec = spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+DRAW = load_tool("draw")
+ARCHITECTURE = load_tool("architecture")
+
+
+def listed(nav: object) -> list[str]:
+    if isinstance(nav, dict):
+        return [page for part in nav.values() for page in listed(part)]
+    return [page for part in nav for page in listed(part)] if isinstance(nav, list) else [str(nav)]
+
+
+def test_navigation_lists_every_page_once() -> None:
+    assert sorted(listed(SITE["nav"])) == sorted(PAGES)
+
+
+def test_navigation_titles_every_page() -> None:
+    assert all(
+        isinstance(page, dict)
+        for section in SITE["nav"]
+        for part in section.values()
+        if isinstance(part, list)
+        for page in part
+    )
+
+
+def test_site_fetches_nothing_from_the_network() -> None:
+    assert SITE["theme"]["font"] is False
+    assert not {"extra_css", "extra_javascript", "repo_url"} & SITE.keys()
+    assert not [page for page in PAGES if "```mermaid" in (DOCS / page).read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed; `make setup` installs it")
+def test_strict_build_passes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    for path in (tmp_path / "site").rglob("*.html"):
+        assert not re.findall(r'<(?:script|img|link)[^>]* (?:src|href)="https?:', path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(GUIDES))
+def test_howto_prints_what_it_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
+    assert run_guide(page, capsys) >= GUIDES[page]
+
+
+@pytest.mark.slow
+def test_tutorial_runs_twice_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("first", "second"):
+        (tmp_path / run).mkdir()
+        monkeypatch.chdir(tmp_path / run)
+        assert run_guide("tutorial.md", capsys) >= 5
+
+
+def test_every_howto_is_run() -> None:
+    assert {page for page in PAGES if page.startswith("howto/")} == GUIDES.keys()
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "deployment.md", *sorted(GUIDES)])
+def test_page_has_only_blocks_that_are_run_or_known(page: str) -> None:
+    languages = set(re.findall(r"^```(\w*)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)) - {""}
+    assert languages <= {*SHOWN, "sh", "python", "json", "text"}
+
+
+@pytest.mark.parametrize("name", sorted(DRAW.draw_all()))
+def test_picture_is_current_and_well_formed(name: str) -> None:
+    text = (DOCS / "pictures" / name).read_text(encoding="utf-8")
+    assert text == DRAW.draw_all()[name], "run `python tools/draw.py`"
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+
+
+@pytest.mark.slow
+def test_picture_of_layers_shows_imports_pointing_down() -> None:
+    rows = {name: row for row, layer in enumerate(DRAW.LAYERS) for name, _ in layer.boxes}
+    edges = ARCHITECTURE.import_edges(ARCHITECTURE.modules())
+    assert rows.keys() == edges.keys()
+    wrong = [(a, b) for a in edges for b in edges[a] if rows[a] > rows[b] or (rows[a] == rows[b] and rows[a] > 0)]
+    assert wrong == []
+
+
+def test_bars_show_every_line_of_the_warm_reads() -> None:
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    ratios = DRAW.read_ratios(page)
+    assert len(ratios) == page.partition("| Line | Ours | Best peer |")[2].partition("\n\n")[0].count("\n") - 1 > 10
+    assert any(ratio < 1 for *_, ratio in ratios), "lines where a peer is faster are shown, too"
