@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 from benchmarks.topic import Measure, Topic, median_ms
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import compile_query
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from tests.support.big_schemas import big_schema
 from tests.support.typical_queries import TYPICAL_QUERY, TYPICAL_SCHEMA
 
@@ -17,10 +17,10 @@ DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 _LOAD = "import time; start = time.perf_counter(); {}; print((time.perf_counter() - start) * 1000)"
 _QUERY_LOAD = _LOAD.format(
     "from omnigraph.lang.query import lint_queries; from omnigraph.lang.catalog import Catalog;"
-    " from omnigraph.lang.source import Source; lint_queries([Source('q', '')], Catalog({}, {}, (), ''))"
+    " from omnigraph.lang.diagnostic import Source; lint_queries([Source('q', '')], Catalog({}, {}, (), ''))"
 )
 _SCHEMA_LOAD = _LOAD.format(
-    "from omnigraph.lang.schema import compile_schema; from omnigraph.lang.source import Source;"
+    "from omnigraph.lang.schema import compile_schema; from omnigraph.lang.diagnostic import Source;"
     f" compile_schema(Source('s', 'node A {{}}'), domain='{DOMAIN}')"
 )
 

@@ -22,10 +22,9 @@ from omnigraph.engine.query.result import Result
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.pipeline.spark.session import session
 from omnigraph.source_files import read_source
 

@@ -16,9 +16,9 @@ from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.errors import ERRORS
 from omnigraph.lang.codes import LANGUAGE_CODES
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import CompiledSchema, compile_schema
-from omnigraph.lang.source import Source
 from tests.support.case_runner import DOMAIN, fixture
 
 ROOT = Path(__file__).parent.parent

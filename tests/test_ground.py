@@ -13,8 +13,7 @@ from ulid import ULID
 import omnigraph
 from omnigraph import clock, ids
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, UsageError
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
-from omnigraph.lang.source import Source, Span
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 
 
 def error_classes() -> list[type[OmniGraphError]]:

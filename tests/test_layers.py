@@ -140,7 +140,7 @@ def test_violations_deliberate_breach_is_found(module: str, source: str, reason:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("omnigraph.lang.x", "from omnigraph.errors import UsageError\nfrom omnigraph.lang.source import Source"),
+        ("omnigraph.lang.x", "from omnigraph.errors import UsageError\nfrom omnigraph.lang.diagnostic import Source"),
         ("omnigraph.store.x", "import lance\nimport os"),
         ("omnigraph.pipeline.x", "import pyspark\nfrom omnigraph.graph import Graph"),
         ("omnigraph.cli.x", "from omnigraph import __version__, files\nfrom omnigraph.client import Client"),

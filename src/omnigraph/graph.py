@@ -18,12 +18,12 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.maintenance import Maintenance
+from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
-from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.explain import Explanation
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.schema import Schema, schema_source
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
     from omnigraph.engine.write.ingest import Dialect, Mode
     from omnigraph.engine.write.ndjson.reader import Data
-    from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
+    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
     from omnigraph.manifest.upgrade import UpgradeReport
 
 

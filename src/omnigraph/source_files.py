@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.errors import UsageError
-from omnigraph.lang.diagnostic import decode_source
-from omnigraph.lang.source import Source
+from omnigraph.lang.diagnostic import Source, decode_source
 from omnigraph.limits import SOURCE_BYTES_MAX
 
 # Without O_NONBLOCK, opening a pipe that has no writer blocks forever.

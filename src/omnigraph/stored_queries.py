@@ -13,11 +13,10 @@ from pathlib import Path
 
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.catalog import Catalog, Scalar
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source
 from omnigraph.lang.query import CompiledQuery, LintFinding, ast, lint_queries
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.source import Source
 from omnigraph.limits import STORED_BREAKAGES_SHOWN_MAX
 from omnigraph.source_files import read_source
 

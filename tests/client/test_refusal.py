@@ -9,8 +9,7 @@ from omnigraph import errors
 from omnigraph.client.request import Response
 from omnigraph.client.responses import parse_error
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
-from omnigraph.lang.source import Source, Span
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.server.errors import error_body
 
 CLASSES = [

@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import settings
 from omnigraph.cli import main
-from omnigraph.engine.audit import AuditEntry, AuditKind
+from omnigraph.engine.history import AuditEntry, AuditKind
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.manifest import recovery

@@ -14,7 +14,7 @@ from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied,
 from omnigraph.graph import session_of
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
-from omnigraph.store.read.ordered_scan import blob_sizes
+from omnigraph.store.read.lookup import blob_sizes
 from tests.support.change_fixtures import SCHEMA, image, new_graph, node, write
 from tests.support.policy_recorder import Recorder
 

@@ -21,7 +21,7 @@ from omnigraph.errors import StorageError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.objects.request_meter import Meter
-from omnigraph.store.read import ordered_scan, version_diff
+from omnigraph.store.read import lookup, version_diff
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import deleted_offsets
 from omnigraph.store.read.version_diff import moved_rows
@@ -306,7 +306,7 @@ def test_differing_rows_with_blobs_hold_only_so_many_bytes_at_a_time(
     sizes: list[int] = []
 
     def read_blobs(*given: Any) -> list[bytes | None]:
-        found = ordered_scan.read_blobs(*given)
+        found = lookup.read_blobs(*given)
         sizes.append(sum(len(one or b"") for one in found))
         return found
 

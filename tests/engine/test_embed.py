@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.embed import cache, plan
 from omnigraph.engine.embed import cache as embedcache
-from omnigraph.engine.embed import fetch, plan
 from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
@@ -294,8 +294,8 @@ def refusing(status: int) -> Callable[[int, Any], Answer]:
 def test_embed_provider_that_fails_publishes_nothing_and_loses_no_answer(
     graph: og.Graph, provider: Provider, fault: Callable[[int, Any], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "EMBED_TEXTS_MAX", 2)
-    monkeypatch.setattr(fetch, "EMBED_REQUESTS_MAX", 1)
+    monkeypatch.setattr(cache, "EMBED_TEXTS_MAX", 2)
+    monkeypatch.setattr(cache, "EMBED_REQUESTS_MAX", 1)
     graph.ingest([doc(f"d{number:02}", text=f"t{number}") for number in range(12)])
     before, provider.answer = docs(graph), fault
     with pytest.raises(DataError) as caught:

@@ -17,7 +17,7 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.store.read import ordered_scan
+from omnigraph.store.read import lookup
 from omnigraph.store.write.transaction import append
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, insert
 from tests.support.policy_recorder import Recorder
@@ -138,8 +138,8 @@ def test_export_policy_is_asked(graph: og.Graph) -> None:
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     insert(session_of(graph).kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
     whole = lines(graph)
-    monkeypatch.setattr(ordered_scan, "SORTED_BYTES_MAX", 10)
-    monkeypatch.setattr(ordered_scan, "_WINDOW_ROWS_MIN", 16)
+    monkeypatch.setattr(lookup, "SORTED_BYTES_MAX", 10)
+    monkeypatch.setattr(lookup, "_WINDOW_ROWS_MIN", 16)
     assert lines(graph) == whole
 
 

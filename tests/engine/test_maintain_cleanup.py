@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain import kept_states, retention
+from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
@@ -93,7 +93,7 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
             other.branches.delete("away")
         return snapshot(kernel, branch)
 
-    monkeypatch.setattr(kept_states, "read_pins", delete_then_look)
+    monkeypatch.setattr(retention, "read_pins", delete_then_look)
     monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
     with hours_later():
         graph.maintenance.cleanup(keep=3)
@@ -106,7 +106,7 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
         recovery.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
         return read_pins(store, catalogs)
 
-    monkeypatch.setattr(kept_states, "read_pins", begin_then_look)
+    monkeypatch.setattr(retention, "read_pins", begin_then_look)
     with hours_later():
         report = graph.maintenance.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
@@ -245,7 +245,7 @@ def test_cleanup_that_forgets_what_is_protected_is_caught(
     graph: Graph, protect: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     protect(graph)
-    monkeypatch.setattr(kept_states, "fixed_versions", lambda commits, snapshots, intents: set())
+    monkeypatch.setattr(retention, "fixed_versions", lambda commits, snapshots, intents: set())
     with hours_later():
         graph.maintenance.cleanup(keep=1)
     assert readable(graph) != [2, 6]
@@ -258,7 +258,7 @@ def test_cleanup_last_minutes_stay(graph: Graph) -> None:
 
 def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
-    monkeypatch.setattr(kept_states, "DEADLINE_US", 0)
+    monkeypatch.setattr(retention, "DEADLINE_US", 0)
     graph.maintenance.cleanup(keep=1)
     assert readable(graph) == [6]
 

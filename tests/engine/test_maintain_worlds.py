@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.engine.maintain import cleanup as cleaning
-from omnigraph.engine.maintain.kept_states import KeptStates
+from omnigraph.engine.maintain.retention import KeptStates
 from omnigraph.errors import StorageError
 from omnigraph.manifest import file_removal
 from omnigraph.store.files import manifest_file, reachability

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.merge import row_merge, virtual_base
-from omnigraph.engine.merge.ancestry import Joined, MergeBase
-from omnigraph.engine.merge.virtual_base import Image, build_image, images, merge_from_virtual
+from omnigraph.engine.merge import ancestry, row_merge
+from omnigraph.engine.merge.ancestry import Image, Joined, MergeBase, build_image, images, merge_from_virtual
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from tests.engine.test_merge_rows import CATALOGS, RULES, conflicts_of
@@ -149,23 +148,23 @@ def unknown_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def direction_is_kept(patch: pytest.MonkeyPatch) -> None:
     """Of two ancestors, the one is merged into the other."""
-    patch.setattr(virtual_base, "_undirected", lambda type_: type_)
+    patch.setattr(ancestry, "_undirected", lambda type_: type_)
 
 
 def unknown_is_no_change(patch: pytest.MonkeyPatch) -> None:
     """A side that has by chance what stands for an unknown value counts as unchanged."""
-    real = virtual_base.difference
+    real = ancestry.difference
 
     def broken(type_: Any, before: Image, after: Image) -> Any:
         return real(type_, Image(before.rows), Image(after.rows))
 
-    patch.setattr(virtual_base, "difference", broken)
+    patch.setattr(ancestry, "difference", broken)
 
 
 def below_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """What ancestors have in common does not count."""
-    real = virtual_base._join
-    patch.setattr(virtual_base, "_join", lambda type_, left, right, base: real(type_, left, right, None))
+    real = ancestry._join
+    patch.setattr(ancestry, "_join", lambda type_, left, right, base: real(type_, left, right, None))
 
 
 def union_brings_back(patch: pytest.MonkeyPatch) -> None:

@@ -79,11 +79,11 @@ def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.engine import catalog_diff, past_names
+    from omnigraph.engine import past_names
 
-    real = catalog_diff.compare_columns
+    real = past_names.compare_columns
 
-    def by_name(old: catalog_diff.Type, new: catalog_diff.Type) -> catalog_diff.Columns:
+    def by_name(old: past_names.Type, new: past_names.Type) -> past_names.Columns:
         ids = {one.name: one.property_id for one in new.properties.values()}
         renumbered = {
             name: replace(one, property_id=ids.get(name, -one.property_id)) for name, one in old.properties.items()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnigraph.engine.params import decode_params
+from omnigraph.engine.arguments import decode_params
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import Parameter

@@ -11,8 +11,8 @@ import pytest
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.manifest import branches
 from omnigraph.manifest.create import init
 from omnigraph.manifest.intents import Intent, declared, this_process

@@ -19,13 +19,12 @@ import pytest
 from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.manifest import branches, encoding
 from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.store.files.manifest_file import rebase_manifest
-from omnigraph.store.files.protobuf import write_message
+from omnigraph.store.files.manifest_file import rebase_manifest, write_message
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.manifest import branches
 from omnigraph.manifest.create import init
 from omnigraph.store.objects.uri import Location

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.lang.diagnostic import LanguageError, decode_source
-from omnigraph.lang.source import Position
+from omnigraph.lang.diagnostic import LanguageError, Position, decode_source
 from omnigraph.limits import SOURCE_BYTES_MAX
 
 

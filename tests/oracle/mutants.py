@@ -14,8 +14,7 @@ from omnigraph.engine.query.aggregate import aggregate
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
-from omnigraph.engine.query.search import match_text, nearest
-from omnigraph.engine.query.vectors import Constant, Numbers
+from omnigraph.engine.query.search import Constant, Numbers, match_text, nearest
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
 

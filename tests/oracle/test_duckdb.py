@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Caches
 from omnigraph.errors import OmniGraphError
 from tests.oracle.compare import rows_of
 from tests.oracle.duck import Said, Twin, answers, load

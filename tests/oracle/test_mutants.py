@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Caches
 from omnigraph.errors import OmniGraphError
 from tests.oracle.mutants import MUTANTS
 from tests.oracle.queries import Maker

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.source import Source
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate
 from tests.oracle.queries import Made, Maker

@@ -15,7 +15,7 @@ from omnigraph.client import responses, retry
 from omnigraph.client.request import Response
 from omnigraph.client.responses import parse_error
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.write.write_receipts import IngestReceipt
+from omnigraph.engine.write.staging import IngestReceipt
 from omnigraph.errors import OmniGraphError, UsageError
 from tests.server.conftest import POLICY
 from tests.support.live_server import TOKENS, Live, serving_graph

@@ -23,7 +23,7 @@ from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.filesystems import filesystem
-from omnigraph.rules.violations import Findings
+from omnigraph.rules.delta import Findings
 from tests.support.pipeline_fixtures import lines_of, load_bytes, splits_of
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.write_fixtures import rows

@@ -147,7 +147,7 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 def test_load_whose_provider_fails_publishes_nothing_and_can_be_rerun(
     graph: og.Graph, provider: Provider, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.engine.embed.fetch.EMBED_TEXTS_MAX", 2)
+    monkeypatch.setattr("omnigraph.engine.embed.cache.EMBED_TEXTS_MAX", 2)
     data = lines(tmp_path, *(doc(f"d{number}", text=f"t{number}") for number in range(8)))
     provider.answer = refusing(status)
     with pytest.raises(DataError) as caught:

@@ -25,9 +25,9 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
+from omnigraph.pipeline import maintenance
 from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
-from omnigraph.pipeline.spark_maintenance import optimize, verify
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
@@ -156,7 +156,7 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         return ThreadsAsExecutors()
 
     with (
-        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit),
+        patch.object(maintenance, "MAINTAIN_LOCAL_BYTES_MAX", limit),
         patch.object(executors, "start_executors", start),
     ):
         assert pipeline.optimize(graph).commit is not None
@@ -170,7 +170,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path) -> None:
         raise PipelineUnavailable("no Java")
 
     with (
-        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", 0),
+        patch.object(maintenance, "MAINTAIN_LOCAL_BYTES_MAX", 0),
         patch.object(executors, "start_executors", start),
     ):
         assert pipeline.optimize(graph).commit is not None
@@ -244,7 +244,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         graph.close()
         expected = og.open(uri).maintenance.verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
-        with patch.object(verify, "MAINTAIN_TASK_ROWS", 16):
+        with patch.object(maintenance, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
         assert said(found) == said(expected), name
 

@@ -14,8 +14,8 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.source import Source
 from omnigraph.pipeline.query import collect, lower
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
 from omnigraph.pipeline.query.projection import Projection

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.vectors import Constant, vector_from_arrow
+from omnigraph.engine.query.search import Constant, vector_from_arrow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.datasource.spark_types import to_spark_column
+from omnigraph.pipeline.datasource.options import to_spark_column
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.needs import Names
-from omnigraph.pipeline.query.scan import _arrow_type
+from omnigraph.pipeline.query.scan import Names, _arrow_type
 
 _OPS = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE)
 _VALUES: dict[Scalar, list[Any]] = {

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.graph import session_of
-from omnigraph.pipeline.datasource import stream, stream_rows, table_reader
+from omnigraph.pipeline.datasource import stream, table_reader
 from omnigraph.pipeline.datasource.stream import Feed, StreamReader
 from tests.support.change_fixtures import (
     SCHEMA,
@@ -179,7 +179,7 @@ def test_stream_of_a_large_commit_is_shared_among_tasks(tmp_path: Path, monkeypa
     write(graph, *(node(f"n{place}", "Q") for place in range(10)))
     whole = batches(graph)
     monkeypatch.setattr(stream, "STREAM_TASK_ROWS", 4)
-    monkeypatch.setattr(stream_rows, "STREAM_WINDOW_ROWS", 3)
+    monkeypatch.setattr(stream, "STREAM_WINDOW_ROWS", 3)
     one = reader(graph)
     start = one.initialOffset()
     assert len(one.partitions(start, one.latestOffset(start, ReadAllAvailable()))) == 3
@@ -300,7 +300,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
     partitions = one.partitions(start, end)
-    gone: stream_rows.TypeChange = partitions[0].value
+    gone: stream.TypeChange = partitions[0].value
     Path(graph.uri, gone.scan.ref.manifest_path).unlink()
     with pytest.raises(ChangeFeedGap, match="with the option `start` and a new checkpoint") as caught:
         pa.Table.from_batches(reader(graph).read(partitions[0]))

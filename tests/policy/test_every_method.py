@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.maintenance import Maintenance
+from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.rules.coerce_column import decode_column, from_fitted
-from omnigraph.rules.coerce_value import Misfit, fit
+from omnigraph.rules.coerce import Misfit, decode_column, fit, from_fitted
 from omnigraph.rules.datetimes import date_column, datetime_column, parse_days, parse_milliseconds
 from tests.support.examples import examples
 

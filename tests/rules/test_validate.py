@@ -8,10 +8,9 @@ import pytest
 from omnigraph.errors import DataError, KeyConflict
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate as validation
-from omnigraph.rules.delta import Intent
+from omnigraph.rules.delta import Findings, Intent
 from omnigraph.rules.row_rules import ERRORS, ROW_RULES, Type, errors_of
 from omnigraph.rules.validate import RULES, validate
-from omnigraph.rules.violations import Findings
 from tests.support.rule_scenarios import (
     LOOSE,
     SCENARIOS,

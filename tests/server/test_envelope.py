@@ -25,10 +25,9 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.graph import Graph
-from omnigraph.server import error_masking
+from omnigraph.server import errors
 from omnigraph.server.auth import Tokens
-from omnigraph.server.error_masking import redact_error
-from omnigraph.server.errors import CODES, error_body
+from omnigraph.server.errors import CODES, error_body, redact_error
 from omnigraph.server.registry import GraphConfig, GraphRegistry, ServedGraph, open_registry
 from tests.support.live_server import ADD, PEOPLE, Live
 
@@ -148,7 +147,7 @@ def test_told_names_the_graph_instead_of_its_place(house: GraphRegistry) -> None
 
 
 def test_told_of_texts_left_as_they_are_is_caught(house: GraphRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_masking, "_replace_paths", lambda value, roots, graph_id: value)
+    monkeypatch.setattr(errors, "_replace_paths", lambda value, roots, graph_id: value)
     assert "secret-place" in str(redact_error(naming(house.served["g"]), house.served["g"]))
 
 

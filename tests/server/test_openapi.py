@@ -19,10 +19,9 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from omnigraph import graph as graphs
 from omnigraph.engine.merge.row_merge import Kind
 from omnigraph.errors import ERRORS
-from omnigraph.lang.source import Source
+from omnigraph.lang.diagnostic import Source
 from omnigraph.server.answers import CommitKind, ParameterKind
-from omnigraph.server.error_shapes import Code, MergeConflictKind
-from omnigraph.server.errors import CODES
+from omnigraph.server.errors import CODES, Code, MergeConflictKind
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ROUTES

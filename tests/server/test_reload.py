@@ -156,7 +156,7 @@ def test_reload_that_fails_in_another_way_is_reported(reloading: Live, monkeypat
         raise RecursionError("too deep")
 
     with monkeypatch.context() as broken:
-        broken.setattr("omnigraph.server.reload.load_bundle", fail)
+        broken.setattr("omnigraph.server.registry.load_bundle", fail)
         assert reload(reloading) == "stale"
     assert reload(reloading) is None
 

@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import SERVER_SHUTDOWN_SECONDS_MAX
-from omnigraph.manifest import publication
+from omnigraph.manifest import publish
 from omnigraph.server import run, service
 from tests.support.live_server import ADD, SCHEMA, Live, Reply, serving_graph
 from tests.support.mixed_calls import ask
@@ -119,7 +119,7 @@ def test_writes_at_a_shutdown_are_answered_and_never_published_later(
 
 @pytest.mark.slow
 def test_mutant_without_a_closed_publication_is_caught(graph_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publication.Publication, "begin", lambda self, operation_id: None)
+    monkeypatch.setattr(publish.Publication, "begin", lambda self, operation_id: None)
     with pytest.raises(AssertionError):
         test_writes_behind_a_silent_publish_are_answered_within_one_deadline(graph_uri, monkeypatch)
 

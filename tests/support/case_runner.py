@@ -12,9 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.schema import CompiledSchema, compile_schema
-from omnigraph.lang.source import Source
 from tests.support.case_expectations import CaseFailure, Outcome, check
 from tests.support.case_file import CASES, EXPECTATIONS, Case, Step
 

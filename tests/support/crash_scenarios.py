@@ -22,9 +22,9 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.source import Source
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches, history, publish
 from omnigraph.manifest.create import accepted, init

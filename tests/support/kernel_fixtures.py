@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from omnigraph.ids import new_ulid
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot

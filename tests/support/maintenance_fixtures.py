@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph, session_of
-from omnigraph.manifest.commit_queue import BranchTurn
+from omnigraph.manifest.commit_loop import BranchTurn
 
 
 @contextmanager

@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 
 FIXTURES = Path(__file__).parents[1] / "cases" / "fixtures"
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.source import Source
 from omnigraph.rules.delta import Changes, Delta, Intent
 
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

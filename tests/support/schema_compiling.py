@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source
 from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
-from omnigraph.lang.source import Source
 
 DOMAIN = "01JAZ5V9X0000000000000000A"
 FIXTURE = (Path(__file__).parents[1] / "cases" / "fixtures" / "F.pg").read_text(encoding="utf-8")

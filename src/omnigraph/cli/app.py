@@ -9,19 +9,48 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from typer.exceptions import TyperException
 
+from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
-from omnigraph.cli.completion import VARIABLE
-from omnigraph.cli.output import print_error
+from omnigraph.cli.output import discard_output, echo, open_missing_streams, output_error, print_error
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
-from omnigraph.cli.terminal import discard_output, echo, open_missing_streams, output_error
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
+from omnigraph.manifest.encoding import FORMAT_STAMP
+
+# The variable through which a shell asks the command itself; its name follows from that of the command.
+VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
+
+
+class Shell(StrEnum):
+    """The shells that a script can be made for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
+
+
+ShellName = Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")]
+
+
+def completion(shell: ShellName) -> int:
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
+    return 0
+
+
+def version() -> int:
+    echo(f"omnigraph {__version__}\ninternal-schema {FORMAT_STAMP}")
+    return 0
+
 
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
     "store": ("--store", "URI", "URI of the graph: a path, `file://…` or `s3://…`."),
@@ -91,7 +120,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
 
 def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
     """Run a write command; if its output fails, the error's `effect` says whether the write was applied."""
-    from omnigraph.manifest.publication import Publication, watched
+    from omnigraph.manifest.publish import Publication, watched
 
     publication = Publication()
     try:

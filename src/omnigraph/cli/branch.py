@@ -14,8 +14,7 @@ import typer
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, ReadBranch, ResolutionFile
-from omnigraph.cli.output import format_time, plural, print_json, table
-from omnigraph.cli.terminal import echo, echo_styled
+from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, UsageError
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 

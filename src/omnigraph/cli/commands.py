@@ -260,7 +260,7 @@ COMMANDS = (
     ),
     Command(
         ("embed",),
-        "embed:embed",
+        "load:embed",
         "Compute missing or outdated `@embed` vectors, as one commit.",
         "omnigraph embed graph.omni --type Package",
         Capability.DIRECT,
@@ -395,11 +395,11 @@ COMMANDS = (
     ),
     Command(
         ("completion",),
-        "completion:completion",
+        "app:completion",
         "Print the completion script of a shell.",
         'eval "$(omnigraph completion bash)"',
     ),
-    Command(("version",), "completion:version", "Print the version and its storage format.", "omnigraph version"),
+    Command(("version",), "app:version", "Print the version and its storage format.", "omnigraph version"),
 )
 
 # Flags that act as commands.

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from omnigraph import settings
 from omnigraph.cli.options import Format
-from omnigraph.cli.terminal import echo
+from omnigraph.cli.output import echo
 from omnigraph.errors import UsageError
 
 NAME: Final = "config.yaml"

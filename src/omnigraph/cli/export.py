@@ -14,8 +14,7 @@ from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.describe import snapshot_json
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import plural, print_json, progress_bar, table
-from omnigraph.cli.terminal import echo, echo_bytes
+from omnigraph.cli.output import echo, echo_bytes, plural, print_json, progress_bar, table
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 

@@ -13,8 +13,7 @@ from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import format_time, format_value, plural, print_json, table, truncate
-from omnigraph.cli.terminal import echo
+from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, truncate
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
 

@@ -12,9 +12,8 @@ import typer
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json
-from omnigraph.cli.output import format_time, plural, print_json, progress_bar, table
+from omnigraph.cli.output import echo, format_time, plural, print_json, progress_bar, table
 from omnigraph.cli.startup import restore_gc
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:

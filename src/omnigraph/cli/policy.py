@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.options import Json
-from omnigraph.cli.output import plural, print_json, table
-from omnigraph.cli.terminal import echo
+from omnigraph.cli.output import echo, plural, print_json, table
 
 if TYPE_CHECKING:
     from omnigraph.policy import Policy

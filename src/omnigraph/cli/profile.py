@@ -12,10 +12,9 @@ from omnigraph import settings
 from omnigraph.cli.app import Reads
 from omnigraph.cli.config import Profile, forget_token, keep_token, read_config, token_for
 from omnigraph.cli.options import Format, Json, Shape
-from omnigraph.cli.output import print_json, table
+from omnigraph.cli.output import echo, print_json, table
 from omnigraph.cli.query import print_result
 from omnigraph.cli.target import Served
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]

@@ -25,7 +25,7 @@ from omnigraph.cli.options import (
     Shape,
     Snapshot,
 )
-from omnigraph.cli.output import Cells, plural, print_diagnostics, print_json, render, table
+from omnigraph.cli.output import Cells, echo, plural, print_diagnostics, print_json, render, table
 from omnigraph.cli.query_source import (
     connect_stored_queries,
     name_diagnostics,
@@ -33,7 +33,6 @@ from omnigraph.cli.query_source import (
     read_catalog,
     read_parameters,
 )
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 

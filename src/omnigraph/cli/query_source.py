@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.lang.catalog import Catalog
-    from omnigraph.lang.source import Source
+    from omnigraph.lang.diagnostic import Source
 
 
 def query_source(file: Path | None, text: str | None) -> Source:
     """Return the source of a query from a file or from the command line."""
-    from omnigraph.lang.source import Source
+    from omnigraph.lang.diagnostic import Source
     from omnigraph.source_files import read_source
 
     if file is not None and text is not None:

@@ -9,8 +9,7 @@ import typer
 
 from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.options import DataLoss, Json, SchemaFile
-from omnigraph.cli.output import print_diagnostics, print_json
-from omnigraph.cli.terminal import echo
+from omnigraph.cli.output import echo, print_diagnostics, print_json
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:

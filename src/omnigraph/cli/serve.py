@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.options import Store
+from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 

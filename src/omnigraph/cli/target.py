@@ -16,8 +16,8 @@ import typer
 
 from omnigraph import settings
 from omnigraph.cli.config import Config, Profile, read_config, token_for
+from omnigraph.cli.output import echo
 from omnigraph.cli.startup import keep_pandas_out
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import OmniGraphError, UsageError
 
 if TYPE_CHECKING:

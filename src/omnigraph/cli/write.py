@@ -11,9 +11,8 @@ import typer
 
 from omnigraph.cli.app import DestroysUri, Writes
 from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
-from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.output import echo, plural, print_json
 from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
-from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:

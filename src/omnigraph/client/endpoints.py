@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema_apply import SchemaReceipt
-    from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
+    from omnigraph.engine.schema import SchemaReceipt
+    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
 
 
 MAIN = "main"

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema_apply import SchemaReceipt
-    from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
+    from omnigraph.engine.schema import SchemaReceipt
+    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
     from omnigraph.lang.migrate import Step
 
 
@@ -66,7 +66,7 @@ def _parse_operator(data: Mapping[str, Any]) -> OperatorReport:
 
 
 def parse_mutation(response: Response) -> MutationReceipt:
-    from omnigraph.engine.write.write_receipts import MutationReceipt
+    from omnigraph.engine.write.staging import MutationReceipt
 
     data = response.json()
     counts = data["affected_nodes"], data["affected_edges"]
@@ -74,7 +74,7 @@ def parse_mutation(response: Response) -> MutationReceipt:
 
 
 def parse_ingest(response: Response) -> IngestReceipt:
-    from omnigraph.engine.write.write_receipts import IngestReceipt
+    from omnigraph.engine.write.staging import IngestReceipt
 
     data = response.json()
     nodes, edges = ({item["name"]: item["entities_loaded"] for item in data[kind]} for kind in ("nodes", "edges"))
@@ -84,8 +84,8 @@ def parse_ingest(response: Response) -> IngestReceipt:
 
 def parse_merge(response: Response) -> MergeReceipt:
     from omnigraph.engine.merge import MergeReceipt
+    from omnigraph.engine.merge.apply import Outcome, TypeCount
     from omnigraph.engine.merge.conflicts import Conflict
-    from omnigraph.engine.merge.merge_receipts import Outcome, TypeCount
     from omnigraph.engine.merge.row_merge import Kind
 
     data = response.json()
@@ -109,7 +109,7 @@ def parse_merge(response: Response) -> MergeReceipt:
 
 
 def parse_schema_receipt(response: Response) -> SchemaReceipt:
-    from omnigraph.engine.schema_apply import SchemaReceipt
+    from omnigraph.engine.schema import SchemaReceipt
 
     data = response.json()
     return SchemaReceipt(
@@ -240,8 +240,7 @@ def _parse_language_error(message: str, effect: Effect, context: dict[str, Any],
 
 
 def _parse_diagnostic(data: Mapping[str, Any], source: str | None) -> Any:
-    from omnigraph.lang.diagnostic import Diagnostic, Severity
-    from omnigraph.lang.source import Source, Span
+    from omnigraph.lang.diagnostic import Diagnostic, Severity, Source, Span
 
     # Of a text that is on the server alone, the line that was found wrong is known.
     text = source if source is not None else "\n" * (data["line"] - 1) + data["source_line"]

@@ -25,7 +25,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
-from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, ordered_batches, read_blobs
+from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from typing import Final, Literal
 
 from ulid import ULID
 
 from omnigraph import clock
-from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import GRAPH, on_branch
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
-from omnigraph.manifest import intents
-from omnigraph.manifest.catalog_format import FORMAT_STAMP
+from omnigraph.manifest import intents, recovery
+from omnigraph.manifest.encoding import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.manifest.outcome import find_operation, has_published
+from omnigraph.manifest.recovery import AuditRow, Outcome
 
 
 def commits(
@@ -150,3 +153,101 @@ def _is_pending(session: GraphSession, operation_id: str) -> bool:
         operation_id in {intent.operation_id for intent in live}
         or intents.path_of(OperationId(operation_id)) in unreadable
     )
+
+
+class AuditKind(StrEnum):
+    """The kind of an audit entry."""
+
+    ROLLED_FORWARD = "rolled_forward"
+    ROLLED_BACK = "rolled_back"
+    BRANCH_DISCARDED = "branch_discarded"
+    REPAIRED = "repaired"
+    DISCARDED = "discarded"
+    UPGRADED = "upgraded"
+
+
+_KINDS: Final[Mapping[Outcome, AuditKind]] = {
+    Outcome.ROLLED_FORWARD: AuditKind.ROLLED_FORWARD,
+    Outcome.ROLLED_BACK: AuditKind.ROLLED_BACK,
+    Outcome.ORPHANED_BRANCH_DISCARDED: AuditKind.BRANCH_DISCARDED,
+    Outcome.REPAIRED: AuditKind.REPAIRED,
+    Outcome.UPGRADED: AuditKind.UPGRADED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One recovery, repair, discard or upgrade.
+
+    `operation` is the sort of work that was recovered, such as `load`; `actor` is who had begun it. There is a commit
+    if the work was published.
+    """
+
+    kind: AuditKind
+    operation: str
+    operation_id: str
+    actor: str | None
+    commit_id: str | None
+    created_at_us: int
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "kind": self.kind.value,
+            "operation": self.operation,
+            "operation_id": self.operation_id,
+            "actor_id": self.actor,
+            "graph_commit_id": self.commit_id,
+            "created_at": self.created_at_us,
+        }
+
+
+def list_audit(
+    session: GraphSession,
+    *,
+    kind: str | None = None,
+    by: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int | None = None,
+) -> list[AuditEntry]:
+    """Return audit entries, newest first; `by` selects those about the work of an actor."""
+    session.require("admin", GRAPH)
+    check_type("since", since, datetime | None)
+    check_type("until", until, datetime | None)
+    check_type("limit", limit, int | None)
+    audit_kind = None if kind is None else _parse_kind(kind)
+    earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
+    if limit is not None and limit < 1:
+        raise UsageError(f"`limit` must be >= 1, got {limit}", limit=limit)
+    entries = [
+        entry
+        for entry in map(_entry, recovery.read(session.kernel.store))
+        if audit_kind in (None, entry.kind)
+        and by in (None, entry.actor)
+        and (earliest is None or entry.created_at_us >= earliest)
+        and (latest is None or entry.created_at_us < latest)
+    ]
+    entries.sort(key=lambda entry: (entry.created_at_us, entry.operation_id), reverse=True)
+    return entries[:limit]
+
+
+def _entry(row: AuditRow) -> AuditEntry:
+    kind = _KINDS[row.outcome]
+    if kind is AuditKind.REPAIRED and row.commit_id is None:
+        # A repair that adopted foreign versions has a commit; one that only discarded them has none.
+        kind = AuditKind.DISCARDED
+    return AuditEntry(kind, row.kind, row.operation_id, row.actor, row.commit_id, row.created_at_us)
+
+
+def _parse_kind(word: str) -> AuditKind:
+    try:
+        return AuditKind(word)
+    except ValueError:
+        known = ", ".join(AuditKind)
+        raise UsageError(f"unknown audit kind `{word}`; expected one of {known}", kind=word) from None
+
+
+def _microseconds(timestamp: datetime) -> int:
+    if timestamp.tzinfo is None:
+        raise UsageError(f"`{timestamp}` has no time zone; pass one, such as `tzinfo=UTC`")
+    return int(timestamp.timestamp() * 1_000_000)

@@ -31,10 +31,10 @@ from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_to
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
-from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel

@@ -5,12 +5,65 @@ Pure. Compilers collect `Diagnostic`s; `LanguageError` carries them out.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
+from typing import Final
 
 from omnigraph.errors import Effect, OmniGraphError
-from omnigraph.lang.source import Source, Span
-from omnigraph.limits import SHOWN_CHARACTERS_MAX, SOURCE_BYTES_MAX
+from omnigraph.limits import SHOWN_CHARACTERS_MAX, SOURCE_BYTES_MAX, SUGGESTION_NAMES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of character offsets."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """Return the span from the start of this one to the end of the other."""
+        return Span(self.start, other.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Line and column, both from 1; columns count characters."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named text with conversion of offsets to lines and columns.
+
+    >>> Source("s.pg", "node A {\\n}").position(9)
+    Position(line=2, column=1)
+    """
+
+    name: str
+    text: str
+    _starts: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    def position(self, offset: int) -> Position:
+        starts = self._line_starts()
+        line = bisect_right(starts, min(offset, len(self.text)))
+        return Position(line, min(offset, len(self.text)) - starts[line - 1] + 1)
+
+    def line_text(self, line: int) -> str:
+        starts = self._line_starts()
+        end = starts[line] if line < len(starts) else len(self.text)
+        return self.text[starts[line - 1] : end].rstrip("\r\n")
+
+    def _line_starts(self) -> list[int]:
+        # Most sources compile without errors and need no positions, so the table is built on demand.
+        if not self._starts:
+            self._starts.append(0)
+            self._starts.extend(i + 1 for i, char in enumerate(self.text) if char == "\n")
+        return self._starts
 
 
 class Severity(StrEnum):
@@ -145,3 +198,41 @@ def decode_source(name: str, data: bytes, code: str) -> Source:
 def _source_error(code: str, message: str, source: Source, offset: int, hint: str) -> LanguageError:
     span = Span(offset, min(offset + 1, len(source.text)))
     return LanguageError(diagnostics=(Diagnostic(code, message, source, span, hint),))
+
+
+_WORD_LENGTH_MAX: Final = 100
+
+
+def nearest_word(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word most similar to `word`, ignoring case, or None if none is similar.
+
+    >>> nearest_word("Vesel", ["Port", "Vessel"]), nearest_word("x", ["Port"])
+    ('Vessel', None)
+    """
+    # Matching is quadratic in the length of a word and linear in the number of words, so both are bounded.
+    names = sorted(set(known))
+    if len(word) > _WORD_LENGTH_MAX or len(names) > SUGGESTION_NAMES_MAX:
+        return None
+    by_lower_case = {name.lower(): name for name in reversed(names)}
+    matches = get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[matches[0]] if matches else None
+
+
+def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", otherwise: str | None = None) -> str | None:
+    """Return a hint that names the nearest known word, or `otherwise` if none is similar.
+
+    >>> did_you_mean("callsat", ["callsAt"]), did_you_mean("sails", ["callsAt"], otherwise="traverse an edge")
+    ('did you mean `callsAt`?', 'traverse an edge')
+    """
+    near = nearest_word(word, known)
+    return f"did you mean `{prefix}{near}`?" if near else otherwise
+
+
+def join_words(words: Iterable[str], *, conjunction: str = "or") -> str:
+    """Join words as a sentence does.
+
+    >>> join_words(["a", "b", "c"])
+    'a, b or c'
+    """
+    items = list(words)
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {conjunction} {items[-1]}"

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from lark import Lark, Token, UnexpectedInput
 
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
-from omnigraph.lang.source import Source, Span
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 
 # An unclosed string or comment extends to the end of the source, so that these scans stay linear.

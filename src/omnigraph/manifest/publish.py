@@ -6,13 +6,17 @@ visible; then links follow. A crash before the commit point changes nothing; aft
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import Final
 
 from omnigraph import clock, failpoints, ids
-from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
+from omnigraph.errors import ConflictError, DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.ids import new_operation_id, on_branch
+from omnigraph.ids import OperationId, new_operation_id, on_branch
 from omnigraph.limits import (
     COMMIT_WINDOW_ROWS,
     CONDITIONAL_PUT_ATTEMPTS_MAX,
@@ -21,7 +25,7 @@ from omnigraph.limits import (
     STAGED_SECONDS_MAX,
     UNKNOWN_OUTCOME_RETRIES_MAX,
 )
-from omnigraph.manifest import encoding, history, publication
+from omnigraph.manifest import encoding, history
 from omnigraph.manifest import plan as plans
 from omnigraph.manifest.heads import ObservedHead
 from omnigraph.manifest.intents import held_here
@@ -29,6 +33,70 @@ from omnigraph.manifest.model import Commit, Link, Snapshot, State, correct_date
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
+
+
+class Publication:
+    """The permission of one write to be published.
+
+    >>> early, late = Publication(), Publication()
+    >>> early.begin(OperationId("01")); early.close(), late.close()
+    ('01', None)
+    >>> late.begin(OperationId("02"))
+    Traceback (most recent call last):
+    omnigraph.errors.ConflictError: the caller stopped waiting for this write; nothing was written
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._operation_id: OperationId | None = None
+
+    def begin(self, operation_id: OperationId) -> None:
+        """Record, right before the commit point, that the write is being published; raise if it was closed."""
+        with self._lock:
+            if self._is_closed:
+                raise ConflictError("the caller stopped waiting for this write; nothing was written")
+            self._operation_id = operation_id
+
+    def lose(self) -> None:
+        """Record that nothing was published after all."""
+        with self._lock:
+            self._operation_id = None
+
+    def close(self) -> OperationId | None:
+        """Keep the write from being published from now on; return the operation that was, or is being, published."""
+        with self._lock:
+            self._is_closed = True
+            return self._operation_id
+
+
+_watched: Final[ContextVar[Publication | None]] = ContextVar("publication", default=None)
+
+
+@contextmanager
+def watched(publication: Publication) -> Iterator[None]:
+    """Let a caller in another thread close the writes that are made here."""
+    token = _watched.set(publication)
+    try:
+        yield
+    finally:
+        _watched.reset(token)
+
+
+def current() -> Publication:
+    """Return the publication of the current write; a new one, which is never closed, if there is none."""
+    return _watched.get() or Publication()
+
+
+def unknown_outcome(operation_id: OperationId, why: str) -> StorageError:
+    """Return the error for a write that may or may not have been published."""
+    return StorageError(
+        f"storage did not answer whether operation {operation_id} was published; look for it in the history of the"
+        f" branch before you run it again ({why})",
+        effect=Effect.UNKNOWN,
+        kind=StorageKind.TRANSIENT,
+        operation_id=operation_id,
+    )
 
 
 class Moved(Exception):
@@ -73,11 +141,11 @@ def publish(
     _reject_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
     # From here until the response arrives, a failure has effect `unknown`, and the operation id is how to look it up.
-    publication.current().begin(plan.operation_id)
+    current().begin(plan.operation_id)
     try:
         published = _commit_or_resolve(store, strict, plan)
     except Moved:
-        publication.current().lose()
+        current().lose()
         raise
     try:
         store.sync_manifest(published)
@@ -261,7 +329,7 @@ def _reject_held_up(plan: plans.Plan, begun: float) -> None:
 
 
 def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
-    return publication.unknown_outcome(plan.operation_id, str(failure))
+    return unknown_outcome(plan.operation_id, str(failure))
 
 
 def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:

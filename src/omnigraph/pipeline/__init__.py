@@ -10,11 +10,10 @@ from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export
+from omnigraph.pipeline.maintenance import optimize, verify
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.range_merge.merge import merge
 from omnigraph.pipeline.spark.session import register
-from omnigraph.pipeline.spark_maintenance.optimize import optimize
-from omnigraph.pipeline.spark_maintenance.verify import verify
 
 __all__ = [
     "Columns",

@@ -32,7 +32,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.spark_types import column_names, find_type, to_spark_column
+from omnigraph.pipeline.datasource.options import column_names, find_type, to_spark_column
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice

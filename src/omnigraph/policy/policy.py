@@ -15,9 +15,8 @@ from omnigraph.engine.authorization import PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
 from omnigraph.lru import LruCache
-from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, actions_of, parse_bundle
+from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, actions_of, parse_bundle, read_text
 from omnigraph.policy.cedar import AccessRequest, CompiledBundle
-from omnigraph.policy.yaml_document import read_text
 
 
 @dataclass(frozen=True, slots=True)

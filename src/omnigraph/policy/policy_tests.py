@@ -9,9 +9,8 @@ from typing import Final
 
 import yaml
 
-from omnigraph.policy.bundle import ACTIONS
+from omnigraph.policy.bundle import ACTIONS, Document, read_text
 from omnigraph.policy.policy import Decision, Policy
-from omnigraph.policy.yaml_document import Document, read_text
 
 _OPTIONAL: Final = ("branch", "target_branch")
 _REQUIRED: Final = ("id", "actor", "action", "expect")

@@ -18,14 +18,15 @@ from omnigraph.rules.delta import (
     Changes,
     Committed,
     Delta,
+    Findings,
     Ids,
     Intent,
+    Violation,
     is_among,
     last_of_each,
     one_array,
     without,
 )
-from omnigraph.rules.violations import Findings, Violation
 
 _SIDES: Final = (("src", "from", "source"), ("dst", "to", "target"))
 

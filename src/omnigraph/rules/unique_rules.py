@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from omnigraph.lang.catalog import NodeType
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.coerce_value import shown
-from omnigraph.rules.delta import Changes, Committed, Delta, Intent, is_among, one_array
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.coerce import shown
+from omnigraph.rules.delta import Changes, Committed, Delta, Findings, Intent, Violation, is_among, one_array
 
 
 def distinct_ids(changes: Changes, committed: Committed, findings: Findings) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from omnigraph.lang.migrate.step import DropMode, StepKind
+from omnigraph.lang.migrate.compare import DropMode, StepKind
 from omnigraph.server.wire import Kind, Mode, Op
 
 CommitKind = Literal[

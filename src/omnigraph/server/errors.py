@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from math import ceil, isfinite
-from typing import Any, Final
+from typing import Any, Final, Literal, NewType, NotRequired, TypedDict
 
 import orjson
 
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.server.registry import ServedGraph
+from omnigraph.server.wire import Kind
 
 CODES: Final[Mapping[int, str]] = {
     400: "bad_request",
@@ -132,3 +134,197 @@ def _text(value: object) -> str:
         return str(value).encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001 - its own form as text may fail, or be an integer of too many digits
         return f"<{type(value).__name__}>"
+
+
+# Their messages may name files, buckets or code.
+_INTERNAL_CODES: Final = frozenset(
+    {
+        "storage.failed",
+        "storage.drift",
+        "graph.corrupt",
+        "graph.format",
+        "graph.already_initialized",
+        "blob.integrity",
+        "pipeline.failed",
+        "pipeline.unavailable",
+        "internal.bug",
+    }
+)
+_KEPT_CONTEXT: Final = ("kind", "operation_id", "branch", "type_key")
+# The only fields of errors on the change routes.
+_CHANGE_FIELDS: Final = frozenset(
+    {
+        "error",
+        "code",
+        "omnigraph_code",
+        "effect",
+        "retryable",
+        "resource_limit",
+        "change_feed_gap",
+        "change_diff_refusal",
+    }
+)
+
+# The only context of such errors: what the client sent, or what those fields have.
+_CHANGE_CONTEXT: Final = frozenset(
+    {
+        *("resource", "limit", "actual", "cursor", "first_unreadable_commit_id", "reason", "graph_commit_id"),
+        *("type_name", "commit_id", "branch", "target_branch", "actor", "action", "value", "name", "kind"),
+    }
+)
+
+
+def redact_error(error: OmniGraphError, served: ServedGraph | None, *, is_change: bool = False) -> dict[str, Any]:
+    """Return the JSON body of an error without server internals."""
+    body = error_body(error)
+    if error.code in _INTERNAL_CODES:
+        body["error"] = _fixed_message(error)
+        body["context"] = {name: body["context"][name] for name in _KEPT_CONTEXT if name in body["context"]}
+    elif served is not None:
+        root = served.graph.uri
+        bare = root.partition("://")[2] or root
+        body = {name: _replace_paths(value, (root, bare.strip("/")), served.graph_id) for name, value in body.items()}
+        body["context"].pop("uri", None)
+    if is_change:
+        known = {name: value for name, value in body["context"].items() if name in _CHANGE_CONTEXT}
+        body = {name: value for name, value in body.items() if name in _CHANGE_FIELDS} | {"context": known}
+    return body
+
+
+def _fixed_message(error: OmniGraphError) -> str:
+    if error.effect is Effect.UNKNOWN:
+        return "storage did not confirm whether the write was published; look up `operation_id` before you retry"
+    return f"{error.kind.summary} Ask the operator of the server, and name the request id."
+
+
+def _replace_paths(value: Any, roots: tuple[str, ...], graph_id: str) -> Any:
+    """Replace the paths of a graph by its id in all strings of a value."""
+    if isinstance(value, str):
+        for root in roots:
+            value = value.replace(root, graph_id)
+        return value
+    if isinstance(value, dict):
+        return {name: _replace_paths(item, roots, graph_id) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_paths(item, roots, graph_id) for item in value]
+    return value
+
+
+# One of the codes of `errors.ERRORS`.
+OmnigraphCode = NewType("OmnigraphCode", str)
+Code = Literal[
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "method_not_allowed",
+    "conflict",
+    "too_many_requests",
+    "internal",
+]
+MergeConflictKind = Literal[
+    "divergent_insert",
+    "divergent_update",
+    "delete_vs_update",
+    "orphan_edge",
+    "unique_violation",
+    "cardinality_violation",
+    "value_constraint_violation",
+]
+
+
+class MergeConflict(TypedDict):
+    entity_kind: Kind
+    type_name: str
+    entity_id: NotRequired[str]
+    kind: MergeConflictKind
+    message: str
+
+
+class VersionConflict(TypedDict):
+    """A type was published at another version than the write relied on."""
+
+    entity_kind: Kind
+    type_name: str
+    expected_published_dataset_version: int | None
+    actual_published_dataset_version: int | None
+
+
+class ReadSetConflict(TypedDict):
+    """Something that a write relied on changed before it was published."""
+
+    member: str
+    expected: NotRequired[str]
+    actual: NotRequired[str]
+
+
+class KeyConflict(TypedDict):
+    """There is an entity with this id already."""
+
+    entity_kind: Kind
+    type_name: str
+    entity_id: NotRequired[str]
+
+
+class DiffRefusal(TypedDict):
+    """A commit whose changes cannot be told."""
+
+    reason: Literal["parentless_commit", "schema_boundary"]
+    graph_commit_id: str
+    type_name: NotRequired[str]
+
+
+class FeedGap(TypedDict):
+    """History that a feed needs was removed; take a new baseline."""
+
+    cursor: NotRequired[str]
+    first_unreadable_commit_id: str
+
+
+class PreconditionFailure(TypedDict):
+    """The commit that a branch had to be at, and the one it is at."""
+
+    expected: str
+    actual: NotRequired[str]
+
+
+class ResourceLimit(TypedDict):
+    """How much of a resource one request may take, and how much this one would."""
+
+    resource: str
+    limit: int
+    actual: int
+
+
+class BlobRange(TypedDict):
+    """A range, without its `end`, that holds no byte of a blob of this length."""
+
+    start: int
+    end: int
+    length: int
+
+
+class Error(TypedDict):
+    """Every refusal: `code` is of a closed set and absent elsewhere, `omnigraph_code` is always there.
+
+    `context` holds what the error knows, under the names that the library uses; the members after it repeat some of it
+    in the shapes of single situations.
+    """
+
+    error: str
+    code: NotRequired[Code]
+    omnigraph_code: OmnigraphCode
+    effect: Literal["none", "applied", "unknown"]
+    retryable: bool
+    context: dict[str, Any]
+    request_id: NotRequired[str]
+    operation_id: NotRequired[str]
+    merge_conflicts: NotRequired[list[MergeConflict]]
+    published_dataset_version_conflict: NotRequired[VersionConflict]
+    read_set_conflict: NotRequired[ReadSetConflict]
+    key_conflict: NotRequired[KeyConflict]
+    change_diff_refusal: NotRequired[DiffRefusal]
+    change_feed_gap: NotRequired[FeedGap]
+    precondition_failure: NotRequired[PreconditionFailure]
+    resource_limit: NotRequired[ResourceLimit]
+    blob_range: NotRequired[BlobRange]

@@ -15,7 +15,7 @@ from omnigraph import __version__
 from omnigraph.errors import ERRORS
 from omnigraph.ids import ULID_PATTERN
 from omnigraph.server import answers, wire
-from omnigraph.server.error_shapes import Error, OmnigraphCode
+from omnigraph.server.errors import Error, OmnigraphCode
 from omnigraph.server.handlers.writes import COMMIT_ID
 from omnigraph.server.registry import GRAPH_ID
 from omnigraph.server.routes import ROUTES, Route, ServerRoute

@@ -5,24 +5,90 @@ Configuration errors are reported at start-up.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import graph as graphs
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.policy import Policy
+from omnigraph.policy import Policy, load_bundle
 from omnigraph.server.admission import ExportSlots
 from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
-from omnigraph.server.reload import Fingerprint, Sources, log
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
+
+if TYPE_CHECKING:
+    from omnigraph.server.service import Service
+
+
+log: Final = logging.getLogger("omnigraph.server")
+Fingerprint = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What tokens and policies say: who the actors are, and who judges each graph and the server itself."""
+
+    tokens: Tokens
+    checkers: Mapping[str, PolicyHook]
+    server_policy: Policy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where tokens and policies come from; the state in which the server was started does not change."""
+
+    read_tokens: Callable[[], Tokens]
+    token_files: tuple[Path, ...]
+    policies: Mapping[str, Path | None]
+    server_policy: Path | None
+    doors: AuthMode
+
+    def read(self) -> Configuration:
+        """Read everything; raises when any of it cannot be used."""
+        tokens = self.read_tokens()
+        if bool(tokens.entries) != self.doors.has_tokens:
+            raise UsageError("a server that was started with tokens needs some, and one without cannot get any")
+        loaded = {
+            graph_id: None if path is None else load_bundle(path, scope="graph", graph_id=graph_id)
+            for graph_id, path in self.policies.items()
+        }
+        checkers = {graph_id: self.doors.checker(policy) for graph_id, policy in loaded.items()}
+        policy_file = self.server_policy
+        judge = None if policy_file is None else load_bundle(policy_file, scope="server", graph_id="root")
+        return Configuration(tokens, checkers, judge)
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what changes when one of the files does."""
+        paths = (*self.token_files, *self.policies.values(), self.server_policy)
+        return tuple(_fingerprints(path for path in paths if path is not None))
+
+
+def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None]:
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            yield None
+        else:
+            yield status.st_mtime_ns, status.st_size, status.st_ino
+
+
+async def watch_configuration(service: Service) -> None:
+    """Read tokens and policies again whenever their files change."""
+    registry = service.registry
+    while True:
+        await asyncio.sleep(service.reload_seconds)
+        if await service.run(service.admin_threads, registry.sources.fingerprint) != registry.fingerprint:
+            service.reload_soon()
+
 
 GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
 _log: Final = logging.getLogger("omnigraph.server")

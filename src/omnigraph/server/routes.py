@@ -14,7 +14,7 @@ from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
 from omnigraph.server import answers, wire
-from omnigraph.server.handlers import blobs, feeds, reads, stored_queries, writes
+from omnigraph.server.handlers import blobs, reads, stored_queries, writes
 from omnigraph.server.responses import Call, Handler, Response
 
 Check = tuple[str, Scope]
@@ -141,7 +141,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
           early_checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True),
-    _json("/export", "export", feeds.export, "Stream a graph as NDJSON that can be loaded again.",
+    _json("/export", "export", reads.export, "Stream a graph as NDJSON that can be loaded again.",
           wire.Export, wire.NDJSON),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and ETag of a blob.",
           wire.BlobInput, wire.BYTES),
@@ -156,11 +156,11 @@ ROUTES: tuple[Route, ...] = (
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
          wire.Commits, answers.Commits),
     _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, answers.Commit),
-    _get("/commits/{commit_id}/changes", "read", feeds.commit_changes, "A page of what one commit changed.",
+    _get("/commits/{commit_id}/changes", "read", reads.commit_changes, "A page of what one commit changed.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
-    _get("/changes", "read", feeds.changes, "The next page of what the commits of a branch changed.",
+    _get("/changes", "read", reads.changes, "The next page of what the commits of a branch changed.",
          wire.Changes, answers.FeedPage, is_change=True),
-    _json("/changes/baseline", "export", feeds.baseline,
+    _json("/changes/baseline", "export", reads.baseline,
           "Stream a branch as NDJSON; the last record has the cursor at which its change feed continues.",
           wire.Baseline, wire.NDJSON, is_change=True),
     _json("/diff", "read", reads.diff, "The differences between two states.", wire.Diff, answers.Difference),

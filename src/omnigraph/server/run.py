@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Final
 
 from omnigraph import clock, settings
-from omnigraph.engine.maintenance import Maintenance
+from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.limits import (
@@ -33,8 +33,7 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
-from omnigraph.server.registry import GraphRegistry
-from omnigraph.server.reload import watch_configuration
+from omnigraph.server.registry import GraphRegistry, watch_configuration
 from omnigraph.server.service import Service
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)

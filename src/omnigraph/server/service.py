@@ -29,7 +29,7 @@ from omnigraph.limits import (
     SERVER_SMALL_WRITE_BYTES,
     SERVER_WRITE_SECONDS_MAX,
 )
-from omnigraph.manifest.publication import Publication, unknown_outcome, watched
+from omnigraph.manifest.publish import Publication, unknown_outcome, watched
 from omnigraph.server import observability as names
 from omnigraph.server import wire
 from omnigraph.server.admission import (

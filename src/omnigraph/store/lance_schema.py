@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 from lance.schema import LanceSchema
 
-from omnigraph.store.files.protobuf import Parts, read_message, write_message
+from omnigraph.store.files.manifest_file import Parts, read_message, write_message
 
 _NAME: Final = 2
 _ID: Final = 3

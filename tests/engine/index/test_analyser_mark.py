@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintenance import Maintenance
+from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.graph import Graph, session_of
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, coverage, segments_of

@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.graph import session_of
-from omnigraph.store.index import clustering, index_build, text_search, vector_search
+from omnigraph.store.index import exact_knn, index_build, text_search, vector_search
 from omnigraph.store.read import live_rows
 from omnigraph.store.write import compaction
 from tests.engine.index.test_coverage import lie
@@ -32,8 +32,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     for module, name, value in (
         (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (exact_knn, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (exact_knn, "VECTOR_PARTITION_ROWS", 8),
         (vector_search, "SEARCHES_BEFORE_BALLS", 1),
         (vector_search, "TAKEN_CANDIDATES_MAX", 3),
     ):

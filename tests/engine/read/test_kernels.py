@@ -15,9 +15,9 @@ from omnigraph.engine.query import entities, expand, factorized, operators, orde
 from omnigraph.engine.query.adjacency import Adjacency, build_adjacency
 from omnigraph.engine.query.aggregate import Groups
 from omnigraph.engine.query.budget import Budget
-from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.ordering import top_rows
-from omnigraph.engine.query.vectors import Rows, distinct_rows
+from omnigraph.engine.query.search import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.graph import session_of
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.result import Result
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.diagnostic import LanguageError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omnigraph.engine.query.search import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store.index import clustering, exact_knn, index_build, vector_partitions, vector_search
+from omnigraph.store.index import exact_knn, index_build, vector_partitions, vector_search
 from tests.support.search_fixtures import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
@@ -19,15 +19,15 @@ WAYS: dict[str, list[tuple[object, str, int]]] = {
     "index": [(vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)],
     "partitions": [
         (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (exact_knn, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (exact_knn, "VECTOR_PARTITION_ROWS", 8),
         (vector_search, "SEARCHES_BEFORE_BALLS", 0),
         (vector_search, "READ_SHARE_MIN", 0),
     ],
     "compared": [
         (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (exact_knn, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (exact_knn, "VECTOR_PARTITION_ROWS", 8),
         (vector_search, "SEARCHES_BEFORE_BALLS", 0),
         (vector_search, "READ_SHARE_MIN", 10**9),
     ],
@@ -128,10 +128,10 @@ def test_index_of_one_large_partition_is_compared_and_then_divided(
     """As earlier versions built it."""
     monkeypatch.setattr(vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
     notes, vectors = many(tmp_path)
-    for module in (clustering, vector_partitions, index_build):
+    for module in (exact_knn, vector_partitions, index_build):
         monkeypatch.setattr(module, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
     monkeypatch.setattr(vector_search, "SEARCHES_BEFORE_BALLS", 0)
-    monkeypatch.setattr(clustering, "VECTOR_PARTITION_ROWS", 8)
+    monkeypatch.setattr(exact_knn, "VECTOR_PARTITION_ROWS", 8)
     for text in ("all compared", "bounded by their reach"):
         rows, _ = nearest(notes.view, "Note", "vec", [0.1, 0.2, 0.3], None, 7)
         assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [0.1, 0.2, 0.3])[:7]]
@@ -208,7 +208,7 @@ def test_clusters_apart_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None
     compared: list[int] = []
     exactly = exact_knn.distances_to
 
-    def counted(query: clustering.Vectors, vectors: clustering.Vectors) -> NDArray[np.float64]:
+    def counted(query: exact_knn.Vectors, vectors: exact_knn.Vectors) -> NDArray[np.float64]:
         compared.append(len(vectors))
         return exactly(query, vectors)
 

@@ -14,13 +14,12 @@ import pyarrow.json
 import pytest
 
 from omnigraph.engine.write.ndjson import blocks, fast_path
-from omnigraph.engine.write.ndjson import decoder as decoding
-from omnigraph.engine.write.ndjson.decoder import decode
+from omnigraph.engine.write.ndjson import reader as decoding
 from omnigraph.engine.write.ndjson.fast_path import Scanner
-from omnigraph.engine.write.ndjson.reader import read_compatible
+from omnigraph.engine.write.ndjson.reader import decode, read_compatible
 from omnigraph.lang.catalog import FLOATS, PropertyType
-from omnigraph.rules import coerce_column
-from omnigraph.rules.violations import Findings
+from omnigraph.rules import coerce
+from omnigraph.rules.delta import Findings
 from tests.support.ndjson_generator import TYPES, text
 
 pytestmark = pytest.mark.slow
@@ -109,7 +108,7 @@ def _forgiving(**options: Any) -> Any:
     return PARSE_OPTIONS(**options | {"unexpected_field_behavior": "ignore"})
 
 
-def _narrow(type_: PropertyType, dates: coerce_column.DateInput = "string") -> pa.DataType:
+def _narrow(type_: PropertyType, dates: coerce.DateInput = "string") -> pa.DataType:
     return pa.float32() if type_.scalar in FLOATS and not type_.is_list else READER_TYPE(type_, dates)
 
 
@@ -119,7 +118,7 @@ def _unescaped(texts: Any, column: Any, name: bytes) -> bool:
 
 
 PARSE_OPTIONS = pyarrow.json.ParseOptions
-READER_TYPE = coerce_column.reader_type
+READER_TYPE = coerce.reader_type
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "any bytes are Unicode": (fast_path, "_is_unicode", lambda texts: True),
     "null counts as absent": (fast_path, "_is_absent", lambda texts, column, name: True),
@@ -129,7 +128,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "required values may be missing": (fast_path, "_is_missing", lambda column, item: False),
     "ids need not be those of keys": (fast_path, "_is_same", lambda given, spelled: True),
     "lines may end in any way": (fast_path, "_is_everywhere", lambda byte, data, places: True),
-    "numbers may be infinite": (coerce_column, "is_finite", lambda numbers: True),
+    "numbers may be infinite": (coerce, "is_finite", lambda numbers: True),
     "members may be unknown": (pyarrow.json, "ParseOptions", _forgiving),
     "floats are rounded once": (fast_path, "reader_type", _narrow),
 }

@@ -11,9 +11,8 @@ import pytest
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.rules import validate as validation
-from omnigraph.rules.delta import Changes, Committed
+from omnigraph.rules.delta import Changes, Committed, Findings
 from omnigraph.rules.validate import RULES
-from omnigraph.rules.violations import Findings
 from tests.support.write_fixtures import create, load, run
 
 SCHEMA = """

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR
-from omnigraph.lang.source import Source
 from tests.support.big_schemas import big_schema
 from tests.support.schema_compiling import FIXTURE, compiled
 

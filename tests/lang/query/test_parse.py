@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import compile_query, ir, lint_queries
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.source import Source
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 from tests.support.examples import examples
 from tests.support.query_fixtures import catalog_f, catalog_from, codes_of, compiled, read_text

@@ -6,9 +6,8 @@ import pytest
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Cardinality, CheckRule, Embed, RangeRule
-from omnigraph.lang.diagnostic import Severity
+from omnigraph.lang.diagnostic import Severity, Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from tests.support.schema_compiling import FIXTURE, compiled
 
 BASE = "node A { a: I32 b: String? @index c: enum(x, y) @unique(a, b) @range(a, 0..9) } edge E: A -> A { w: F64? }"

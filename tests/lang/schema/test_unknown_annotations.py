@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR
-from omnigraph.lang.source import Source
 from tests.support.earlier_schemas import unknown_annotations_accepted
 from tests.support.schema_compiling import compiled, refused
 

@@ -20,8 +20,8 @@ from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
-from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from omnigraph.engine.changes.row_diff import RowChanges, is_blob
 from omnigraph.limits import BLOB_VALUE_BYTES_MAX
 from omnigraph.rules.arrow_typing import pc
-from omnigraph.store.blobs.cells import blob_locations, have_same_bytes, read_range
-from omnigraph.store.blobs.rows import StoredBlobs
+from omnigraph.store.blobs.cells import StoredBlobs, blob_locations, have_same_bytes, read_range
 from omnigraph.store.read.dataset import Dataset, DatasetRef
-from omnigraph.store.read.lookup import ROW_ADDRESS
-from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 

@@ -20,8 +20,7 @@ from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import blob_locations, have_same_bytes
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset
-from omnigraph.store.read.lookup import ROW_ADDRESS
-from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.read.version_diff import moved_rows
 
 # The stubs know fewer argument types than the kernels take.

@@ -12,8 +12,7 @@ from functools import partial
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.embed.cache import compact_caches
-from omnigraph.engine.embed.fetch import EmbedCounts, add_retry_counts, sum_counts
+from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, compact_caches, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
 from omnigraph.engine.query.embedders import Embedder

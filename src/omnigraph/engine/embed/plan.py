@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.embed.cache import (
     GeneratedVectors,
     VectorSpace,
@@ -22,13 +23,12 @@ from omnigraph.engine.embed.cache import (
     text_digests,
     vector_fingerprints,
 )
-from omnigraph.engine.params import decode_params
 from omnigraph.engine.query.embedders import Embedder, Matrix
 from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query.ir import CompareOp, Parameter
-from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.delta import one_array
 

@@ -14,8 +14,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import GeneratedVectors, VectorCache, VectorSpace, read_generated
-from omnigraph.engine.embed.fetch import EmbedCounts, VectorFetcher
+from omnigraph.engine.embed.cache import (
+    EmbedCounts,
+    GeneratedVectors,
+    VectorCache,
+    VectorFetcher,
+    VectorSpace,
+    read_generated,
+)
 from omnigraph.engine.embed.plan import Target, TypePlan, VectorChanges, find_rows_in_need, vectors_to_matrix
 from omnigraph.engine.graph_access import GraphAccess, Settings, graph_access
 from omnigraph.engine.query.embedders import Embedder, embedding_error, from_settings
@@ -26,8 +32,7 @@ from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.delta import one_array
 from omnigraph.settings import SETTINGS
-from omnigraph.store.blobs.cells import blob_columns
-from omnigraph.store.blobs.rows import StoredBlobs
+from omnigraph.store.blobs.cells import StoredBlobs, blob_columns
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID
 from omnigraph.store.store import Store

@@ -15,9 +15,8 @@ from omnigraph import failpoints
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import at_once
-from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
-from omnigraph.engine.maintain.retention import Policy
+from omnigraph.engine.maintain.retention import KeptStates, Policy, find_kept
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError

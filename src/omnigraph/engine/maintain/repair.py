@@ -23,7 +23,7 @@ from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
-from omnigraph.store.files.foreign_versions import operations
+from omnigraph.store.files.versions import operations
 from omnigraph.store.read.dataset import Dataset
 
 

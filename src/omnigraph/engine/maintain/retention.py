@@ -7,13 +7,24 @@ retention period stays readable.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
+from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.errors import ConflictError, GraphError
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import CLEANUP_DEADLINES_MIN, PUBLISH_DEADLINE_SECONDS
-from omnigraph.manifest.intents import Intent
-from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.limits import CLEANUP_DEADLINES_MIN, PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RESIDUE_AGE_SECONDS
+from omnigraph.manifest import history
+from omnigraph.manifest.file_removal import Listing
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import CLEANUP, Intent, pending, reject_unreadable
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
+from omnigraph.manifest.pins import CatalogPins, read_pins
+from omnigraph.manifest.recovery import AUDIT_PATH, Claims
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
+from omnigraph.store.read.dataset import DatasetRef
 
 
 def merge_points(commits: Mapping[CommitId, Commit], heads: Iterable[CommitId]) -> set[CommitId]:
@@ -122,3 +133,181 @@ def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy:
         if replaced_us >= cutoff or is_asked_for:
             kept.add(older)
     return kept
+
+
+def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
+    """Return the retained states; starts over if a branch is deleted meanwhile."""
+    for _ in range(REPREPARE_MAX):
+        intents, unreadable = pending(kernel.store)
+        reject_unreadable(unreadable, CLEANUP)
+        kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
+        try:
+            kept.find()
+        except GraphError as error:
+            if error.code not in ("branch.not_found", "graph.version_reclaimed") or not kept.lost_a_branch():
+                raise
+        else:
+            return kept
+    raise ConflictError("branches were deleted faster than they could be read; no version was removed, retry later")
+
+
+def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
+    """Return the snapshots of main and all branches, read in parallel; deleted ones are left out."""
+    main = kernel.snapshot(MAIN)
+
+    def read(name: str) -> Snapshot | None:
+        try:
+            return kernel.snapshot(name)
+        except GraphError as error:
+            if error.code != "branch.not_found":
+                raise
+            return None
+
+    branches = kernel.store.in_parallel([partial(read, name) for name in sorted(main.state.branches)])
+    return [main, *(snapshot for snapshot in branches if snapshot is not None)]
+
+
+@dataclass
+class KeptStates:
+    """All that is in storage, and which versions of it stay, by dataset and fork."""
+
+    kernel: Kernel
+    policy: Policy
+    intents: list[Intent]
+    snapshots: list[Snapshot]
+    listing: Listing
+    versions: dict[str, dict[str | None, set[int]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    drifted: set[str] = field(default_factory=set)
+
+    def find(self) -> None:
+        """Find out what stays, and that every kept catalog can be read."""
+        self.alive = [intent for intent in self.intents if not intent.is_dead and intent.kind != CLEANUP]
+        self.claims = Claims.of(self.alive)
+        self.since_us = min([self.policy.now_us, *(intent.began_us for intent in self.alive)])
+        self.catalog_files = NeededFiles()
+        # Mark and sweep. The roots are heads, tags, the starts and meeting points of branches, and what live operations
+        # read; from there the kept catalogs, and from them the versions of types that they pin. All else may go.
+        pins = self._keep_catalogs(self._read_commits())
+        for path in (LOG_PATH, AUDIT_PATH):
+            self._keep_log(path)
+        self._keep_types(pins)
+        self._find_drift()
+
+    def lost_a_branch(self) -> bool:
+        """Return True if a branch was deleted since this run began."""
+        live = {snapshot.state.branch_id for snapshot in _live_snapshots(self.kernel)}
+        return any(snapshot.state.branch_id not in live for snapshot in self.snapshots)
+
+    def _read_commits(self) -> dict[CommitId, Commit]:
+        # Commits go from branches to the log, and the branches were read before.
+        commits = {CommitId(commit_id): commit for commit_id, commit in history.read(self.kernel.store).items()}
+        for snapshot in self.snapshots:
+            commits.update((commit.commit_id, commit) for commit in snapshot.state.commits)
+        return commits
+
+    def _keep_catalogs(self, commits: Mapping[CommitId, Commit]) -> CatalogPins:
+        fixed: dict[BranchId | None, set[int]] = {}
+        for branch, version in fixed_versions(commits, self.snapshots, self.alive):
+            fixed.setdefault(branch, set()).add(version)
+        made: dict[BranchId | None, set[int]] = {}
+        for commit in commits.values():
+            made.setdefault(commit.branch, set()).add(commit.manifest_version)
+        catalogs: dict[str | None, set[int]] = {}
+        for snapshot in self.snapshots:
+            branch_id = snapshot.state.branch_id
+            listed = self.listing.versions.get((MANIFEST_PATH, branch_id), {})
+            kept = kept_versions(listed, made.get(branch_id, set()), self.policy, self.since_us)
+            # What was written after the snapshot was read is newer than anything known here, so it stays.
+            kept |= fixed.get(branch_id, set()) | {number for number in listed if number >= snapshot.version}
+            catalogs[branch_id] = kept & listed.keys()
+        self.versions[MANIFEST_PATH], self.names[MANIFEST_PATH] = catalogs, MANIFEST_PATH
+        return self._read_pins(catalogs, commits)
+
+    def _read_pins(self, catalogs: dict[str | None, set[int]], commits: Mapping[CommitId, Commit]) -> CatalogPins:
+        """Return what the kept catalogs pin; a state is found by its commit, so the version that made it also stays."""
+        pins, unread = CatalogPins(), _refs(catalogs)
+        # A fixed point: a kept catalog can add the version of its commit, and the number of versions is finite.
+        while unread:
+            unread_pins = read_pins(self.kernel.store, unread)
+            for commit_id in set(unread_pins.heads.values()):
+                commit = commits.get(commit_id) if commit_id else None
+                # Of a branch that is gone, nothing stays.
+                if commit is not None and commit.branch in catalogs:
+                    listed = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
+                    catalogs[commit.branch] |= listed.keys() & {commit.manifest_version}
+            pins.update(unread_pins)
+            unread = [ref for ref in _refs(catalogs) if ref not in pins.heads]
+        if pins.needed is not None:
+            self.catalog_files = pins.needed
+        return pins
+
+    def _keep_log(self, path: str) -> None:
+        listed = self.listing.versions.get((path, None), {})
+        # One that was made after storage was listed has no version that may go.
+        if listed:
+            young = self._young(listed)
+            # Readers may still use the version before the recent ones, whose files those may have compacted away.
+            newest = sorted(listed.keys() - young)[-1:]
+            self.versions[path], self.names[path] = {None: young.union(newest)}, path
+
+    def _keep_types(self, pins: CatalogPins) -> None:
+        pinned, names = pins.versions, dict(pins.names)
+        for snapshot in self.snapshots:
+            for pin in snapshot.state.pins.values():
+                pinned.setdefault((pin.path, pin.fork), set()).add(pin.version)
+                names.setdefault(pin.path, pin.table_key)
+        for snapshot in self.snapshots:
+            for tombstone in snapshot.state.tombstones:
+                names.setdefault(tombstone.path, tombstone.table_key)
+        live = {snapshot.state.branch_id for snapshot in self.snapshots}
+        for path in sorted(names):
+            self.names[path] = names[path]
+            self.versions[path] = {
+                fork: self._keep_type((path, fork), pinned.get((path, fork), set()), live)
+                for fork in self.listing.forks(path)
+            }
+
+    def _keep_type(self, location: DatasetFork, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
+        listed = self.listing.versions.get(location, {})
+        if not pinned:
+            # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
+            # taking it away right now.
+            is_live = location[1] is None or fork_owner(location[1]) in live
+            return self._younger(listed, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
+        lost = sorted(pinned - listed.keys())
+        # A version newer than all stored ones was published by another process that has not linked it yet.
+        if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(location, lost[0]):
+            key = self.names[location[0]]
+            raise GraphError(
+                f"version {lost[0]} of `{key}` must be retained, but is missing; no version was removed",
+                code="graph.corrupt",
+                type_key=key,
+            )
+        # Versions above all pinned ones are being published: their catalogs may not be visible yet.
+        newer = {number for number in listed if number >= max(pinned)}
+        return (pinned & listed.keys()) | newer | self._young(listed)
+
+    def _is_stored(self, location: DatasetFork, version: int) -> bool:
+        return self.kernel.store.has_version(DatasetRef(*location, version))
+
+    def _young(self, listed: Mapping[int, int]) -> set[int]:
+        return self._younger(listed, DEADLINE_US)
+
+    def _younger(self, listed: Mapping[int, int], age_us: int) -> set[int]:
+        cutoff = min(self.policy.now_us - age_us, self.since_us)
+        return {number for number, modified_us in listed.items() if modified_us >= cutoff}
+
+    def _find_drift(self) -> None:
+        for snapshot in self.snapshots:
+            waiting = {link.ref for link in snapshot.links if link.manifest in self.listing.names}
+            for pin in snapshot.state.pins.values():
+                # Only where a next version is listed, or a link is waiting, can a foreign tool have written.
+                next_version = pin.version + 1
+                is_doubtful = pin.ref in waiting or next_version in self.listing.versions.get((pin.path, pin.fork), {})
+                if is_doubtful and drifted_head(self.kernel, snapshot, pin) is not None:
+                    self.drifted.add(pin.path)
+
+
+def _refs(catalogs: Mapping[str | None, Iterable[int]]) -> list[DatasetRef]:
+    return [DatasetRef(MANIFEST_PATH, fork, number) for fork in catalogs for number in sorted(catalogs[fork])]

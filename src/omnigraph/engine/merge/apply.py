@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
@@ -15,23 +16,95 @@ from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
-from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.engine.write.write_authorization import (
-    WritePermissions,
-    hidden_data_error,
-    write_permissions,
-)
+from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
+from omnigraph.manifest.model import ADOPTED, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
+
+
+class Outcome(StrEnum):
+    """The outcome of a merge; only dry runs have `conflicted`, a real merge raises instead."""
+
+    ALREADY_UP_TO_DATE = "already_up_to_date"
+    FAST_FORWARD = "fast_forward"
+    MERGED = "merged"
+    CONFLICTED = "conflicted"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """Counts of the entities of one type that a merge inserts, updates and deletes; `adopted` if not rewritten."""
+
+    type_key: str
+    inserted: int
+    updated: int
+    deleted: int
+    adopted: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "type_key": self.type_key,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "adopted": self.adopted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReceipt:
+    """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
+
+    `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
+    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
+    gets no bases, and `merged` whatever had to be done.
+    """
+
+    source: str
+    target: str
+    outcome: Outcome
+    bases: tuple[CommitId, ...]
+    commit: Commit | None = None
+    types: tuple[TypeCount, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    dry_run: bool = False
+    actor: str | None = None
+    # None unless the source was to be deleted.
+    branch_deleted: bool | None = None
+    branch_delete_error: str | None = None
+
+    @property
+    def base(self) -> CommitId | None:
+        """The newest commit that the merge started from."""
+        return self.bases[0] if self.bases else None
+
+    def published(self, commit: Commit | None) -> MergeReceipt:
+        """Return this receipt with the commit that made it so."""
+        return replace(self, commit=commit)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "outcome": self.outcome.value,
+            "base_commit_id": self.base,
+            "base_commit_ids": list(self.bases),
+            "commit": self.commit.to_json(self.target) if self.commit else None,
+            "types": [type_.to_json() for type_ in self.types],
+            "conflicts": [conflict.to_json() for conflict in self.conflicts],
+            "dry_run": self.dry_run,
+            "actor_id": self.actor,
+            "branch_deleted": self.branch_deleted,
+            "branch_delete_error": self.branch_delete_error,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from omnigraph.engine.merge.row_merge import Clash, Kind, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
-from omnigraph.rules.coerce_column import decode_column
-from omnigraph.rules.delta import is_among, one_array, without
-from omnigraph.rules.violations import Violation
+from omnigraph.rules.coerce import decode_column
+from omnigraph.rules.delta import Violation, is_among, one_array, without
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.three_way import ThreeWayState

@@ -19,8 +19,7 @@ from omnigraph.engine.json_text import json_text
 from omnigraph.engine.merge.row_merge import Clash, Kind
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
-from omnigraph.rules.delta import one_array
-from omnigraph.rules.violations import Violation
+from omnigraph.rules.delta import Violation, one_array
 
 Image = dict[str, object]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from omnigraph import clock
-from omnigraph.engine.params import decode_params
+from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.query.budget import (
     DEFAULT_BUDGET,
     Budget,
@@ -18,8 +18,7 @@ from omnigraph.engine.query.budget import (
     charge_to,
     report_arrow_overflow,
 )
-from omnigraph.engine.query.caches import Caches
-from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.context import Caches, QueryRun
 from omnigraph.engine.query.explain import Explanation, Profile, explain_plan
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from omnigraph.engine.query.budget import reserve_for_read
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.vectors import Ids, Mask
+from omnigraph.engine.query.search import Ids, Mask
 from omnigraph.lang.query.ir import Direction
 from omnigraph.store.read.version_diff import read_after, shared_beginning
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector, vector_from_arrow, vector_to_arrow
+from omnigraph.engine.query.search import Constant, Lists, Numbers, Strings, Vector, vector_from_arrow, vector_to_arrow
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.params import Value
-from omnigraph.engine.query.vectors import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
+from omnigraph.engine.arguments import Value
+from omnigraph.engine.query.search import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
 from omnigraph.lang.query.ir import CompareOp
 
 Op = CompareOp

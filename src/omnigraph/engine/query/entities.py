@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.query.budget import charge_running, reserve_for_read
 from omnigraph.engine.query.ordering import string_ranks
-from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Strings, vector_from_arrow, vector_to_arrow
+from omnigraph.engine.query.search import Ids, Lists, Mask, Numbers, Strings, vector_from_arrow, vector_to_arrow
 from omnigraph.store.index.index_build import unindexed_rows
 from omnigraph.store.read.dataset import Dataset, miscounted
 from omnigraph.store.read.live_rows import LiveRows, live_rows

@@ -18,7 +18,7 @@ from omnigraph import settings
 from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
-from omnigraph.engine.query.vectors import Ids, Mask
+from omnigraph.engine.query.search import Ids, Mask
 from omnigraph.lang.query.ir import Direction
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.

@@ -14,7 +14,7 @@ from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.operators import Pipeline, PlanStep
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.vectors import Rows
+from omnigraph.engine.query.search import Rows
 from omnigraph.lang.query.ir import Direction
 from omnigraph.store.objects.request_meter import Meter
 

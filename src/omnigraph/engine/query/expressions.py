@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from omnigraph.engine.params import decode_literal
+from omnigraph.engine.arguments import decode_literal
 from omnigraph.engine.query.compare import compare, is_member
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.vectors import Constant, Mask, Numbers, Rows, Strings, Vector
+from omnigraph.engine.query.search import Constant, Mask, Numbers, Rows, Strings, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.query import ir

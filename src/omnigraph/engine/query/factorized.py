@@ -30,7 +30,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours
 from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
-from omnigraph.engine.query.vectors import Ids, Numbers, Rows
+from omnigraph.engine.query.search import Ids, Numbers, Rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction

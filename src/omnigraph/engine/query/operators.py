@@ -31,7 +31,7 @@ from omnigraph.engine.query.expand import (
     is_indexed_cheaper,
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
-from omnigraph.engine.query.vectors import (
+from omnigraph.engine.query.search import (
     Constant,
     Ids,
     Mask,

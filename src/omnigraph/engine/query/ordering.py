@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Strings, Vector
+from omnigraph.engine.query.search import Constant, Lists, Strings, Vector
 
 RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]

@@ -18,7 +18,7 @@ from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.planning import Planner
 from omnigraph.engine.query.projection import Projection, SkipLimit
 from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows
+from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir

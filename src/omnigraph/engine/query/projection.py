@@ -17,7 +17,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import Evaluate, compile_value, stored_column, variables_of
 from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
-from omnigraph.engine.query.vectors import (
+from omnigraph.engine.query.search import (
     Constant,
     Numbers,
     Rows,

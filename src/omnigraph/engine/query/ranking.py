@@ -15,7 +15,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.expressions import compile_value
 from omnigraph.engine.query.ordering import string_ranks
-from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids, Numbers, Strings, Vector
+from omnigraph.engine.query.search import UNIT_ROW, Constant, Ids, Numbers, Strings, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 

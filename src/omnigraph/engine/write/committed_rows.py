@@ -18,8 +18,7 @@ from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, Propert
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce_column import from_fitted
-from omnigraph.rules.coerce_value import RANGES
+from omnigraph.rules.coerce import RANGES, from_fitted
 from omnigraph.rules.delta import Ids, one_array, without
 from omnigraph.store.blobs.cells import blob_columns, without_blob_bytes
 from omnigraph.store.read.dataset import Dataset, lance_errors

@@ -14,20 +14,18 @@ from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
-from omnigraph.engine.write.ndjson.decoder import Decoder, add_part
-from omnigraph.engine.write.ndjson.reader import Data, is_records, read_blocks, read_compatible
+from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
-from omnigraph.engine.write.staging import Stager, too_large
-from omnigraph.engine.write.violation_redaction import redact_findings
+from omnigraph.engine.write.staging import IngestReceipt, Stager, too_large
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     check_base,
     mask_hidden_type_errors,
     missing_base,
+    redact_findings,
     renew_permissions,
     write_permissions,
 )
-from omnigraph.engine.write.write_receipts import IngestReceipt
 from omnigraph.errors import DataError, GraphError, UsageError
 from omnigraph.lang.catalog import Catalog, NodeType
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
@@ -35,9 +33,8 @@ from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
+from omnigraph.rules.delta import Changes, Delta, Findings, Intent, last_of_each
 from omnigraph.rules.validate import validate
-from omnigraph.rules.violations import Findings
 
 _BOM: Final = b"\xef\xbb\xbf"
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")

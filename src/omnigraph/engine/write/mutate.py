@@ -12,21 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.arguments import decode_params, missing_parameter_error, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.params import decode_params, missing_parameter_error
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
-from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.violation_redaction import redact_findings
+from omnigraph.engine.write.staging import MutationReceipt, Stager
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,
+    redact_findings,
     renew_permissions,
     write_permissions,
 )
-from omnigraph.engine.write.write_receipts import MutationReceipt
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, PropertyType, Scalar
@@ -36,7 +34,7 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
 from omnigraph.rules.arrow_typing import arrays
-from omnigraph.rules.coerce_value import Misfit, fit, shown
+from omnigraph.rules.coerce import Misfit, fit, shown
 from omnigraph.rules.delta import Changes, Ids
 from omnigraph.rules.validate import validate
 

@@ -14,7 +14,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import check_size
 from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.rules.coerce_column import from_fitted
+from omnigraph.rules.coerce import from_fitted
 from omnigraph.rules.delta import NO_IDS, Delta, Ids, Intent, is_among, last_of_each, one_array, without
 
 _TEXT = PropertyType(Scalar.STRING)

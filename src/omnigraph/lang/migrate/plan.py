@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from omnigraph.lang.diagnostic import Diagnostic
-from omnigraph.lang.migrate.compare import Pair, compare_types
-from omnigraph.lang.migrate.step import DropMode, Step
+from omnigraph.lang.diagnostic import Diagnostic, Source, Span
+from omnigraph.lang.migrate.compare import DropMode, Pair, Step, compare_types
 from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
 from omnigraph.lang.schema.ir import KINDS, SchemaIR
-from omnigraph.lang.source import Source, Span
 
 _HINTS: Final[Mapping[str | None, str]] = {
     "OG-MF-103": "make it nullable; data that has no value for it then holds null",

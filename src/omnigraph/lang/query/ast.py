@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from omnigraph.lang.catalog import PropertyType, Scalar
-from omnigraph.lang.source import Span
+from omnigraph.lang.diagnostic import Span
 
 AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max"})
 RANKS: Final = frozenset({"nearest", "bm25", "rrf"})

@@ -11,10 +11,9 @@ from typing import Final, TypeVar
 from lark import Token
 
 from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.query import ast
-from omnigraph.lang.source import Span
-from omnigraph.lang.suggestions import did_you_mean, join_words
 
 _U32_MAX: Final = 2**32 - 1
 _I64_MAX: Final = 2**63 - 1

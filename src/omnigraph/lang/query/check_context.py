@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from omnigraph.lang.catalog import Catalog, Property, PropertyType
-from omnigraph.lang.diagnostic import Diagnostic
+from omnigraph.lang.diagnostic import Diagnostic, Source, Span
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Bound, Parameter
-from omnigraph.lang.source import Source, Span
 from omnigraph.limits import DIAGNOSTICS_MAX
 
 

@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Final
 
 from omnigraph.lang.catalog import NUMBERS, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, with_null
-from omnigraph.lang.suggestions import did_you_mean, join_words
 
 # How a Date and a DateTime begin.
 _DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context
 from omnigraph.lang.query.check_expressions import fit_value
-from omnigraph.lang.suggestions import did_you_mean, join_words
 
 _ENDS = {"from": "src", "to": "dst"}
 

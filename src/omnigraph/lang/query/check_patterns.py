@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph.lang.catalog import EdgeType
+from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable
 from omnigraph.lang.query.check_expressions import match_value
 from omnigraph.lang.query.check_filters import check_condition, variables_of
 from omnigraph.lang.query.ir import Direction
-from omnigraph.lang.suggestions import did_you_mean, join_words
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 

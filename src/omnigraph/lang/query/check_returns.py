@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Scope, with_null
 from omnigraph.lang.query.check_expressions import describe, resolve
 from omnigraph.lang.query.check_filters import rank
-from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_mutations import nullable_properties
 from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.source import Source
-from omnigraph.lang.suggestions import join_words
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 

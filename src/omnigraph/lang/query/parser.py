@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from omnigraph.lang.diagnostic import Source, Span, join_words
 from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, Stop, SyntaxFault, parse_source, quote_token
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast_builder import Builder
-from omnigraph.lang.source import Source, Span
-from omnigraph.lang.suggestions import join_words
 from omnigraph.limits import QUERY_TOKENS_MAX
 
 # Word, required terminals, further terminals: a state that accepts all the required ones is described by the word,

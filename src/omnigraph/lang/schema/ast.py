@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, Literal
 
 from omnigraph.lang.catalog import PropertyType
-from omnigraph.lang.source import Span
+from omnigraph.lang.diagnostic import Span
 
 Kind = Literal["interface", "node", "edge"]
 ArgumentKind = Literal["name", "string", "number", "bool", "range", "keyword"]

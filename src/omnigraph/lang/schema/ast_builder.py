@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 from lark import Token
 
 from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.diagnostic import Span
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.schema.ast import Argument, Declaration, Item, PropertyDeclaration, TypeExpression, Word
-from omnigraph.lang.source import Span
 
 CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
 _DIGITS_MAX: Final = 10

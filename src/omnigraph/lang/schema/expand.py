@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema.ast import Declaration, Kind, PropertyDeclaration, Word
-from omnigraph.lang.source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source, Span, did_you_mean
 from omnigraph.lang.schema.ast import Kind, Word
 from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import IDENTITY_MAX, KINDS, SchemaIR
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin
 from omnigraph.lang.schema.shape import SchemaShape, TypeShape
-from omnigraph.lang.source import Source, Span
-from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(slots=True)

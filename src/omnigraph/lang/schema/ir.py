@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from omnigraph.lang.diagnostic import Diagnostic, LanguageError
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.codec import Identities, TypeIds, decode_types, encode_shape
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeShape, canonical_hash
-from omnigraph.lang.source import Source, Span
 
 DOMAIN: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 IDENTITY_MAX: Final = 2**64 - 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
+from omnigraph.lang.diagnostic import Span
 from omnigraph.lang.schema.ast import Declaration, Item, Kind, PropertyDeclaration, Word, parse_bound, parse_count
 from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS
 from omnigraph.lang.schema.expand import Draft, Member, Owner
@@ -24,7 +25,6 @@ from omnigraph.lang.schema.shape import (
     SchemaShape,
     TypeShape,
 )
-from omnigraph.lang.source import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from omnigraph.lang.diagnostic import Source, Span, did_you_mean, join_words
 from omnigraph.lang.parsing import (
     SHOWN_TOKEN_MAX,
     Language,
@@ -19,8 +20,6 @@ from omnigraph.lang.parsing import (
 )
 from omnigraph.lang.schema.ast import Declaration
 from omnigraph.lang.schema.ast_builder import Builder
-from omnigraph.lang.source import Source, Span
-from omnigraph.lang.suggestions import did_you_mean, join_words
 
 _TOKEN: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?|->|\.\.|==|--|/\*|//|.", re.DOTALL)
 

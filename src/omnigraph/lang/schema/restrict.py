@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape
-from omnigraph.lang.source import Source
 
 V = TypeVar("V")
 S = TypeVar("S", NodeShape, EdgeShape)

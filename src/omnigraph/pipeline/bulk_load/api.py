@@ -18,11 +18,7 @@ from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import (
-    check_base,
-    missing_base,
-    write_permissions,
-)
+from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid

@@ -20,14 +20,13 @@ from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import INTEGERS, NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
-from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns, EndpointColumns, endpoint_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.coerce_column import Fault, decode_column, list_column, reader_type, stored_column
-from omnigraph.rules.delta import one_array
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.coerce import Fault, decode_column, list_column, reader_type, stored_column
+from omnigraph.rules.delta import Findings, Violation, one_array
 
 # Types that Arrow can parse from CSV text.
 _PARSED_BY_ARROW: Final = NUMBERS | {Scalar.BOOL}

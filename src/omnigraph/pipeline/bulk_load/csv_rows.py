@@ -20,7 +20,7 @@ from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.filesystems import open_stream
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.delta import Findings, Violation
 
 _HEAD_BYTES: Final = 1024 * 1024
 _NEWLINE: Final = ord("\n")

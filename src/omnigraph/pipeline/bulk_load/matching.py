@@ -16,7 +16,16 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
-from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment, read_keys, write_keys, write_numbers
+from omnigraph.pipeline.key_buckets.files import (
+    Addresses,
+    FileSlice,
+    HashRange,
+    KeySegment,
+    read_keys,
+    write_addresses,
+    write_keys,
+    write_numbers,
+)
 from omnigraph.pipeline.key_buckets.hashes import (
     Candidates,
     duplicate_hashes,
@@ -28,7 +37,6 @@ from omnigraph.pipeline.key_buckets.hashes import (
     subtract,
     sum_degrees,
 )
-from omnigraph.pipeline.key_buckets.replaced_rows import Addresses, write_addresses
 from omnigraph.pipeline.key_buckets.type_keys import (
     build_key_arrays,
     columns_of_keys,

@@ -16,8 +16,7 @@ import pyarrow.parquet
 
 from omnigraph.engine.write.ingest import reject_other_format
 from omnigraph.engine.write.ndjson.blocks import Loaded
-from omnigraph.engine.write.ndjson.decoder import decode
-from omnigraph.engine.write.ndjson.reader import line_too_long
+from omnigraph.engine.write.ndjson.reader import decode, line_too_long
 from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import (
@@ -31,7 +30,7 @@ from omnigraph.pipeline.bulk_load.csv_rows import Rows, read_csv
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.filesystems import open_file, open_stream
 from omnigraph.rules.arrow_typing import Numbers
-from omnigraph.rules.violations import Findings
+from omnigraph.rules.delta import Findings
 
 _STEP_BYTES: Final = 1024 * 1024
 _BATCH_ROWS: Final = 262_144

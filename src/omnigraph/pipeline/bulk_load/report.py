@@ -12,13 +12,13 @@ from typing import Final
 
 import orjson
 
-from omnigraph.engine.embed.fetch import EmbedCounts
+from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.splits import Columns, Split
 from omnigraph.pipeline.filesystems import open_file
-from omnigraph.rules.violations import Violation
+from omnigraph.rules.delta import Violation
 from omnigraph.store.objects.failures import from_os_error
 
 REPORT: Final = "report.json"

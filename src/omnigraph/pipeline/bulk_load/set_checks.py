@@ -26,9 +26,8 @@ from omnigraph.pipeline.key_buckets.files import KeySegment
 from omnigraph.pipeline.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
 from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, released_names, unique_names
 from omnigraph.rules.arrow_typing import Column, Numbers
-from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Ids, Intent, one_array
+from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Findings, Ids, Intent, one_array
 from omnigraph.rules.validate import RULES
-from omnigraph.rules.violations import Findings
 from omnigraph.store.read.dataset import Dataset
 
 

@@ -23,7 +23,7 @@ from omnigraph.engine.graph_access import GraphAccess
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
-from omnigraph.lang.suggestions import did_you_mean
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.filesystems import filesystem, open_file, unreadable_file

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import VectorSpace
-from omnigraph.engine.embed.fetch import EmbedCounts
+from omnigraph.engine.embed.cache import EmbedCounts, VectorSpace
 from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
 from omnigraph.engine.embed.tasks import EmbedSite, embed_site, replace_vectors
 from omnigraph.engine.graph_access import parse_catalog
@@ -33,10 +32,9 @@ from omnigraph.pipeline.key_buckets.files import FileSlice, KeySegment, to_arrow
 from omnigraph.pipeline.key_buckets.hashes import Candidates, hash_column, is_among
 from omnigraph.pipeline.key_buckets.type_keys import extract_keys, key_names
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.delta import Changes, Delta, Ids, Intent, last_of_each, one_array
+from omnigraph.rules.delta import Changes, Delta, Findings, Ids, Intent, Violation, last_of_each, one_array
 from omnigraph.rules.row_rules import ROW_RULES
 from omnigraph.rules.validate import RULES, IndexedViolation, Rule, run_rules
-from omnigraph.rules.violations import Findings, Violation
 from omnigraph.store.write import fragments
 from omnigraph.store.write.transaction import append, overwrite
 

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.fetch import add_retry_counts
+from omnigraph.engine.embed.cache import add_retry_counts
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
@@ -45,7 +45,7 @@ from omnigraph.pipeline.bulk_load.stage_split import (
 from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment
 from omnigraph.pipeline.key_buckets.hashes import Candidates
 from omnigraph.rules.arrow_typing import Numbers
-from omnigraph.rules.violations import Violation
+from omnigraph.rules.delta import Violation
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.fragments import fragment_ids
 

@@ -13,14 +13,17 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import compact_caches
-from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
+from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.violation_redaction import redact_findings, redact_violation
-from omnigraph.engine.write.write_authorization import mask_hidden_type_errors, write_permissions
+from omnigraph.engine.write.write_authorization import (
+    mask_hidden_type_errors,
+    redact_findings,
+    redact_violation,
+    write_permissions,
+)
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
@@ -36,11 +39,9 @@ from omnigraph.pipeline.bulk_load.set_checks import SetCheck
 from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding
 from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
-from omnigraph.pipeline.key_buckets.files import FileSlice
+from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.pipeline.key_buckets.hashes import hash_column
-from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
-from omnigraph.rules.delta import Intent
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.delta import Findings, Intent, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
 

@@ -25,14 +25,22 @@ from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.datasource.options import READ_OPTIONS, SourceOptions, parse_options, spark_errors
-from omnigraph.pipeline.datasource.spark_types import column_names, find_type, spark_fields, to_spark_column
+from omnigraph.pipeline.datasource.options import (
+    READ_OPTIONS,
+    SourceOptions,
+    column_names,
+    find_type,
+    parse_options,
+    spark_errors,
+    spark_fields,
+    to_spark_column,
+)
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.store.read.dataset import Dataset, DatasetRef
-from omnigraph.store.read.ordered_scan import ROW_ID, read_blobs
+from omnigraph.store.read.lookup import ROW_ID, read_blobs
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
 

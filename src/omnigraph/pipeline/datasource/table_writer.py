@@ -27,8 +27,7 @@ from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
 from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
-from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, parse_options, spark_errors
-from omnigraph.pipeline.datasource.spark_types import find_type
+from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, find_type, parse_options, spark_errors
 from omnigraph.store.write.fragments import side_folder
 
 # No single process owns the work of a cluster: every active task refreshes the heartbeat of the intent.

@@ -9,24 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from omnigraph import clock
-from omnigraph.engine.params import decode_params
+from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.query.aggregate import overflow_error, overflow_message
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, BudgetUsage
-from omnigraph.engine.query.caches import Caches
-from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.context import Caches, QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf, View
+from omnigraph.errors import PipelineError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery, require_kind
-from omnigraph.lang.query.ir import NodeScan, ReadIR
+from omnigraph.lang.query.ir import Aggregate, NodeScan, ReadIR
+from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.spark.session import run_job
+from omnigraph.rules.coerce import list_column
+from omnigraph.rules.delta import one_array
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
-
-__all__ = ["collect", "query"]
 
 
 def query(
@@ -76,7 +82,6 @@ def collect(
     embedder: Embedder | None = None,
 ) -> Result:
     """Run a read query on Spark and return its result as `Graph.query` does; it must fit into memory."""
-    from omnigraph.pipeline.query.result import collect_result
 
     view, compiled = _compile(graph, source, name, branch, at, names)
     frame = _frame(view, compiled, params or {}, spark, embedder)
@@ -96,8 +101,8 @@ def _frame(
 ) -> Any:
     from omnigraph.pipeline.query.expressions import Expressions
     from omnigraph.pipeline.query.lower import Lowering
-    from omnigraph.pipeline.query.needs import Names, collect_needs, push_down_filters
     from omnigraph.pipeline.query.projection import Projection
+    from omnigraph.pipeline.query.scan import Names, collect_needs, push_down_filters
     from omnigraph.pipeline.query.search import Search
     from omnigraph.pipeline.spark.session import session
 
@@ -119,3 +124,42 @@ def _frame(
     roots = {operator.variable for operator in pipeline if isinstance(operator, NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
     return Projection(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)
+
+
+def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
+    """Collect the DataFrame of a query."""
+    read = query.ir
+    assert isinstance(read, ReadIR)
+    try:
+        table: pa.Table = run_job(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
+    except PipelineError as error:
+        raise_if_overflow(str(error.__cause__), read)
+        raise
+    columns = [
+        from_spark_column(one_array(values), column.type)
+        for values, column in zip(table.columns, read.columns, strict=True)
+    ]
+    result = pa.Table.from_arrays(columns, names=[column.name for column in read.columns])
+    return Result(result, query.name, view.snapshot.branch, view.snapshot.head)
+
+
+def raise_if_overflow(reason: str, read: ReadIR) -> None:
+    """Raise `ArithmeticOverflow` if Spark failed because a sum of this read overflowed."""
+    for column in read.columns:
+        call = column.expression
+        if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
+            raise overflow_error(call.function, column.type.scalar)
+
+
+def from_spark_column(column: Any, type_: PropertyType) -> Any:
+    """Convert a Spark column to the layout of a property.
+
+    >>> from_spark_column(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
+    DataType(date64[ms])
+    """
+    if type_.scalar is not Scalar.DATETIME:
+        return column.cast(arrow_type(type_))
+    if type_.is_list:
+        items = from_spark_column(column.values, PropertyType(Scalar.DATETIME))
+        return list_column(column.offsets, items, column.is_null()).cast(arrow_type(type_))
+    return column.cast(pa.timestamp("ms", "UTC")).view(pa.int64()).view(pa.date64())

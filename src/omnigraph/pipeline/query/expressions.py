@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from omnigraph.engine.params import Value, decode_literal, missing_parameter_error
+from omnigraph.engine.arguments import Value, decode_literal, missing_parameter_error
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.pipeline.query.needs import is_mark
+from omnigraph.pipeline.query.scan import is_mark
 
 Op = ir.CompareOp
 _WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})

@@ -17,8 +17,7 @@ from omnigraph.lang.query.ir import Direction, Expand
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.needs import HOPS, ID, Names, Need
-from omnigraph.pipeline.query.scan import ScanSource, pushdown_filter, scan_frame
+from omnigraph.pipeline.query.scan import HOPS, ID, Names, Need, ScanSource, pushdown_filter, scan_frame
 from omnigraph.pipeline.query.search import Search
 
 NEAR = "near"

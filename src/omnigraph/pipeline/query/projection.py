@@ -14,8 +14,7 @@ from omnigraph.engine.query.projection import SkipLimit, find_column
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.needs import HOPS, ID, Names
-from omnigraph.pipeline.query.scan import spark_type
+from omnigraph.pipeline.query.scan import HOPS, ID, Names, spark_type
 from omnigraph.pipeline.query.search import POSITION, SCORE, Search
 
 # Wide enough for a sum of more 64-bit integers than any graph has rows.

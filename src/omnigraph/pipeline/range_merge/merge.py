@@ -32,8 +32,7 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.key_buckets.files import FileSlice
-from omnigraph.pipeline.key_buckets.replaced_rows import mark_replaced
+from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice

@@ -13,16 +13,14 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, candidates, compare
-from omnigraph.engine.merge.ancestry import MergeBase
+from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.apply_resolutions import Resolutions, touches
 from omnigraph.engine.merge.conflicts import Conflict, Resolution, conflict_of
 from omnigraph.engine.merge.row_merge import RowMerge, Type, as_merge, merge_rows
 from omnigraph.engine.merge.three_way import Counted
-from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.staging import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.key_buckets.files import FileSlice, split_by_bucket, write_tables
-from omnigraph.pipeline.key_buckets.replaced_rows import Addresses, write_addresses
+from omnigraph.pipeline.key_buckets.files import Addresses, FileSlice, split_by_bucket, write_addresses, write_tables
 from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, key_names
 from omnigraph.pipeline.range_merge.keys import (
     CommittedTarget,

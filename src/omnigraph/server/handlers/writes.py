@@ -9,11 +9,11 @@ import re
 from typing import Any, Final
 
 from omnigraph.engine.history import describe_tag
-from omnigraph.engine.schema_apply import apply, plan
-from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
+from omnigraph.engine.schema import apply, plan
+from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
-from omnigraph.lang.source import Source
+from omnigraph.lang.diagnostic import Source
 from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, parse_timestamp, receipt_response
 

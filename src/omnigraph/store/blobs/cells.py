@@ -5,7 +5,7 @@ Reads one pinned version; a descriptor is looked at without touching the bytes i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +16,12 @@ from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
 from omnigraph.errors import GraphError
-from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.limits import BLOB_COPY_BYTES, BLOB_READ_BYTES_MAX
+from omnigraph.store.blobs.shared import Donor, StagedFragment, blank_rows, filler_bytes, write_sharing
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset, lance_errors
-from omnigraph.store.read.lookup import ID, ROW_ADDRESS
-from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes
+from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.write.transaction import write_stream
 
 # How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
 # address outside of the dataset, which this package never writes and never follows.
@@ -167,3 +168,240 @@ def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) 
         for number, size in zip(numbers[outside].tolist(), sizes.tolist(), strict=True):
             sizes_by_fragment[number] = sizes_by_fragment.get(number, 0) + size
     return sizes_by_fragment
+
+
+# The stubs know fewer argument types than the kernels take.
+arrays: Any = pa
+
+Indices = NDArray[np.int64]
+RowIds = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+_OFFSET_BITS: Final = np.uint64(32)
+_OFFSETS: Final = np.uint64(0xFFFF_FFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlobs:
+    """Blobs of a stored version that rows of a table take over.
+
+    Row `row_indices[n]` of the table takes over those of `row_ids[n]`, in each column whose mask is true at `n`.
+    """
+
+    source: Dataset
+    row_indices: Indices
+    row_ids: RowIds
+    columns: Mapping[str, Mask]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The same with what is stored about the blobs: by column their descriptors, and where their rows lie."""
+
+    blobs: StoredBlobs
+    described: pa.Table
+    addresses: RowIds
+
+    @classmethod
+    def read(cls, blobs: StoredBlobs) -> _Cells:
+        stored = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
+        assert stored.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
+        return cls(blobs, stored, stored.column(ROW_ADDRESS).to_numpy())
+
+    def cells(self, column: str) -> Any:
+        return self.described.column(column).combine_chunks()
+
+    def sizes(self) -> Indices:
+        """Return how many bytes each row takes over that do not lie in a data file itself."""
+        total = np.zeros(len(self.addresses), np.int64)
+        for name, mask in self.blobs.columns.items():
+            cells = self.cells(name)
+            total += np.where(mask & are_outside(cells), blob_sizes(cells).to_numpy(zero_copy_only=False), 0)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that keep blobs of the same columns in the same fragment."""
+
+    donor: Donor
+    files: list[dict[str, Any]]
+    row_indices: Indices
+    offsets: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for rows, and the addresses of other rows that were written again along with them."""
+
+    staged: list[StagedFragment]
+    rewritten: RowIds
+
+
+def write_with_blobs(
+    target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], leaving: RowIds | None = None
+) -> Written:
+    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table.
+
+    `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
+    written again, so that a fragment is not left behind for every row that is updated.
+    """
+    cells = [_Cells.read(blob) for blob in blobs if len(blob.row_indices)]
+    is_shared = np.zeros(rows.num_rows, np.bool_)
+    kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for blob in blobs for name in blob.columns}
+    groups: list[_Group] = []
+    for cell in cells:
+        for group in _worthwhile(target, cell, is_shared):
+            groups.append(group)
+            is_shared[group.row_indices] = True
+            for name in group.donor.columns:
+                kept[name][group.row_indices] = True
+    copied = _Copied(rows, cells, kept)
+    staged, rewritten = list[StagedFragment](), [np.empty(0, np.uint64)]
+    if not is_shared.all():
+        batches = copied.batches(np.flatnonzero(~is_shared))
+        fragments = write_stream(target, pa.RecordBatchReader.from_batches(rows.schema, batches))
+        target.store.positions.foresee(target, rows.filter(pa.array(~is_shared)), fragments)
+        staged += [StagedFragment(fragment) for fragment in fragments]
+    for group in groups:
+        shared_rows, offsets = pa.Table.from_batches(copied.batches(group.row_indices), rows.schema), group.offsets
+        if leaving is not None:
+            others, addresses = _neighbours(target, group, np.concatenate([leaving, *rewritten]))
+            shared_rows, offsets = (
+                pa.concat_tables([shared_rows, others]),
+                np.concatenate([offsets, _offsets(addresses)]),
+            )
+            rewritten.append(addresses)
+        staged.append(write_sharing(target, shared_rows, group.donor, group.files, offsets))
+    return Written(staged, np.concatenate(rewritten))
+
+
+def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Table, RowIds]:
+    """Return rows of other fragments that share the same files, and their addresses, if they are about as many.
+
+    As in a logarithmic method: what is joined is no larger than all before it, so that a row is written again only a
+    few times, and few fragments are left.
+    """
+    nothing = target.schema.empty_table(), np.empty(0, np.uint64)
+    names = blob_columns(target)
+    if set(group.donor.columns) != set(names):
+        return nothing
+    chosen, count = [], len(group.row_indices)
+    gone = (leaving >> _OFFSET_BITS).astype(np.int64)
+    sizes = {
+        fragment.id: fragment.num_rows - int((gone == fragment.id).sum())
+        for fragment in target.fragments
+        if group.donor.shares(fragment)
+    }
+    for number, size in sorted(sizes.items(), key=lambda item: item[1]):
+        if 0 < size <= count:
+            chosen.append(number)
+            count += size
+    if not chosen:
+        return nothing
+    others = [name for name in target.schema.names if name not in names]
+    with lance_errors(f"reading {target.ref}", target):
+        fragments = [fragment for fragment in target.lance.get_fragments() if fragment.fragment_id in chosen]
+        rows = target.lance.scanner(columns=others, fragments=fragments, with_row_address=True).to_table()
+    rows = rows.filter(pa.array(~np.isin(rows.column(ROW_ADDRESS).to_numpy(), leaving)))
+    blank = blank_rows(target.schema, rows.num_rows)
+    columns = [(blank if name in names else rows).column(name) for name in target.schema.names]
+    return pa.Table.from_arrays(columns, schema=target.schema), rows.column(ROW_ADDRESS).to_numpy()
+
+
+def _offsets(addresses: RowIds) -> Indices:
+    return (addresses & _OFFSETS).astype(np.int64)
+
+
+def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
+    """Yield rows that had better keep their blobs where they are, unless they do so already."""
+    blobs, sizes = cells.blobs, cells.sizes()
+    candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.row_indices])
+    if not len(candidates):
+        return
+    names = sorted(blobs.columns)
+    pattern = sum((blobs.columns[name].astype(np.int64) << bit for bit, name in enumerate(names)), start=np.int64(0))
+    fragments = {fragment.id: fragment for fragment in blobs.source.fragments}
+    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, candidates]
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    for number, (fragment_id, bits) in enumerate(distinct.T.tolist()):
+        members = candidates[inverse.ravel() == number]
+        columns = tuple(name for bit, name in enumerate(names) if bits >> bit & 1)
+        donor = Donor(blobs.source, fragments[fragment_id], columns)
+        is_worth = sizes[members].sum() >= filler_bytes(target, donor.fragment.physical_rows)
+        files = donor.files_in(target) if is_worth else None
+        if files is not None:
+            yield _Group(donor, files, blobs.row_indices[members], _offsets(cells.addresses[members]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A table with the cells that are taken over, but for those that stay where they lie."""
+
+    rows: pa.Table
+    cells: Sequence[_Cells]
+    kept: Mapping[str, Mask]
+
+    def batches(self, row_indices: Indices) -> Iterator[pa.RecordBatch]:
+        """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
+        sizes = np.zeros(self.rows.num_rows, np.int64)
+        for cell in self.cells:
+            for name in cell.blobs.columns:
+                copied = self._copied(cell, name)
+                sizes[cell.blobs.row_indices[copied]] += blob_sizes(cell.cells(name)).to_numpy(zero_copy_only=False)[
+                    copied
+                ]
+        chunks = np.cumsum(sizes[row_indices]) // BLOB_COPY_BYTES
+        for part in np.split(row_indices, np.flatnonzero(np.diff(chunks)) + 1):
+            yield from self._filled(part).combine_chunks().to_batches()
+
+    def _copied(self, cells: _Cells, name: str) -> Indices:
+        """Return which of the cells of a column are to be copied."""
+        blobs = cells.blobs
+        return np.flatnonzero(blobs.columns[name] & ~self.kept[name][blobs.row_indices])
+
+    def _filled(self, row_indices: Indices) -> pa.Table:
+        rows = self.rows.take(row_indices)
+        for cell in self.cells:
+            for name in cell.blobs.columns:
+                copied = self._copied(cell, name)
+                copied = copied[np.isin(cell.blobs.row_indices[copied], row_indices)]
+                if len(copied):
+                    order = np.argsort(row_indices)
+                    targets = order[np.searchsorted(row_indices[order], cell.blobs.row_indices[copied])]
+                    column = rows.schema.get_field_index(name)
+                    cells = _with_cells(rows.column(name).combine_chunks(), targets, cell, name, copied)
+                    rows = rows.set_column(column, rows.schema.field(column), cells)
+        return rows
+
+
+def _with_cells(column: Any, targets: Indices, cells: _Cells, name: str, copied: Indices) -> Any:
+    """Return a column of blobs with the stored ones at some rows."""
+    described = cells.cells(name).take(pa.array(copied))
+    valid = _mask(pc.is_valid(described))
+    payloads: list[bytes | None] = [None] * len(copied)
+    row_ids = pa.array(cells.blobs.row_ids[copied])
+    for position, payload in zip(
+        np.flatnonzero(valid), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(valid))), strict=True
+    ):
+        payloads[position] = payload or b""
+    storage = column.storage
+    members = {field.name: storage.field(field.name) for field in storage.type}
+    fresh = {"data": pa.array(payloads, pa.large_binary())}
+    where = np.zeros(len(column), np.bool_)
+    where[targets] = True
+    order = pa.array(np.argsort(targets, kind="stable"))
+    children = [
+        pc.replace_with_mask(
+            values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
+        )
+        for key, values in members.items()
+    ]
+    is_null = _mask(pc.is_null(column))
+    is_null[targets] = ~valid
+    struct = arrays.StructArray.from_arrays(children, fields=list(storage.type), mask=pa.array(is_null))
+    return arrays.ExtensionArray.from_storage(column.type, struct)
+
+
+def _mask(values: Any) -> Mask:
+    return np.array(values.to_numpy(zero_copy_only=False), np.bool_)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.store.blobs.cells import blob_name
-from omnigraph.store.files.protobuf import read_message, write_message
+from omnigraph.store.files.manifest_file import read_message, write_message
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.store import Store

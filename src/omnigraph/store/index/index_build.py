@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
-from omnigraph.store.index.clustering import choose_centres
+from omnigraph.store.index.exact_knn import choose_centres
 from omnigraph.store.index.text_analysis import ANALYSER, analyser_of
 from omnigraph.store.index.text_segments import build_text_segment
 from omnigraph.store.lance_schema import field_ids

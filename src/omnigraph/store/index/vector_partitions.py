@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.lru import LruCache
 from omnigraph.store.index.bm25 import Scores
-from omnigraph.store.index.clustering import Vectors, find_centres, label
-from omnigraph.store.index.exact_knn import Matrix
+from omnigraph.store.index.exact_knn import Matrix, Vectors, find_centres, label
 from omnigraph.store.index.index_build import base_uri
 from omnigraph.store.read.dataset import Dataset, lance_errors
 

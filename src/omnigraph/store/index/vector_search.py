@@ -16,8 +16,7 @@ from lance.dataset import Index
 
 from omnigraph.limits import VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.index.bm25 import Scores
-from omnigraph.store.index.clustering import Vectors
-from omnigraph.store.index.exact_knn import Clusters, Matrix, ranked
+from omnigraph.store.index.exact_knn import Clusters, Matrix, Vectors, ranked
 from omnigraph.store.index.index_build import IndexKind, segments_of
 from omnigraph.store.index.vector_partitions import PartitionCache, Partitions
 from omnigraph.store.read.dataset import Dataset, lance_errors

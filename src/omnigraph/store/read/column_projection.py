@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.store.files.protobuf import read_message, write_message
+from omnigraph.store.files.manifest_file import read_message, write_message
 from omnigraph.store.lance_schema import edit, field_messages
 
 # Members of the manifest message of Lance.

@@ -16,7 +16,7 @@ from lance import LanceFragment
 from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
-from omnigraph.store.files.protobuf import read_message
+from omnigraph.store.files.manifest_file import read_message
 from omnigraph.store.read.dataset import Dataset, lance_errors, miscounted
 
 RowIds: TypeAlias = NDArray[np.uint64]

@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from lance import LanceFragment
 from numpy.typing import NDArray
 
-from omnigraph.store.files.protobuf import read_message
+from omnigraph.store.files.manifest_file import read_message
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.live_rows import deleted_offsets, deletion_path, first_row_id
-from omnigraph.store.read.lookup import ID, ROW_ADDRESS
-from omnigraph.store.read.ordered_scan import ROW_ID
+from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID
 
 # The stubs know fewer argument types than the kernels take.
 

@@ -16,8 +16,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import StorageError
-from omnigraph.store.blobs.cells import blob_columns, without_blob_bytes
-from omnigraph.store.blobs.rows import StoredBlobs, write_with_blobs
+from omnigraph.store.blobs.cells import StoredBlobs, blob_columns, without_blob_bytes, write_with_blobs
 from omnigraph.store.blobs.shared import Sharing, StagedFragment, assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.lookup import ROW_ADDRESS

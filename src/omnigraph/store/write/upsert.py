@@ -16,7 +16,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from omnigraph.store.blobs.rows import StoredBlobs, write_with_blobs
+from omnigraph.store.blobs.cells import StoredBlobs, write_with_blobs
 from omnigraph.store.blobs.shared import assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of

@@ -22,7 +22,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce_column import INSTANTS, has_negative_zero, reader_type, stored_column
+from omnigraph.rules.coerce import INSTANTS, has_negative_zero, reader_type, stored_column
 from omnigraph.rules.delta import one_array
 
 _HEAD: Final = re.compile(

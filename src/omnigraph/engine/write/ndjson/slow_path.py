@@ -16,14 +16,12 @@ import pyarrow as pa
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
-from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, arrays, pc
-from omnigraph.rules.coerce_column import decode_column, from_fitted
-from omnigraph.rules.coerce_value import Misfit, fit, shown
-from omnigraph.rules.delta import one_array
-from omnigraph.rules.violations import Findings, Violation
+from omnigraph.rules.coerce import Misfit, decode_column, fit, from_fitted, shown
+from omnigraph.rules.delta import Findings, Violation, one_array
 
 if TYPE_CHECKING:
     from omnigraph.engine.write.ndjson.blocks import Loaded

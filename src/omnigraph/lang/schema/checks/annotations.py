@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.diagnostic import Diagnostic, Severity
+from omnigraph.lang.diagnostic import Diagnostic, Severity, Source, did_you_mean
 from omnigraph.lang.schema.ast import Declaration, Item, PropertyDeclaration, parse_bound
 from omnigraph.lang.schema.expand import AnnotationPosition, Draft, Owner
-from omnigraph.lang.source import Source
-from omnigraph.lang.suggestions import did_you_mean
 
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
 

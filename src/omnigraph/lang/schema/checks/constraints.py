@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from omnigraph.lang.catalog import NUMBERS, MergeRule, PropertyType, Scalar
-from omnigraph.lang.diagnostic import Diagnostic
+from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
 from omnigraph.lang.schema.ast import Argument, Item
 from omnigraph.lang.schema.expand import Draft, Member, Owner
-from omnigraph.lang.source import Source, Span
-from omnigraph.lang.suggestions import did_you_mean
 
 
 def check_constraints(draft: Draft) -> Iterator[Diagnostic]:

@@ -1,7 +1,4 @@
-"""Verify on Spark: a hash partitioning brings equal ids and endpoints together, so no process holds a whole type.
-
-`engine.maintain.verify` makes the report. Read-only.
-"""
+"""Optimize and verify on Spark executors."""
 
 from __future__ import annotations
 
@@ -15,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.graph_access import GraphAccess, graph_access
+from omnigraph.engine.maintain.optimize import IN_TURN, OptimizeReport
+from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, count_lost, count_repeated, scan_in_process
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.session import View
@@ -23,12 +22,24 @@ from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
-from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
+
+
+def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
+    """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
+
+    With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
+    """
+    choice, session = RunnerChoice(engine, master), session_of(graph)
+    choice.start_if_required()
+    return run_optimize(session, branch, lambda size: choice.by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))
+
 
 # A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.
 _KEYS: Final = "bucket int, owner int, asker int, column int, text string"

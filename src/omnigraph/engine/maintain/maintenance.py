@@ -13,7 +13,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.manifest.model import MAIN
 
 if TYPE_CHECKING:
-    from omnigraph.engine.audit import AuditEntry
+    from omnigraph.engine.history import AuditEntry
     from omnigraph.engine.indexes import IndexReport
     from omnigraph.engine.maintain.cleanup import CleanupReport
     from omnigraph.engine.maintain.optimize import OptimizeReport
@@ -73,7 +73,7 @@ class Maintenance:
             until: Only entries before this time.
             limit: The maximum number of entries.
         """
-        from omnigraph.engine.audit import list_audit
+        from omnigraph.engine.history import list_audit
 
         return list_audit(self._session, kind=kind, by=actor, since=since, until=until, limit=limit)
 

@@ -1,1 +1,0 @@
-"""Optimize and verify on Spark executors."""
