@@ -160,9 +160,9 @@ def test_colours_are_off_where_the_environment_says_so(graph: Path, monkeypatch:
 
 
 def test_all_output_goes_through_one_module() -> None:
-    """Commands print through `terminal` alone; anything else could hand data to a terminal as it is."""
+    """Commands print through `output` alone; anything else could hand data to a terminal as it is."""
     for path in sorted(CLI.glob("*.py")):
-        if path.name == "terminal.py":
+        if path.name == "output.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute):

@@ -13,7 +13,7 @@ class Recorder:
 
     def __init__(self, denies: Collection[str] = (), actors: Collection[str] | None = None) -> None:
         self.asked: list[tuple[str, Scope, str | None]] = []
-        self.asked_types: list[tuple[str, PolicyBranch | None]] = []
+        self.asked_types: list[tuple[str, PolicyBranch | None, tuple[str, ...]]] = []
         self._denies = denies
         self._actors = actors
 
@@ -26,7 +26,7 @@ class Recorder:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        self.asked_types.append((action, branch))
+        self.asked_types.append((action, branch, tuple(names)))
         return frozenset()
 
     def is_protected(self, branch: PolicyBranch) -> bool:

@@ -279,7 +279,7 @@ class GraphSession:
         """Return True if the actor may read all types of branches, dropped ones too: by a rule without `types`."""
         if self.policy is ALLOW_ALL:
             return True
-        return not any(self.policy.hidden_types(self.actor, "read", (_NO_TYPE,), branch) for branch in branches)
+        return not any(self.policy.hidden_types(self.actor, "read", (_NO_TYPE,), branch) for branch in set(branches))
 
     def redact_commits(self, commits: Iterable[Commit]) -> list[Commit]:
         """Return commits as the actor may see them; see `redact_commit`."""
