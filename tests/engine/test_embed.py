@@ -442,9 +442,9 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     before = docs(graph)
     program = (
         "import sys, omnigraph as og\n"
-        "from omnigraph.engine.embed import fetch\n"
-        "fetch.EMBED_WINDOW_TEXTS = 2\n"
-        "fetch.EMBED_REQUESTS_MAX = 1\n"
+        "from omnigraph.engine.embed import cache\n"
+        "cache.EMBED_WINDOW_TEXTS = 2\n"
+        "cache.EMBED_REQUESTS_MAX = 1\n"
         "og.open(sys.argv[1]).embed()\n"
     )
     child: list[subprocess.Popen[bytes]] = []
