@@ -20,8 +20,8 @@ from omnigraph.ids import CommitId
 from omnigraph.limits import REACH_BATCH_VERSIONS
 from omnigraph.manifest import catalog_format, encoding
 from omnigraph.manifest.model import TypeIdentity
-from omnigraph.store.files.catalog_versions import read_overwritten
 from omnigraph.store.files.reachability import DatasetFork, NeededFiles
+from omnigraph.store.files.versions import read_overwritten
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 
