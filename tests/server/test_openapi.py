@@ -20,7 +20,8 @@ from omnigraph import graph as graphs
 from omnigraph.engine.merge.row_merge import Kind
 from omnigraph.errors import ERRORS
 from omnigraph.lang.diagnostic import Source
-from omnigraph.server.answers import CommitKind, ParameterKind
+from omnigraph.public_values import CommitKind
+from omnigraph.server.answers import ParameterKind
 from omnigraph.server.errors import CODES, Code, MergeConflictKind
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe

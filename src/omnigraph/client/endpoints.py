@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from omnigraph.client import responses
 from omnigraph.client.request import AsOf, Call, Request, encode, get, post, post_data, target_fields, with_operation_id
-from omnigraph.client.values import BlobCalls, Branch, Commit, Operation, SchemaPlan, Snapshot, Tag, find_blob
+from omnigraph.client.values import BlobCalls, Branch, SchemaPlan, Snapshot, find_blob
+from omnigraph.public_values import Commit, Operation, Tag
 from omnigraph.server import wire
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class GraphCalls:
 
     def operation(self, operation_id: str) -> Call[Operation]:
         """Look up the outcome of a write by its operation id."""
-        return Call(get(f"/operations/{_escape(operation_id)}"), _parse_operation)
+        return Call(get(f"/operations/{_escape(operation_id)}"), lambda response: Operation.from_json(response.json()))
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -347,12 +348,6 @@ def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: 
 def _parse_branch(response: Any) -> Branch:
     data = response.json()
     return Branch(data["name"], data["actor_id"])
-
-
-def _parse_operation(response: Any) -> Operation:
-    data = response.json()
-    commit = None if data["commit"] is None else Commit.from_json(data["commit"])
-    return Operation(data["operation_id"], data["outcome"], commit)
 
 
 def _conditional_path(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:

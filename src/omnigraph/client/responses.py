@@ -6,16 +6,17 @@ Pure. Engine types are imported on use, so that connecting is fast.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import orjson
 
 from omnigraph import errors
 from omnigraph.client.request import Response
-from omnigraph.client.values import Commit, SchemaPlan
+from omnigraph.client.values import SchemaPlan
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.ids import CommitId
+from omnigraph.public_values import Commit
 from omnigraph.server import wire
 
 if TYPE_CHECKING:
@@ -187,9 +188,8 @@ def _parse_block(data: Mapping[str, Any]) -> Block:
     return Block(data["cause"], (texts,) if len(texts) else ())
 
 
-def _parse_commit(data: Mapping[str, Any] | None) -> Any:
-    # Receipts are typed by the commit of an opened graph, which is this one but for how it names its branch.
-    return None if data is None else cast(Any, Commit.from_json(data))
+def _parse_commit(data: Mapping[str, Any] | None) -> Commit | None:
+    return None if data is None else Commit.from_json(data)
 
 
 _ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {

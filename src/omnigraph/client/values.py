@@ -3,50 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from omnigraph.client.request import Call, Request, Response
 from omnigraph.server.wire import SNAPSHOT_ID
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit. `branch` is the name of its branch, or what is left of one that is gone."""
-
-    commit_id: str
-    branch: str
-    manifest_version: int | None
-    parent: str | None
-    merged_parent: str | None
-    actor: str | None
-    created_at_us: int
-    kind: str
-    operation_id: str
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Commit:
-        return cls(**{attribute: data[name] for name, attribute in _COMMIT_FIELDS.items()})
-
-    def to_json(self, branch_name: str | None = None) -> dict[str, object]:
-        """Return the commit as JSON; `branch_name` is ignored, because `branch` is the name already."""
-        return {name: getattr(self, attribute) for name, attribute in _COMMIT_FIELDS.items()}
-
-
-# The attributes of a commit by their JSON names.
-_COMMIT_FIELDS: Final = {
-    "graph_commit_id": "commit_id",
-    "graph_branch": "branch",
-    "graph_manifest_version": "manifest_version",
-    "parent_commit_id": "parent",
-    "merged_parent_commit_id": "merged_parent",
-    "actor_id": "actor",
-    "created_at": "created_at_us",
-    "kind": "kind",
-    "operation_id": "operation_id",
-    "properties": "properties",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +16,6 @@ class Branch:
 
     name: str
     actor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A named commit."""
-
-    name: str
-    commit_id: str
-    created_at_us: int
-    actor: str | None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Tag:
-        return cls(data["name"], data["graph_commit_id"], data["created_at"], data["actor_id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +48,6 @@ class SchemaPlan:
 
     def to_json(self) -> dict[str, object]:
         return {"supported": self.supported, "steps": [dict(step) for step in self.steps]}
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """The outcome of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
-
-    operation_id: str
-    outcome: str
-    commit: Commit | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, MAIN_NAMES, Branch, Tag
+from omnigraph.manifest.model import MAIN, MAIN_NAMES, Branch
+from omnigraph.public_values import Tag
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge import MergeReceipt
@@ -33,7 +34,7 @@ class Tags:
         session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
         with mask_hidden_names(session, name):
-            return branches.create_tag(session.kernel, name, commit_id, session.actor)
+            return branches.create_tag(session.kernel, name, commit_id, session.actor).public()
 
     def _commit_at(self, branch: str, at: AsOf | None) -> CommitId:
         """Return the commit to tag; it is authorized by the branch it was made on."""
@@ -62,7 +63,7 @@ class Tags:
     def list(self) -> list[Tag]:
         """Return all tags, by name."""
         self._session.require("read", GRAPH)
-        return branches.list_tags(self._session.kernel)
+        return [tag.public() for tag in branches.list_tags(self._session.kernel)]
 
     def delete(self, name: str) -> None:
         """Delete a tag; its commit stays, but is no longer protected from cleanup."""

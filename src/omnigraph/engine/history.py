@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 from ulid import ULID
 
@@ -23,9 +23,11 @@ from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents, recovery
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
-from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import Commit as StoredCommit
 from omnigraph.manifest.outcome import find_operation, has_published
 from omnigraph.manifest.recovery import AuditRow, Outcome
+from omnigraph.public_values import Commit, Operation
 
 
 def commits(
@@ -49,11 +51,17 @@ def commits(
                 code="commit.not_found",
                 commit_id=before_id,
             )
-    return session.redact_commits(islice(walk, None if limit is None else min(limit, sys.maxsize)))
+    page = islice(walk, None if limit is None else min(limit, sys.maxsize))
+    return public_commits(session, session.redact_commits(page))
 
 
 def commit(session: GraphSession, commit_id: str) -> Commit:
     """Return a commit of any branch by its id."""
+    return public_commits(session, [find_commit(session, commit_id)])[0]
+
+
+def find_commit(session: GraphSession, commit_id: str) -> StoredCommit:
+    """Return a commit as it is stored, less what is hidden from the actor."""
     commit_id = strip_name(commit_id, "commit_id")
     commit = session.kernel.look_for_commit(CommitId(commit_id))
     if commit is None or not session.may("read", on_branch(session.names_of(commit))):
@@ -63,20 +71,10 @@ def commit(session: GraphSession, commit_id: str) -> Commit:
     return session.redact_commits([commit])[0]
 
 
-def describe_commits(session: GraphSession, commits: Sequence[Commit]) -> list[dict[str, object]]:
-    """Return commits as JSON, with the names of their branches."""
+def public_commits(session: GraphSession, commits: Sequence[StoredCommit]) -> list[Commit]:
+    """Return stored commits with the names of their branches."""
     names = session.kernel.names_of(commit.branch for commit in commits)
-    return [commit.to_json(names[commit.branch]) for commit in commits]
-
-
-def describe_tag(tag: Tag) -> dict[str, object]:
-    """Return a tag as every surface shows it."""
-    return {
-        "name": tag.name,
-        "graph_commit_id": tag.commit_id,
-        "actor_id": tag.actor,
-        "created_at": tag.created_at_us,
-    }
+    return [commit.public(names[commit.branch]) for commit in commits]
 
 
 def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
@@ -104,18 +102,6 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
 _SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final.
-
-    Names of branches and tags change without a commit.
-    """
-
-    operation_id: str
-    outcome: Literal["applied", "pending", "absent"]
-    commit: Commit | None = None
-
-
 def operation(session: GraphSession, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
     operation_id = strip_name(operation_id, "operation_id")
@@ -131,7 +117,7 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
         # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
         # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
-    return Operation(operation_id, "applied", session.redact_receipt(commit))
+    return Operation(operation_id, "applied", session.redact_receipt(commit, session.kernel.name_of(commit.branch)))
 
 
 def _require_any_read(session: GraphSession) -> None:

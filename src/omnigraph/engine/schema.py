@@ -25,10 +25,11 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
+from omnigraph.public_values import Commit
 from omnigraph.source_files import read_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
@@ -58,7 +59,7 @@ class SchemaReceipt:
             "graph_manifest_version": self.graph_manifest_version,
             "step_count": len(self.steps),
             "steps": [step.to_json() for step in self.steps],
-            "commit": self.commit.to_json(MAIN) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
             "purge_pending": list(self.purge_pending),
         }
 
@@ -95,7 +96,7 @@ def apply(
         receipt is not None,
         after.version,
         work.migration.steps,
-        receipt.commit if receipt else None,
+        receipt.public_commit if receipt else None,
         _hard_drops(work.migration),
     )
 

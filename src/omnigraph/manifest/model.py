@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from omnigraph import public_values
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.store.read.column_projection import AS_STORED, Shape
@@ -158,20 +159,20 @@ class Commit:
         # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
         return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
 
-    def to_json(self, branch_name: str) -> dict[str, object]:
-        """Return the commit as every surface shows it; `branch_name` is the readable name of its branch."""
-        return {
-            "graph_commit_id": self.commit_id,
-            "graph_branch": MAIN if self.branch is None else branch_name,
-            "graph_manifest_version": self.manifest_version or None,
-            "parent_commit_id": self.parent,
-            "merged_parent_commit_id": self.merged_parent,
-            "actor_id": self.actor,
-            "created_at": self.created_at_us,
-            "kind": self.kind,
-            "operation_id": self.operation_id,
-            "properties": dict(self.properties),
-        }
+    def public(self, branch_name: str) -> public_values.Commit:
+        """Return the commit as the API shows it; `branch_name` is the readable name of its branch."""
+        return public_values.Commit(
+            self.commit_id,
+            MAIN if self.branch is None else branch_name,
+            self.manifest_version or None,
+            self.parent,
+            self.merged_parent,
+            self.actor,
+            self.created_at_us,
+            cast(public_values.CommitKind, self.kind),
+            self.operation_id,
+            dict(self.properties),
+        )
 
 
 def correct_date(created_at_us: int, parents: Iterable[Commit]) -> int | None:
@@ -243,6 +244,10 @@ class Tag:
     manifest_version: int
     created_at_us: int
     actor: str | None = None
+
+    def public(self) -> public_values.Tag:
+        """Return the tag as the API shows it."""
+        return public_values.Tag(self.name, self.commit_id, self.actor, self.created_at_us)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

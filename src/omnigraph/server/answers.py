@@ -7,23 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from omnigraph import public_values
 from omnigraph.lang.migrate.compare import DropMode, StepKind
+from omnigraph.public_values import Commit
 from omnigraph.server.wire import Kind, Mode, Op
 
-CommitKind = Literal[
-    "init",
-    "mutation",
-    "ingest",
-    "load",
-    "embed",
-    "merge",
-    "revert",
-    "cherry_pick",
-    "schema_apply",
-    "ensure_indices",
-    "optimize",
-    "repair",
-]
 ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 
 
@@ -124,21 +112,6 @@ class Plan(TypedDict):
     rows_peak: NotRequired[int]
     bytes_peak: NotRequired[int]
     storage: NotRequired[dict[str, int]]
-
-
-class Commit(TypedDict):
-    """One graph-visible change; `created_at` counts microseconds since 1970."""
-
-    graph_commit_id: str
-    graph_branch: str
-    graph_manifest_version: int | None
-    parent_commit_id: str | None
-    merged_parent_commit_id: str | None
-    actor_id: str | None
-    created_at: int
-    kind: CommitKind
-    operation_id: str
-    properties: dict[str, str]
 
 
 class Mutated(TypedDict):
@@ -319,14 +292,6 @@ class Commits(TypedDict):
     commits: list[Commit]
 
 
-class Operation(TypedDict):
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
-
-    operation_id: str
-    outcome: Literal["applied", "pending", "absent"]
-    commit: Commit | None
-
-
 class Cause(TypedDict):
     graph_commit_id: str
     parent_commit_id: NotRequired[str]
@@ -435,11 +400,8 @@ class BaselineRecord(TypedDict):
     baseline: BaselineEnd
 
 
-class Tag(TypedDict):
-    name: str
-    graph_commit_id: str
-    actor_id: str | None
-    created_at: int
+class Tag(public_values.Tag):
+    pass
 
 
 class TagMade(Tag):

@@ -25,9 +25,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.public_values import Commit
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments
 
@@ -62,7 +63,7 @@ class EmbedReceipt:
             "engine": self.engine,
             "properties": [property_.to_json() for property_ in self.properties],
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
         }
 
 
@@ -149,7 +150,7 @@ class _EmbedTransaction:
         try:
             receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             keep = self._files()
-            return receipt.commit if receipt else None
+            return receipt.public_commit if receipt else None
         except OmniGraphError as error:
             keep = set() if error.effect is Outcome.NONE else self._files()
             raise

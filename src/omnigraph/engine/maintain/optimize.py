@@ -25,9 +25,10 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.public_values import Commit
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
 from omnigraph.store.read.dataset import Dataset
@@ -105,7 +106,7 @@ class OptimizeReport:
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
             "datasets": [type_.to_json() for type_ in self.types],
         }
 
@@ -127,7 +128,7 @@ def optimize(
     with ExitStack() as stack:
         work = _Optimize(session, branch, stack, choose_runner, only)
         receipt = work.run()
-    return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
+    return OptimizeReport(branch, tuple(work.rows), receipt.public_commit if receipt else None)
 
 
 class _Outpaced(Exception):

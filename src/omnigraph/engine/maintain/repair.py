@@ -17,12 +17,13 @@ from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
+from omnigraph.public_values import Commit
 from omnigraph.store.files.versions import operations
 from omnigraph.store.read.dataset import Dataset
 
@@ -106,7 +107,7 @@ class RepairReport:
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
             "graph_manifest_version": self.commit.manifest_version if self.commit else None,
             "datasets": [type_.to_json() for type_ in self.types],
         }
@@ -219,4 +220,4 @@ def _adopt(
         return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
     receipt = kernel.commit(snapshot.branch, prepare, CommitPolicy.CHANGE)
-    return receipt.commit if receipt else None
+    return receipt.public_commit if receipt else None

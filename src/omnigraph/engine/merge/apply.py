@@ -24,10 +24,11 @@ from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import ADOPTED, Commit, Pin, Snapshot
+from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
+from omnigraph.public_values import Commit
 
 
 class Outcome(StrEnum):
@@ -97,7 +98,7 @@ class MergeReceipt:
             "outcome": self.outcome.value,
             "base_commit_id": self.base,
             "base_commit_ids": list(self.bases),
-            "commit": self.commit.to_json(self.target) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
             "types": [type_.to_json() for type_ in self.types],
             "conflicts": [conflict.to_json() for conflict in self.conflicts],
             "dry_run": self.dry_run,
@@ -219,7 +220,7 @@ class Application:
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        return receipt.published(self.session.redact_receipt(published.commit))
+        return receipt.published(self.session.redact_receipt(published.commit, self.target))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel

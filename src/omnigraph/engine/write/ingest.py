@@ -227,7 +227,7 @@ def _write(
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    commit = session.redact_receipt(receipt.commit)
+    commit = session.redact_receipt(receipt.commit, branch)
     return IngestReceipt(branch, base, created, mode, nodes, edges, commit, session.actor)
 
 

@@ -94,7 +94,7 @@ def mutate(
         receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
-    commit = session.redact_receipt(receipt.commit) if receipt and receipt.commit else None
+    commit = session.redact_receipt(receipt.commit, branch) if receipt and receipt.commit else None
     return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
 
 

@@ -18,8 +18,8 @@ from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
-from omnigraph.manifest.model import Commit
 from omnigraph.manifest.plan import Effect
+from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import arrays, pc
 from omnigraph.rules.delta import Delta, Intent, is_among, one_array
 from omnigraph.store.blobs.cells import StoredBlobs
@@ -162,7 +162,7 @@ class MutationReceipt:
             "affected_nodes": self.affected_nodes,
             "affected_edges": self.affected_edges,
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
         }
 
 
@@ -197,5 +197,5 @@ class IngestReceipt:
             "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
             "total_entities": self.total_entities,
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
         }

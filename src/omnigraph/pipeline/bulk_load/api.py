@@ -156,12 +156,14 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
         except AlreadyApplied as applied_meanwhile:
             applied = applied_meanwhile.commit
     if applied is not None:
-        return replace(report, branch_created=False, commit=session.redact_receipt(applied), already_applied=True)
+        return replace(
+            report, branch_created=False, commit=session.redact_receipt(applied, options.branch), already_applied=True
+        )
     report = replace(
         report,
         nodes=_counts_of_kind(outcome, "node:"),
         edges=_counts_of_kind(outcome, "edge:"),
-        commit=session.redact_receipt(outcome.commit) if outcome.commit else None,
+        commit=session.redact_receipt(outcome.commit, options.branch) if outcome.commit else None,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
         input_bytes=size,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from omnigraph.engine.history import describe_tag
 from omnigraph.engine.schema import apply, plan
 from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
@@ -127,7 +126,7 @@ def create_tag(call: Call[wire.NewTag]) -> Response:
     request = call.input
     at = request.at if request.as_of is None else parse_timestamp(request.as_of)
     made = call.graph.tags.create(request.name, at, request.branch)
-    return json_response({"uri": call.uri, **describe_tag(made)})
+    return json_response({"uri": call.uri, **made.to_json()})
 
 
 def delete_tag(call: Call[wire.NoInput]) -> Response:
