@@ -35,7 +35,7 @@ from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMIT
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.public_values import Commit, Operation
+from omnigraph.public_values import Commit, IngestReceipt, MergeReceipt, Mode, MutationReceipt, Operation
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
@@ -46,12 +46,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.write.ingest import Dialect, Mode
+    from omnigraph.engine.write.ingest import Dialect
     from omnigraph.engine.write.ndjson.reader import Data
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
     from omnigraph.manifest.upgrade import UpgradeReport
 
 

@@ -6,12 +6,26 @@ have to start fast.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Self,
+    TypedDict,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from omnigraph.ids import CommitId, OperationId
 
@@ -52,7 +66,7 @@ def members(kind: type[PublicValue]) -> tuple[Member, ...]:
 @cache
 def _members(kind: Any) -> tuple[Member, ...]:
     names = {item.name: item.metadata.get(_WIRE_NAME, item.name) for item in fields(kind)}
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if ClassVar not in (hint, get_origin(hint))}
     computed = [
         Member(name, attribute, get_type_hints(getattr(kind, attribute).fget)["return"], True)
         for attribute, name in kind.computed.items()
@@ -138,3 +152,166 @@ class Operation(PublicValue):
     operation_id: str
     outcome: Literal["applied", "pending", "absent"]
     commit: Commit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(PublicValue):
+    """A branch that was made or renamed."""
+
+    name: str
+    actor: str | None = field(metadata=_named("actor_id"))
+
+
+class Dataset(TypedDict):
+    entity_kind: Literal["node", "edge"]
+    type_name: str
+    dataset_path: NotRequired[str]
+    native_dataset_branch: NotRequired[str]
+    published_dataset_version: int
+    entity_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(PublicValue):
+    """The state of a branch; `datasets` says which version of which type it is made of."""
+
+    branch: str = field(metadata=_named("graph_branch"))
+    head: CommitId = field(metadata=_named("graph_commit_id"))
+    version: int = field(metadata=_named("graph_manifest_version"))
+    internal_schema_version: int
+    datasets: tuple[Dataset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MutationReceipt(PublicValue):
+    """A finished mutation; without a commit when it changed nothing."""
+
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor: str | None = field(metadata=_named("actor_id"))
+    commit: Commit | None
+
+
+class LoadedType(TypedDict):
+    name: str
+    entities_loaded: int
+
+
+class EntityCounts(dict[str, int]):
+    """Counts of entities by type."""
+
+    json_type: ClassVar = list[LoadedType]
+
+    def to_json(self) -> list[LoadedType]:
+        return [{"name": name, "entities_loaded": count} for name, count in self.items()]
+
+    @classmethod
+    def from_json(cls, data: Iterable[LoadedType]) -> Self:
+        return cls({item["name"]: item["entities_loaded"] for item in data})
+
+
+Mode = Literal["append", "merge", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReceipt(PublicValue):
+    """A finished ingest: how many entities of each type it read, and its commit, if there was anything to write."""
+
+    computed: ClassVar = {"total_entities": "total_entities"}
+    branch: str
+    base_branch: str | None
+    branch_created: bool
+    mode: Mode
+    nodes: EntityCounts
+    edges: EntityCounts
+    actor: str | None = field(metadata=_named("actor_id"))
+    commit: Commit | None
+
+    @property
+    def commit_id(self) -> str | None:
+        return self.commit.commit_id if self.commit else None
+
+    @property
+    def total_entities(self) -> int:
+        return sum(self.nodes.values()) + sum(self.edges.values())
+
+
+class ConflictKind(StrEnum):
+    """Every kind of conflict; the first three are between two sides, the others break a rule of the schema."""
+
+    DIVERGENT_INSERT = "DivergentInsert"
+    DIVERGENT_UPDATE = "DivergentUpdate"
+    DELETE_VS_UPDATE = "DeleteVsUpdate"
+    ORPHAN_EDGE = "OrphanEdge"
+    UNIQUE_VIOLATION = "UniqueViolation"
+    CARDINALITY_VIOLATION = "CardinalityViolation"
+    VALUE_CONSTRAINT_VIOLATION = "ValueConstraintViolation"
+
+
+Image = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict(PublicValue):
+    """One thing that a merge cannot settle, with the entity as the three sides have it."""
+
+    type_key: str
+    entity_id: str | None
+    kind: ConflictKind
+    message: str
+    properties: tuple[str, ...] = ()
+    # None where the entity is absent, or is no part of the conflict.
+    base: Image | None = None
+    ours: Image | None = None
+    theirs: Image | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount(PublicValue):
+    """How many entities of a type a merge changed; `adopted`: without writing them again."""
+
+    type_key: str
+    inserted: int
+    updated: int
+    deleted: int
+    adopted: bool = False
+
+
+class MergeOutcome(StrEnum):
+    """The outcome of a merge; only dry runs have `conflicted`, a real merge raises instead."""
+
+    ALREADY_UP_TO_DATE = "already_up_to_date"
+    FAST_FORWARD = "fast_forward"
+    MERGED = "merged"
+    CONFLICTED = "conflicted"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReceipt(PublicValue):
+    """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
+
+    `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
+    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
+    gets no bases, and `merged` whatever had to be done.
+    """
+
+    computed: ClassVar = {"base": "base_commit_id"}
+    source: str
+    target: str
+    outcome: MergeOutcome
+    bases: tuple[CommitId, ...] = field(metadata=_named("base_commit_ids"))
+    commit: Commit | None = None
+    types: tuple[TypeCount, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    dry_run: bool = False
+    actor: str | None = field(default=None, metadata=_named("actor_id"))
+    # None unless the source was to be deleted.
+    branch_deleted: bool | None = None
+    branch_delete_error: str | None = None
+
+    @property
+    def base(self) -> CommitId | None:
+        """The newest commit that the merge started from."""
+        return self.bases[0] if self.bases else None

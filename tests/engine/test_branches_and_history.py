@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
-from omnigraph.engine.history import describe_snapshot, public_commits
+from omnigraph.engine.history import public_commits
 from omnigraph.errors import GraphError
 from omnigraph.graph import session_of
 from omnigraph.store.objects.request_meter import Meter
@@ -98,10 +98,10 @@ def test_public_commits_of_a_branch_asks_storage_for_nothing_more(graph: og.Grap
     assert not meter.since(before)
 
 
-def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
+def test_snapshot_json_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
     graph.branches.create("review")
     insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
-    described = describe_snapshot(graph.snapshot("review"))
+    described = graph.snapshot("review").to_json()
     datasets = described["datasets"]
     assert isinstance(datasets, list)
     assert described["graph_branch"] == "review"

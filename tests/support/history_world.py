@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 import omnigraph as og
-from omnigraph.engine.merge import MergeReceipt
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.public_values import Commit as Published
+from omnigraph.public_values import MergeReceipt
 from tests.support import history_model
 from tests.support.history_model import Commit, Conflict, History, Rows, State
 from tests.support.merge_base_model import Unknown

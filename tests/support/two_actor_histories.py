@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from omnigraph.engine.history import describe_snapshot, public_commits
+from omnigraph.engine.history import public_commits
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from tests.support.two_actor_world import (
@@ -305,7 +305,7 @@ def look(world: World, count: int) -> None:
     # Where nothing is hidden from ann, the whole graph shows it types that the other does not have.
     if world.hidden(life.is_protected) != "none":
         ways |= {
-            "snapshot": lambda graph, n: describe_snapshot(graph.snapshot(life.name)),
+            "snapshot": lambda graph, n: graph.snapshot(life.name).to_json(),
             "whole export": lambda graph, n: text(graph.export(life.name)),
             "pay": lambda graph, n: graph.query(PAY, branch=life.name).rows(),
             "feed": lambda graph, n: graph.changes(life.name, start="beginning").to_json(),

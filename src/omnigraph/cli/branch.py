@@ -21,9 +21,9 @@ from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.graph import Graph
     from omnigraph.pipeline.spark.executors import Engine as EngineName
+    from omnigraph.public_values import MergeReceipt
 
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]

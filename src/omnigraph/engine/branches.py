@@ -14,11 +14,10 @@ from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, MAIN_NAMES, Branch
-from omnigraph.public_values import Tag
+from omnigraph.manifest.model import MAIN, MAIN_NAMES
+from omnigraph.public_values import Branch, MergeReceipt, Tag
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
 
 
@@ -137,7 +136,7 @@ class Branches:
             source = session.allowed_at(origin, at) if at is not None else session.allowed_at(MAIN, origin)
             check_flow(session, source, name, main)
         with mask_hidden_names(session, name):
-            return branches.create_branch(session.kernel, name, source, session.actor)
+            return branches.create_branch(session.kernel, name, source, session.actor).public()
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
@@ -152,7 +151,7 @@ class Branches:
         session.require("branch_create", between(names, names.renamed(strip_name(new_name, "new_name"))))
         check_rename(session, name, new_name)
         with mask_hidden_names(session, new_name):
-            return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)
+            return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id).public()
 
     def delete(self, name: str) -> None:
         """Delete a branch; raises if other branches or tags depend on it."""

@@ -21,9 +21,8 @@ from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
-from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.model import Commit as StoredCommit
 from omnigraph.manifest.outcome import find_operation, has_published
 from omnigraph.manifest.recovery import AuditRow, Outcome
@@ -75,27 +74,6 @@ def public_commits(session: GraphSession, commits: Sequence[StoredCommit]) -> li
     """Return stored commits with the names of their branches."""
     names = session.kernel.names_of(commit.branch for commit in commits)
     return [commit.public(names[commit.branch]) for commit in commits]
-
-
-def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
-    """Return the state of a branch as every surface shows it: which version of which dataset is published."""
-    datasets = []
-    for table_key, pin in sorted(snapshot.state.pins.items()):
-        kind, _, name = table_key.partition(":")
-        entry: dict[str, object] = {"entity_kind": kind, "type_name": name}
-        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
-        if not snapshot.is_partial:
-            entry["dataset_path"] = pin.path
-        if pin.fork is not None and not snapshot.is_partial:
-            entry["native_dataset_branch"] = pin.fork
-        datasets.append({**entry, "published_dataset_version": pin.version, "entity_count": pin.row_count})
-    return {
-        "graph_branch": snapshot.branch,
-        "graph_commit_id": snapshot.head,
-        "graph_manifest_version": snapshot.version,
-        "internal_schema_version": FORMAT_STAMP,
-        "datasets": datasets,
-    }
 
 
 # A write that may still be on its way is not called absent; see the deadline rule of publishing.

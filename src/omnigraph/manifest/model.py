@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from omnigraph import public_values
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import FORK_NAMES_MAX
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.column_projection import AS_STORED, Shape
 from omnigraph.store.read.dataset import DatasetRef
 
@@ -62,6 +63,17 @@ class Pin:
     @property
     def ref(self) -> DatasetRef:
         return DatasetRef(self.path, self.fork, self.version, self.shape)
+
+    def public(self, *, with_path: bool) -> public_values.Dataset:
+        """Return the dataset as the API shows it."""
+        kind, _, name = self.table_key.partition(":")
+        dataset: dict[str, Any] = {"entity_kind": kind, "type_name": name}
+        if with_path:
+            dataset["dataset_path"] = self.path
+        if with_path and self.fork is not None:
+            dataset["native_dataset_branch"] = self.fork
+        dataset |= {"published_dataset_version": self.version, "entity_count": self.row_count}
+        return cast(public_values.Dataset, dataset)
 
     @property
     def owner(self) -> BranchId | None:
@@ -227,6 +239,10 @@ class Branch:
     actor: str | None = None
     recorded_names: tuple[str, ...] | None = None
 
+    def public(self) -> public_values.Branch:
+        """Return the branch as the API shows it."""
+        return public_values.Branch(self.name, self.actor)
+
     @property
     def names(self) -> BranchNames:
         if self.recorded_names is None:
@@ -309,6 +325,17 @@ class Snapshot:
     def head_commit(self) -> Commit:
         """The newest commit of the branch, which never leaves its catalog."""
         return next(commit for commit in reversed(self.state.commits) if commit.commit_id == self.state.head)
+
+    def public(self) -> public_values.Snapshot:
+        """Return the state as every surface shows it: which version of which dataset is published."""
+        assert self.head is not None, "every state has a commit that made it"
+        pins = (self.state.pins[table_key] for table_key in sorted(self.state.pins))
+        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
+        datasets = tuple(pin.public(with_path=not self.is_partial) for pin in pins)
+        return public_values.Snapshot(self.branch, self.head, self.version, FORMAT_STAMP, datasets)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.public().to_json()
 
 
 V = TypeVar("V", AcceptedSchema, Commit, Pin)

@@ -46,6 +46,8 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
         return {}
     if kind in _SCALARS:
         return dict(_SCALARS[kind])
+    if hasattr(kind, "json_type"):
+        return schema_of(kind.json_type, shapes)
     if isinstance(kind, NewType):
         return schema_of(kind.__supertype__, shapes)
     if isinstance(kind, EnumType):
@@ -66,7 +68,7 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
 
 def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
     if issubclass(kind, PublicValue):
-        hints = {member.name: member.kind for member in members(kind)}
+        hints = {wire.TO_WIRE.get(member.name, member.name): member.kind for member in members(kind)}
         required = sorted(hints)
     else:
         hints = {wire.TO_WIRE.get(name, name): hint for name, hint in get_type_hints(kind).items()}

@@ -17,7 +17,7 @@ from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
 from omnigraph.pipeline.bulk_load.splits import Columns, Split
 from omnigraph.pipeline.filesystems import open_file
-from omnigraph.public_values import Commit
+from omnigraph.public_values import Commit, EntityCounts
 from omnigraph.rules.delta import Violation
 from omnigraph.store.objects.failures import from_os_error
 
@@ -91,8 +91,8 @@ class LoadReport:
             "job_id": self.job_id,
             "already_applied": self.already_applied,
             "engine": self.engine,
-            "nodes": [{"name": name, "entities_loaded": count} for name, count in self.nodes.items()],
-            "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
+            "nodes": EntityCounts(self.nodes).to_json(),
+            "edges": EntityCounts(self.edges).to_json(),
             "total_entities": self.total_entities,
             "rejected": [
                 {"code": code, "count": count, "samples": samples[code]}

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.history import describe_snapshot
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf
@@ -28,7 +27,7 @@ _NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.BranchInput]) -> Response:
-    return json_response(describe_snapshot(call.graph.snapshot(call.input.branch.strip())))
+    return json_response(call.graph.snapshot(call.input.branch.strip()).to_json())
 
 
 def query(call: Call[wire.Query]) -> Response:

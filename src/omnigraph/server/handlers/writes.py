@@ -9,10 +9,10 @@ import re
 from typing import Any, Final
 
 from omnigraph.engine.schema import apply, plan
-from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
+from omnigraph.public_values import IngestReceipt, MutationReceipt
 from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, parse_timestamp, receipt_response
 

@@ -1,4 +1,4 @@
-"""Values that a served graph returns where those of an opened graph hold more than the wire carries."""
+"""Blobs of a served graph: the calls that find one, and those that read ranges of it."""
 
 from __future__ import annotations
 
@@ -8,46 +8,6 @@ from typing import Any
 
 from omnigraph.client.request import Call, Request, Response
 from omnigraph.server.wire import SNAPSHOT_ID
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch that was made or renamed."""
-
-    name: str
-    actor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state of a branch; `datasets` says which version of which type it is made of."""
-
-    branch: str
-    head: str
-    version: int
-    data: Mapping[str, Any]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
-        return cls(data["graph_branch"], data["graph_commit_id"], data["graph_manifest_version"], data)
-
-    @property
-    def datasets(self) -> list[Mapping[str, Any]]:
-        return list(self.data["datasets"])
-
-    def to_json(self) -> dict[str, object]:
-        return dict(self.data)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaPlan:
-    """The steps to a new schema."""
-
-    supported: bool
-    steps: tuple[Mapping[str, Any], ...]
-
-    def to_json(self) -> dict[str, object]:
-        return {"supported": self.supported, "steps": [dict(step) for step in self.steps]}
 
 
 @dataclass(frozen=True, slots=True)
