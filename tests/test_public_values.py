@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import omnigraph
 from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.migrate import Step
@@ -91,6 +94,18 @@ def test_every_public_value_is_tried() -> None:
     homes = ("omnigraph.public_values", "omnigraph.engine.schema")
     defined = {kind.__name__ for kind in PublicValue.__subclasses__() if kind.__module__ in homes}
     assert defined == {type(value).__name__ for value in (*VALUES, CONFLICT, TypeCount("", 0, 0, 0))}
+
+
+SOURCE = Path(omnigraph.__file__).parent
+HOMES = sorted(path for path in SOURCE.rglob("*.py") if "(PublicValue):" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", HOMES, ids=lambda path: path.stem)
+def test_types_of_members_are_known_at_run_time(path: Path) -> None:
+    """A type that is imported for checkers only would fail when a value is first shown."""
+    module = import_module(".".join(("omnigraph", *path.relative_to(SOURCE).with_suffix("").parts)))
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, PublicValue)]
+    assert all(members(kind) for kind in kinds if kind is not PublicValue)
 
 
 def test_members_follow_the_wire_and_computed_ones_come_last() -> None:

@@ -97,7 +97,8 @@ def _decode(kind: Any, value: Any) -> Any:
     return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
 
 
-def _named(wire_name: str) -> dict[str, str]:
+def named(wire_name: str) -> dict[str, str]:
+    """Return the metadata of a field that has another name in JSON."""
     return {_WIRE_NAME: wire_name}
 
 
@@ -121,14 +122,14 @@ CommitKind = Literal[
 class Commit(PublicValue):
     """One graph-visible change; `created_at` counts microseconds since 1970."""
 
-    commit_id: CommitId = field(metadata=_named("graph_commit_id"))
+    commit_id: CommitId = field(metadata=named("graph_commit_id"))
     # The name of its branch, or what is left of one that is gone.
-    branch: str = field(metadata=_named("graph_branch"))
-    manifest_version: int | None = field(metadata=_named("graph_manifest_version"))
-    parent: CommitId | None = field(metadata=_named("parent_commit_id"))
-    merged_parent: CommitId | None = field(metadata=_named("merged_parent_commit_id"))
-    actor: str | None = field(metadata=_named("actor_id"))
-    created_at_us: int = field(metadata=_named("created_at"))
+    branch: str = field(metadata=named("graph_branch"))
+    manifest_version: int | None = field(metadata=named("graph_manifest_version"))
+    parent: CommitId | None = field(metadata=named("parent_commit_id"))
+    merged_parent: CommitId | None = field(metadata=named("merged_parent_commit_id"))
+    actor: str | None = field(metadata=named("actor_id"))
+    created_at_us: int = field(metadata=named("created_at"))
     kind: CommitKind
     operation_id: OperationId
     properties: dict[str, str] = field(default_factory=dict)
@@ -139,9 +140,9 @@ class Tag(PublicValue):
     """A named commit, which cleanup keeps."""
 
     name: str
-    commit_id: CommitId = field(metadata=_named("graph_commit_id"))
-    actor: str | None = field(metadata=_named("actor_id"))
-    created_at_us: int = field(metadata=_named("created_at"))
+    commit_id: CommitId = field(metadata=named("graph_commit_id"))
+    actor: str | None = field(metadata=named("actor_id"))
+    created_at_us: int = field(metadata=named("created_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class Branch(PublicValue):
     """A branch that was made or renamed."""
 
     name: str
-    actor: str | None = field(metadata=_named("actor_id"))
+    actor: str | None = field(metadata=named("actor_id"))
 
 
 class Dataset(TypedDict):
@@ -175,9 +176,9 @@ class Dataset(TypedDict):
 class Snapshot(PublicValue):
     """The state of a branch; `datasets` says which version of which type it is made of."""
 
-    branch: str = field(metadata=_named("graph_branch"))
-    head: CommitId = field(metadata=_named("graph_commit_id"))
-    version: int = field(metadata=_named("graph_manifest_version"))
+    branch: str = field(metadata=named("graph_branch"))
+    head: CommitId = field(metadata=named("graph_commit_id"))
+    version: int = field(metadata=named("graph_manifest_version"))
     internal_schema_version: int
     datasets: tuple[Dataset, ...]
 
@@ -190,7 +191,7 @@ class MutationReceipt(PublicValue):
     query_name: str
     affected_nodes: int
     affected_edges: int
-    actor: str | None = field(metadata=_named("actor_id"))
+    actor: str | None = field(metadata=named("actor_id"))
     commit: Commit | None
 
 
@@ -226,7 +227,7 @@ class IngestReceipt(PublicValue):
     mode: Mode
     nodes: EntityCounts
     edges: EntityCounts
-    actor: str | None = field(metadata=_named("actor_id"))
+    actor: str | None = field(metadata=named("actor_id"))
     commit: Commit | None
 
     @property
@@ -301,12 +302,12 @@ class MergeReceipt(PublicValue):
     source: str
     target: str
     outcome: MergeOutcome
-    bases: tuple[CommitId, ...] = field(metadata=_named("base_commit_ids"))
+    bases: tuple[CommitId, ...] = field(metadata=named("base_commit_ids"))
     commit: Commit | None = None
     types: tuple[TypeCount, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
-    actor: str | None = field(default=None, metadata=_named("actor_id"))
+    actor: str | None = field(default=None, metadata=named("actor_id"))
     # None unless the source was to be deleted.
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None

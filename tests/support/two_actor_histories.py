@@ -309,7 +309,10 @@ def look(world: World, count: int) -> None:
             "whole export": lambda graph, n: text(graph.export(life.name)),
             "pay": lambda graph, n: graph.query(PAY, branch=life.name).rows(),
             "feed": lambda graph, n: graph.changes(life.name, start="beginning").to_json(),
-            "window": lambda graph, n: public_commits(session_of(graph), graph.snapshot(life.name).state.commits),
+            "window": lambda graph, n: [
+                commit.to_json()
+                for commit in public_commits(session_of(graph), graph.snapshot(life.name).state.commits)
+            ],
         }
     else:
         pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())

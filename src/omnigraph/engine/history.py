@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -26,7 +26,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.model import Commit as StoredCommit
 from omnigraph.manifest.outcome import find_operation, has_published
 from omnigraph.manifest.recovery import AuditRow, Outcome
-from omnigraph.public_values import Commit, Operation
+from omnigraph.public_values import Commit, Operation, PublicValue, named
 
 
 def commits(
@@ -140,7 +140,7 @@ _KINDS: Final[Mapping[Outcome, AuditKind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(PublicValue):
     """One recovery, repair, discard or upgrade.
 
     `operation` is the sort of work that was recovered, such as `load`; `actor` is who had begun it. There is a commit
@@ -150,19 +150,9 @@ class AuditEntry:
     kind: AuditKind
     operation: str
     operation_id: str
-    actor: str | None
-    commit_id: str | None
-    created_at_us: int
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "kind": self.kind.value,
-            "operation": self.operation,
-            "operation_id": self.operation_id,
-            "actor_id": self.actor,
-            "graph_commit_id": self.commit_id,
-            "created_at": self.created_at_us,
-        }
+    actor: str | None = field(metadata=named("actor_id"))
+    commit_id: str | None = field(metadata=named("graph_commit_id"))
+    created_at_us: int = field(metadata=named("created_at"))
 
 
 def list_audit(

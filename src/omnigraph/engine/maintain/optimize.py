@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
@@ -28,7 +28,7 @@ from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
-from omnigraph.public_values import Commit
+from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
 from omnigraph.store.read.dataset import Dataset
@@ -96,19 +96,12 @@ class TypeOptimized:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeReport:
+class OptimizeReport(PublicValue):
     """One row for each type; `commit` is None when there was nothing to do."""
 
     branch: str
-    types: tuple[TypeOptimized, ...]
+    types: tuple[TypeOptimized, ...] = field(metadata=named("datasets"))
     commit: Commit | None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "commit": self.commit.to_json() if self.commit else None,
-            "datasets": [type_.to_json() for type_ in self.types],
-        }
 
 
 def optimize(
