@@ -69,10 +69,7 @@ class IndexReport:
             "built": [
                 {"type_key": key, "property": spec.column, "kind": spec.kind.name.lower()} for key, spec in self.built
             ],
-            "pending": [
-                {"type_key": key, "property": pending.spec.column, "reason": pending.reason}
-                for key, pending in self.pending
-            ],
+            "pending": [{"type_key": key, **pending.to_json()} for key, pending in self.pending],
             "commit": self.commit.to_json() if self.commit else None,
         }
 

@@ -68,7 +68,7 @@ class Effort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeOptimized:
+class TypeOptimized(PublicValue):
     """The outcome for one type; both versions are set only if it drifted."""
 
     type_key: str
@@ -77,22 +77,9 @@ class TypeOptimized:
     indexes_built: int = 0
     committed: bool = False
     skipped: Skip | None = None
-    published_version: int | None = None
-    head_version: int | None = None
-    pending: tuple[PendingIndex, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "fragments_removed": self.fragments_removed,
-            "fragments_added": self.fragments_added,
-            "indexes_built": self.indexes_built,
-            "committed": self.committed,
-            "skipped": self.skipped.value if self.skipped else None,
-            "published_dataset_version": self.published_version,
-            "lance_head_version": self.head_version,
-            "pending_indexes": [{"property": index.spec.column, "reason": index.reason} for index in self.pending],
-        }
+    published_version: int | None = field(default=None, metadata=named("published_dataset_version"))
+    head_version: int | None = field(default=None, metadata=named("lance_head_version"))
+    pending: tuple[PendingIndex, ...] = field(default=(), metadata=named("pending_indexes"))
 
 
 @dataclass(frozen=True, slots=True)
