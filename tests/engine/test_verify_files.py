@@ -116,7 +116,7 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @pytest.mark.parametrize("metadata", ["{", "{}", "7"])
 def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
-    commit = build(str(tmp_path / "g.omni")).commits()[0]
+    commit = build(str(tmp_path / "g.omni")).snapshot().head_commit
     table = encoding.as_table([encoding.commit_row(commit)])
     place = table.schema.get_field_index("metadata")
     damaged = table.set_column(place, table.schema.field(place), pa.array([metadata]))
