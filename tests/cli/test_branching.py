@@ -285,7 +285,7 @@ def test_changes_poll_goes_on_from_its_cursor(graph: og.Graph, capsys: pytest.Ca
     cursor = first.removeprefix("cursor ")
     out, _ = run(capsys, "changes", "poll", "g.omni", "--cursor", cursor, "--max-commits", "1")
     assert out.splitlines()[1] == '  insert node Person cy: age 1, name "cy"'
-    assert out.endswith("more is there: poll again with this cursor\n")
+    assert out.endswith("more changes are available: poll again with this cursor\n")
     page = read_json(capsys, "changes", "poll", "g.omni", "--cursor", cursor)
     assert [block["cause"]["graph_commit_id"] for block in page["blocks"]] == commits
     assert page["caught_up"] is True

@@ -223,7 +223,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
         pin = pins[old.table_key]
         for name in compare_columns(old, new).dropped:
             property_ = old.properties[name]
-            fields = kernel.dataset(snapshot, old.table_key).family_ids(name)
+            fields = kernel.dataset(snapshot, old.table_key).nested_field_ids(name)
             is_blob = property_.type.scalar is Scalar.BLOB
             label = f"{old.table_key}.{name}"
             purges.append(

@@ -1,6 +1,6 @@
-"""Encode and decode the rows of `__manifest`; rows that contradict themselves are reported as corruption.
+"""Encode and decode a version of `__manifest`: its rows, its metadata and the format stamp.
 
-Knows the format stamp. Reads and writes no storage itself.
+Inconsistent rows are reported as corruption. Does no I/O.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FORMAT_STAMP: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FormatUpgrade:
     """Rewrites the rows of one format as rows of a later one."""
 
     before: int
@@ -50,23 +50,25 @@ class Step:
 
 
 # Graphs in the formats of the other system are imported by export and load.
-STEPS: tuple[Step, ...] = ()
+UPGRADES: tuple[FormatUpgrade, ...] = ()
 
 
-def steps(before: int, after: int) -> tuple[Step, ...] | None:
-    """Return the steps from one format to another; None when they do not lead there.
+def upgrade_path(before: int, after: int) -> tuple[FormatUpgrade, ...] | None:
+    """Return the upgrades that lead from one format to another; None if there is no such path.
 
     >>> steps(7, 7), steps(3, 7)
     ((), None)
     """
-    way: list[Step] = []
+    path: list[FormatUpgrade] = []
     while before != after:
-        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
-        if step is None:
+        upgrade = next(
+            (candidate for candidate in UPGRADES if candidate.before == before and candidate.after <= after), None
+        )
+        if upgrade is None:
             return None
-        way.append(step)
-        before = step.after
-    return tuple(way)
+        path.append(upgrade)
+        before = upgrade.after
+    return tuple(path)
 
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -103,9 +105,9 @@ def operation_of(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileChecksums:
-    """What a version of the catalog says about files: its own rows, the versions it publishes, and the one before it.
+    """The checksums in the metadata of a catalog version: of its row files, and of the dataset versions it publishes.
 
-    `rows` is packed by `store.checksums`; the others are by path. The commit names the other files.
+    `rows` is packed by `store.write.file_proof`; `versions` is by path. The commit has the checksums of other files.
     """
 
     rows: str = ""
@@ -116,9 +118,9 @@ NO_CHECKSUMS: Final = FileChecksums()
 
 
 def checksums_of(schema: pa.Schema) -> FileChecksums:
-    """Return what the metadata of a version of the catalog says about files; nothing, if it is older than that.
+    """Return the file checksums in the metadata of a catalog version; empty for versions of older releases.
 
-    `ValueError` when the metadata is not as it was written.
+    Raises `ValueError` if the metadata is damaged.
     """
     metadata = schema.metadata or {}
     if metadata.get(SEAL_KEY, _seal(metadata)) != _seal(metadata):
@@ -133,9 +135,9 @@ def schema_of(
     links: tuple[Link, ...],
     checksums: FileChecksums = NO_CHECKSUMS,
 ) -> pa.Schema:
-    """Return the schema of a coming version.
+    """Return the schema of the next catalog version.
 
-    Its metadata names its operation, the one before, what to link and checksums of files, under a seal of its own.
+    Its metadata holds the operation, the previous operation, links and file checksums, with a checksum of itself.
     """
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
@@ -149,7 +151,7 @@ def schema_of(
 
 
 def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return a checksum of metadata: nothing else protects that of the newest version."""
+    """Return a checksum of the metadata: the newest version has no other protection."""
     keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
     return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
 
@@ -290,7 +292,7 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=int(text),
         )
-    if steps(int(text), FORMAT_STAMP) is None:
+    if upgrade_path(int(text), FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
             f" {FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
@@ -315,12 +317,12 @@ def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
 
 
 def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: int) -> Snapshot:
-    """Return what a version of the manifest says; rows that contradict themselves are corruption."""
+    """Return the snapshot in a version of the manifest; inconsistent rows are corruption."""
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for step in steps(check_stamp(table.schema, where), FORMAT_STAMP) or ():
-            table = step.rewrite(table)
+        for upgrade in upgrade_path(check_stamp(table.schema, where), FORMAT_STAMP) or ():
+            table = upgrade.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
@@ -331,7 +333,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
 
 @contextmanager
 def report_damage(where: str, remedy: str) -> Iterator[None]:
-    """Raise `graph.corrupt` for rows that cannot be decoded; flipped bits may make any text of any of them."""
+    """Raise `graph.corrupt` for rows that cannot be decoded; a flipped bit may be in any of them."""
     try:
         yield
     except GraphError:
@@ -368,7 +370,7 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
 def _decode_pins(
     tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
 ) -> dict[str, Pin]:
-    paths = {_identity(row): row["location"] for row in tables if _owns(row, "table:{}")}
+    paths = {_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
     pins: dict[str, Pin] = {}
     for row in versions:
         identity = _identity(row)
@@ -385,8 +387,8 @@ def _decode_pins(
             checksum=row["json"].get("checksum"),
         )
         # A version that was published with these rows got its checksum when they were written already.
-        noted = checksums.versions.get(pin.ref.manifest_path)
-        pins[pin.table_key] = pin if noted is None else replace(pin, checksum=noted)
+        checksum = checksums.versions.get(pin.ref.manifest_path)
+        pins[pin.table_key] = pin if checksum is None else replace(pin, checksum=checksum)
     if len(pins) != len(paths):
         raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")
     return pins
@@ -396,7 +398,7 @@ def _identity(row: dict[str, Any]) -> TypeIdentity:
     return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
 
 
-def _owns(row: dict[str, Any], pattern: str) -> bool:
+def _check_table_id(row: dict[str, Any], pattern: str) -> bool:
     assert_consistent(row["object_id"] == pattern.format(_identity(row)), row)
     return True
 

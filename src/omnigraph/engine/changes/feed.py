@@ -31,7 +31,7 @@ from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageErr
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
-from omnigraph.manifest.history import Line
+from omnigraph.manifest.history import FirstParentLine
 from omnigraph.manifest.model import MAIN, Snapshot
 
 _AFTER = "after:"
@@ -102,7 +102,7 @@ def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> Commi
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
-    line = Line(session.kernel, snapshot)
+    line = FirstParentLine(session.kernel, snapshot)
     if start == "beginning":
         # The first commit created the empty graph and has no changes.
         return line.first().commit_id
@@ -125,7 +125,7 @@ def steps_after(
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
-    line = Line(session.kernel, snapshot)
+    line = FirstParentLine(session.kernel, snapshot)
     reached, last = line.find(token.commit), line.find(cut)
     if reached is None or last is None or not line.is_ordered(reached, last):
         raise rejected("its commit is not in the history of the branch")

@@ -1,4 +1,4 @@
-"""Read one split as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
+"""Read a split of an input file as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
 
 Holds no more than the size of a split at a time. Lines count from the beginning of the split.
 """
