@@ -96,11 +96,11 @@ def test_served_commands_find_their_graph_and_its_queries(
     [
         (["query", "-e", SAY, "--profile", "bare"], "`g`; choose one with `--graph ID`"),
         (["query", "add", "--profile", "prod"], "mutat"),
-        (["query", "nobody", "--profile", "prod"], "stored query not found"),
+        (["query", "nobody", "--profile", "prod"], "the stored query does not exist"),
         (["alias", "everybody", "one", "two"], "takes 0 values"),
         (["alias", "nobody"], "`everybody`"),
         (["branch", "delete", "review/x", "--profile", "prod"], "add `--yes`"),
-        (["mutate", "add", "--profile", "prod", "--as", "bob"], "the token says who writes"),
+        (["mutate", "add", "--profile", "prod", "--as", "bob"], "the token determines the actor"),
         (["load", "--data", "x", "--mode", "merge", "--profile", "prod", "--job-id", "j"], "takes NDJSON alone"),
         (["load", "--data", "x", "--mode", "merge", "--profile", "prod", "--max-errors", "7"], "takes NDJSON alone"),
         (["query", "people", "--profile", "prod", "--engine", "spark"], "runs on its server"),
