@@ -329,7 +329,7 @@ def test_lint_against_a_graph_uses_its_schema(capsys: pytest.CaptureFixture[str]
         (["mutate", "--store", "g"], "no query was given"),
         (["mutate", "--store", "g", "--query", "a.gq", "-e", "x"], "use one of them"),
         (["mutate", "--store", "g", "-e", "x", "--params", "["], "the parameters are not JSON"),
-        (["mutate", "--store", "g", "-e", "x", "--params", '{"a": 1, "a": 2}'], "member `a` comes twice"),
+        (["mutate", "--store", "g", "-e", "x", "--params", '{"a": 1, "a": 2}'], "duplicate member `a`"),
         (["mutate", "--store", "g", "-e", "x", "--params", "[1]"], "not a JSON object"),
         (["mutate", "--store", "g", "-e", "x", "--params", "{}", "--params-file", "p"], "use one of them"),
         (["mutate", "--store", "g", "-e", "x", "--params-file", "no-such"], "cannot read `no-such`"),

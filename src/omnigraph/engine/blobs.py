@@ -101,7 +101,7 @@ def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) 
 
 
 def _unknown(message: str, name: str) -> UsageError:
-    return UsageError(f'{message}; name one that it has, or ask an older state with `names="then"`', name=name)
+    return UsageError(f'{message}; check the name, or read an older state with `names="then"`', name=name)
 
 
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:

@@ -194,9 +194,9 @@ def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> Migratio
 def _check_no_branches(main: Snapshot) -> None:
     names = sorted(main.state.branches)
     if names:
-        listed = ", ".join(f"`{name}`" for name in names)
+        quoted = ", ".join(f"`{name}`" for name in names)
         raise GraphError(
-            f"the schema cannot change while other branches exist: {listed}; merge or delete them first",
+            f"the schema cannot change while other branches exist: {quoted}; merge or delete them first",
             code="schema.branches_exist",
             branches=names,
         )
