@@ -150,7 +150,7 @@ class Attempt:
         if attempts == 0:
             raise ReadSetChanged(
                 f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
-                " prepared; nothing was written, run it again",
+                " prepared; nothing was written, retry",
                 member=f"graph_head:{before.branch}",
                 expected=before.head,
                 actual=after.head,

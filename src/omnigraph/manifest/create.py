@@ -90,24 +90,24 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
     """
     owner = this_process()
     body = orjson.dumps({"operation_id": operation_id, "owner": owner.to_json(), "started_at": clock.now_us()})
-    held = [info.path for info in claims_of(store)]
+    claim_paths = [info.path for info in claims_of(store)]
     claimed = False
-    if not held or _is_abandoned(store, held[-1]):
+    if not claim_paths or _is_abandoned(store, claim_paths[-1]):
         # Older claims may be gone already, so the last number counts, not how many there are.
-        number = int(held[-1].split(".")[1]) + 1 if held else 1
-        held.append(f"{CLAIM_PREFIX}.{number:06d}.json")
-        claimed = store.objects.write_if_absent(held[-1], body)
+        number = int(claim_paths[-1].split(".")[1]) + 1 if claim_paths else 1
+        claim_paths.append(f"{CLAIM_PREFIX}.{number:06d}.json")
+        claimed = store.objects.write_if_absent(claim_paths[-1], body)
     if not claimed:
         raise GraphError(
             f"another process is creating a graph at `{store.root.uri}`; wait for it, then open the graph",
             code="graph.initialization_claimed",
             uri=store.root.uri,
         )
-    if len(held) > 1:
+    if len(claim_paths) > 1:
         # The dead owner's half-made datasets stand where ours will.
         for folder in ("nodes", "edges"):
             store.objects.delete_prefix(folder)
-    return held
+    return claim_paths
 
 
 def claims_of(store: Store) -> list[ObjectInfo]:

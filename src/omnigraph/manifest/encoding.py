@@ -56,7 +56,7 @@ UPGRADES: tuple[FormatUpgrade, ...] = ()
 def upgrade_path(before: int, after: int) -> tuple[FormatUpgrade, ...] | None:
     """Return the upgrades that lead from one format to another; None if there is no such path.
 
-    >>> steps(7, 7), steps(3, 7)
+    >>> upgrade_path(7, 7), upgrade_path(3, 7)
     ((), None)
     """
     path: list[FormatUpgrade] = []
@@ -139,12 +139,12 @@ def schema_of(
 
     Its metadata holds the operation, the previous operation, links and file checksums, with a checksum of itself.
     """
-    listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
+    encoded_links = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
         STAMP_KEY: str(FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
-        LINKS_KEY: orjson.dumps(listed),
+        LINKS_KEY: orjson.dumps(encoded_links),
         CHECKSUMS_KEY: orjson.dumps({"rows": checksums.rows, "versions": dict(checksums.versions)}),
     }
     return SCHEMA.with_metadata({**metadata, SEAL_KEY: _seal(metadata)})
@@ -325,8 +325,8 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
             table = upgrade.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
-        listed = orjson.loads(metadata[LINKS_KEY])
-        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
+        encoded_links = orjson.loads(metadata[LINKS_KEY])
+        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in encoded_links)
         state = share_values(_decode_state(table, branch_id, checksums))
     return Snapshot(branch, version, operation_id, state, links)
 

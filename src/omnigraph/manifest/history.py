@@ -251,18 +251,18 @@ def walk_newest_first(commits: Commits, head: CommitId) -> Iterator[Commit]:
     The order is total and stable, so a page continues where the last one ended, even after new merges. Commits of
     older releases have no corrected date: among those, a clock that went back can put a parent first.
     """
-    waiting, listed = {head}, set[CommitId]()
+    waiting, visited = {head}, set[CommitId]()
     while waiting:
         # Where several lines continue, their next commits must be read to compare their dates.
         newest = (
             max(waiting, key=lambda commit_id: _age(commits[commit_id])) if len(waiting) > 1 else next(iter(waiting))
         )
         waiting.remove(newest)
-        listed.add(newest)
+        visited.add(newest)
         commit = commits[newest]
         yield commit
         parents = (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
-        waiting |= {parent for parent in parents if parent not in listed}
+        waiting |= {parent for parent in parents if parent not in visited}
 
 
 class FirstParentLine:

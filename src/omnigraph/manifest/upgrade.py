@@ -59,7 +59,7 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         operations = _write_down(store, old)
         # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
         # commit is in the new format by itself.
-        done = tuple(
+        upgraded = tuple(
             snapshot.branch for snapshot in old if _upgraded(kernel, snapshot.branch, operations[_key(snapshot)], actor)
         )
         if operations:
@@ -67,7 +67,7 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         named = recover_names(kernel, actor)
     finally:
         kernel.close()
-    return UpgradeReport(before, encoding.FORMAT_STAMP, done, named)
+    return UpgradeReport(before, encoding.FORMAT_STAMP, upgraded, named)
 
 
 def _key(snapshot: Snapshot) -> str:

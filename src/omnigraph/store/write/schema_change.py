@@ -46,5 +46,5 @@ def _check(schema: pa.Schema, add: Sequence[pa.Field[Any]], drop: Collection[str
         assert name in schema.names, f"no column `{name}`"
     assert not set(drop) & set(rename), "a column cannot be dropped and renamed at once"
     assert all(field.nullable for field in add), "an added column must be nullable"
-    kept = [rename.get(name, name) for name in schema.names if name not in drop] + [field.name for field in add]
-    assert len(set(kept)) == len(kept), f"two columns would share a name: {sorted(kept)}"
+    names = [rename.get(name, name) for name in schema.names if name not in drop] + [field.name for field in add]
+    assert len(set(names)) == len(names), f"two columns would share a name: {sorted(names)}"
