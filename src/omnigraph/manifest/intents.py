@@ -182,12 +182,12 @@ class Intent:
 
 @dataclass
 class Declared:
-    """A live intent, held by its owner."""
+    """A live intent, kept fresh by its owner."""
 
     store: Store
     intent: Intent
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    # What storage may hold of it: the last body that was written, and all that were tried since.
+    # The bodies that storage may have: the last one that was written, and all attempts since.
     _written: set[bytes] = field(default_factory=set)
     _beaten_at: float = field(default_factory=clock.elapsed)
     _is_lost: bool = False
@@ -273,7 +273,7 @@ def held_here(operation_id: OperationId) -> Declared | None:
 
 
 def finish(store: Store, intent: Intent) -> None:
-    """Delete an intent when its work has ended; never fails, since what was published stands."""
+    """Delete an intent when its work has ended; never fails, because the commit is already published."""
     _finished.add((store.root.uri, intent.object_path))
     _discard_finished(store)
 
@@ -397,7 +397,7 @@ def _read_time(store: Store, infos: Sequence[ObjectInfo]) -> int:
 
 
 def reject_unreadable(paths: Sequence[str], kind: str) -> None:
-    """Refuse work that must not run beside another of its kind, while an intent might be one of those."""
+    """Reject work that must not run concurrently with another of its kind, while an unreadable intent might be one."""
     if paths:
         raise Busy(
             f"`{paths[0]}` cannot be read, so another {kind} may be running; nothing was done. Remove it if no process"
