@@ -188,9 +188,10 @@ def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> No
         data[len(data) // 2] ^= 1
         backend.put_object(BUCKET, key, bytes(data))
         try:
-            again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
+            damaged = {one.type_key for one in og.open(s3_server.uri("g")).maintenance.verify(data=True).findings}
         except GraphError as error:
-            # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
-            assert (part, error.code) == ("__manifest/data", "graph.corrupt")
+            # The flipped bit may hit a part of the catalog that every reader needs: then only the damage is reported.
+            if (part, error.code) != ("__manifest/data", "graph.corrupt"):
+                raise
         else:
-            assert key.removeprefix("g/") in {one.type_key for one in again.findings}
+            assert key.removeprefix("g/") in damaged
