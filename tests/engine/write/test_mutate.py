@@ -49,7 +49,7 @@ def test_mutation_is_one_commit_and_the_receipt_names_it(graph: Graph) -> None:
         before.head,
         "mutation",
     )
-    assert receipt.to_json()["commit"] == receipt.commit.to_json("main")
+    assert receipt.to_json()["commit"] == receipt.commit.to_json()
     assert (receipt.affected_nodes, receipt.affected_edges) == (2, 1)
 
 
