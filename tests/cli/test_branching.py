@@ -77,7 +77,7 @@ def test_branch_create_starts_from_branch_commit_or_tag(graph: og.Graph, capsys:
     for name, source in (("a", "main"), ("b", old), ("c", "then")):
         out, err = run(capsys, "branch", "create", name, "--from", source, *STORE)
         assert out == f"branch {name} starts where {source} is\n"
-        assert err == "omnigraph branch create → g.omni (direct, local)\n"
+        assert err == "omnigraph branch create → g.omni\n"
     assert [head(graph, name) for name in "abc"] == [newer, old, old]
     _, err = run(capsys, "branch", "create", "d", "--from", "nowhere", *STORE, "--quiet", status=1)
     assert "omnigraph tag list" in err
@@ -97,7 +97,7 @@ def test_tag_life_from_create_to_delete(graph: og.Graph, capsys: pytest.CaptureF
     made = read_json(capsys, "tag", "create", "one", "--at", first, "--as", "ada", *STORE)
     assert (made["name"], made["graph_commit_id"], made["actor_id"]) == ("one", first, "ada")
     out, err = run(capsys, "tag", "create", "two", "--branch", "review", *STORE)
-    assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni (direct, local)\n")
+    assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni\n")
     assert [tag["name"] for tag in read_json(capsys, "tag", "list", "g.omni")["tags"]] == ["one", "two"]
     assert f"one  {first}  ada " in run(capsys, "tag", "list", "g.omni")[0]
     assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("tag one is gone\n", "")
@@ -115,7 +115,7 @@ def test_merge_prints_counts_and_the_commit(graph: og.Graph, capsys: pytest.Capt
         "node Person: 2 inserted, 1 updated, 0 deleted\n"
         f"merge of review into main: done, commit {head(graph)}\nbranch review is gone\n"
     )
-    assert err == "omnigraph branch merge → g.omni (direct, local)\n"
+    assert err == "omnigraph branch merge → g.omni\n"
     assert graph.commits()[0].actor == "ada"
 
 
@@ -213,7 +213,7 @@ def test_revert_and_cherry_pick_by_commit_or_tag(graph: og.Graph, capsys: pytest
     assert out == (
         f"node Person: 0 inserted, 0 updated, 1 deleted\nrevert of picked on main: done, commit {head(graph)}\n"
     )
-    assert err == "omnigraph revert → g.omni (direct, local)\n"
+    assert err == "omnigraph revert → g.omni\n"
     put(graph, "main", ann=70)
     put(graph, "main", ann=71)
     run(capsys, "tag", "create", "older", "--at", graph.commits()[1].commit_id, *STORE)

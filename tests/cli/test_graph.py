@@ -60,7 +60,7 @@ def test_init_says_what_it_made_and_where(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "schema.pg").write_text(SCHEMA)
     out, err = run(capsys, "init", str(tmp_path / "g.omni"), "--schema", str(tmp_path / "schema.pg"))
     assert "1 node and 1 edge types" in out
-    assert err == f"omnigraph init → {tmp_path / 'g.omni'} (direct, local)\n"
+    assert err == f"omnigraph init → {tmp_path / 'g.omni'}\n"
 
 
 @pytest.mark.usefixtures("place")
@@ -74,7 +74,7 @@ def test_ingest_counts_what_it_read(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run(capsys, "ingest", "g.omni", "--data", "data.ndjson", "--mode", "merge")
     assert out.splitlines()[:2] == ["node Person: 2", "edge Knows: 1"]
     assert "3 entities on main, commit " in out
-    assert err == "omnigraph ingest → g.omni (direct, local)\n"
+    assert err == "omnigraph ingest → g.omni\n"
 
 
 @pytest.mark.usefixtures("place")
@@ -115,7 +115,7 @@ def test_ingest_from_standard_input(place: Path) -> None:
 def test_destructive_work_on_remote_storage_needs_a_yes(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Refused before anything is opened, since nobody can be asked here."""
     _, err = run(capsys, *given, "--store", "s3://lake/g.omni", status=1)
-    assert "(direct, remote)" in err
+    assert "→ s3:" in err
     assert "add `--yes`" in err
 
 
@@ -226,7 +226,7 @@ def test_explain_shows_the_plan_and_profile_adds_to_it(capsys: pytest.CaptureFix
 def test_schema_apply_then_show_gives_the_new_text(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run(capsys, "schema", "apply", "g.omni", "--schema", "wider.pg")
     assert out.startswith("+ add Person.email: String?\napplied, commit ")
-    assert err == "omnigraph schema apply → g.omni (direct, local)\n"
+    assert err == "omnigraph schema apply → g.omni\n"
     assert run(capsys, "schema", "show", "g.omni")[0] == Path("wider.pg").read_text()
     assert run(capsys, "schema", "apply", "g.omni", "--schema", "wider.pg")[0] == "no changes, nothing applied\n"
     report = read_json(capsys, "schema", "apply", "g.omni", "--schema", "schema.pg", "--allow-data-loss", "--quiet")
@@ -262,7 +262,7 @@ def test_branch_life_from_create_to_delete(capsys: pytest.CaptureFixture[str]) -
     assert read_json(capsys, "branch", "list", "g.omni") == {"branches": ["main", "x"]}
     out, err = run(capsys, "branch", "delete", "x", "--store", "g.omni")
     assert out == "branch x is gone\n"
-    assert err == "omnigraph branch delete → g.omni (direct, local)\n"
+    assert err == "omnigraph branch delete → g.omni\n"
     assert read_json(capsys, "branch", "delete", "x", "--store", "g.omni", status=1)["code"] == "branch.not_found"
 
 

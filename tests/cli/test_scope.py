@@ -56,7 +56,7 @@ ON_LAKE = "https://lake.example.org"
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
-    for name in ("OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
+    for name in ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").mkdir()
     return tmp_path / "home"

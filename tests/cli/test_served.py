@@ -34,7 +34,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     home = tmp_path / "home"
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_HOME", str(home))
-    for name in ("OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
+    for name in ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with og.init(tmp_path / "g.omni", SCHEMA) as graph:
         graph.ingest(DATA)

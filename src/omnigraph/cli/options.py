@@ -52,7 +52,7 @@ Names = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result or error as JSON.")]
 Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the query to run.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the query to run.")]
 QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="File with queries.")]
 QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="Query text.")]
 Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
