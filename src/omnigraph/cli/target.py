@@ -218,8 +218,10 @@ class Target:
     def is_known(self) -> bool:
         """Whether there is a graph to work on, named or by default."""
         defaults = read_config().defaults
-        return self.is_named or any(map(settings.read, ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE"))) or any(
-            (defaults.server, defaults.store)
+        return (
+            self.is_named
+            or any(map(settings.read, ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE")))
+            or any((defaults.server, defaults.store))
         )
 
     @property
