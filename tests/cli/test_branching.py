@@ -87,7 +87,7 @@ def test_branch_create_starts_from_branch_commit_or_tag(graph: og.Graph, capsys:
 def test_branch_rename_keeps_the_branch(capsys: pytest.CaptureFixture[str]) -> None:
     assert read_json(capsys, "branch", "rename", "review", "checked", *STORE)["name"] == "checked"
     assert run(capsys, "branch", "list", "g.omni")[0] == "checked\nmain\n"
-    out, _ = run(capsys, "branch", "rename", "checked", "seen", *STORE, "--quiet")
+    out, _ = run(capsys, "branch", "rename", "checked", "seen", *STORE)
     assert out == "branch checked is now seen\n"
     assert read_json(capsys, "branch", "rename", "checked", "x", *STORE, status=1)["code"] == "branch.not_found"
 
@@ -100,7 +100,7 @@ def test_tag_life_from_create_to_delete(graph: og.Graph, capsys: pytest.CaptureF
     assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni\n")
     assert [tag["name"] for tag in read_json(capsys, "tag", "list", "g.omni")["tags"]] == ["one", "two"]
     assert f"one  {first}  ada " in run(capsys, "tag", "list", "g.omni")[0]
-    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("tag one is gone\n", "")
+    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("", "")
     assert read_json(capsys, "tag", "delete", "one", *STORE, status=1)["code"] == "tag.not_found"
 
 
@@ -196,9 +196,9 @@ def test_merge_resolution_mistake_is_refused(graph: og.Graph, capsys: pytest.Cap
 def test_merge_that_cannot_delete_its_source_warns(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
     put(graph, "review", cy=1)
     graph.branches.create("child", "review")
-    out, err = run(capsys, "branch", "merge", "review", *STORE, "--delete-branch", "--quiet")
+    out, err = run(capsys, "branch", "merge", "review", *STORE, "--delete-branch")
     assert "fast forward, commit" in out
-    assert err.startswith("warning: review was not deleted: ")
+    assert "\nwarning: review was not deleted: " in err
     assert "`child`" in err
 
 

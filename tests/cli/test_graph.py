@@ -161,8 +161,9 @@ ALL = "query all() { match { $p: Person } return { $p.name as name, $p.age as ag
         ("table", "name  age\n----  ----\nann     40\nbob   null\n(2 rows)\n"),
         ("kv", "name  ann\nage   40\n\nname  bob\nage   null\n"),
         ("csv", "name,age\nann,40\nbob,\n"),
+        ("jsonl", '{"name": "ann", "age": 40}\n{"name": "bob", "age": null}\n'),
         (
-            "jsonl",
+            "jsonl --metadata",
             """{"kind": "metadata", "query_name": "all", "target": {"branch": "main"}, "row_count": 2}
 {"name": "ann", "age": 40}
 {"name": "bob", "age": null}
@@ -171,7 +172,7 @@ ALL = "query all() { match { $p: Person } return { $p.name as name, $p.age as ag
     ],
 )
 def test_query_prints_rows_in_the_format_asked_for(shape: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "query", "--store", "g.omni", "-e", ALL, "--format", shape) == (text, "")
+    assert run(capsys, "query", "--store", "g.omni", "-e", ALL, "--format", *shape.split()) == (text, "")
 
 
 def test_query_json_names_its_commit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_served_commands_find_their_graph_and_its_queries(
     out, _ = run(capsys, "graphs", "list", "--server", "here", "--json")
     assert [one["graph_id"] for one in json.loads(out)["graphs"]] == ["g"]
     assert run(capsys, "alias", "everybody")[0] == "name\np0\np1\np2\np3\np4\n"
-    assert run(capsys, "alias", "everybody", "--format", "jsonl")[0].count("\n") == 6
+    assert run(capsys, "alias", "everybody", "--format", "jsonl")[0].count("\n") == 5
     out, _ = run(capsys, "query", "people", "--profile", "prod", "--format", "csv")
     assert out.splitlines() == ["name", "p0", "p1", "p2", "p3", "p4"]
     out, _ = run(capsys, "mutate", "add", "--profile", "prod", "--params", '{"name": "new"}', "--json")

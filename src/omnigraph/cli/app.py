@@ -20,7 +20,7 @@ from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
-from omnigraph.cli.output import discard_output, echo, open_missing_streams, output_error, print_error
+from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_streams, output_error, print_error
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
@@ -63,15 +63,18 @@ _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 _SWITCHES: Final = {
     "yes": ("--yes", "Skip the confirmation of destructive work on a remote graph."),
-    "quiet": ("--quiet", "Do not print the target graph to standard error."),
+    "quiet": ("--quiet", "Print only errors, and JSON if asked for."),
 }
 # Alias of `--store`.
 _URI: Final = "--uri"
+# Short for `--quiet`.
+_QUIET: Final = "-q"
 # Every option that commands share, and how many values it takes.
 SHARED_OPTIONS: Final = {
     **{option: 1 for option, _, _ in _FLAGS.values()},
     _URI: 1,
     **{option: 0 for option, _ in _SWITCHES.values()},
+    _QUIET: 0,
 }
 
 
@@ -117,7 +120,10 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
             _take_graph_from_front(positionals, is_optional, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
-        return _run_write(run, values) if use is not None and use.writes else run(**values)
+        if use is None or not use.writes:
+            return run(**values)
+        with hide_text(quiet=quiet):
+            return _run_write(run, values)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
@@ -192,7 +198,8 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
         made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
         shown = use is not None and (use.destroys if name == "yes" else use.writes)
-        made.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not shown), False))
+        spellings = (option, _QUIET) if name == "quiet" else (option,)
+        made.append(_parameter(name, bool, typer.Option(*spellings, help=text, hidden=not shown), False))
     return made
 
 
