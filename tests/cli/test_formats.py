@@ -64,7 +64,7 @@ def test_jsonl_is_one_row_a_line() -> None:
 @pytest.mark.parametrize("places", [15, 20, 30, 50, 80])
 def test_table_fits_the_width_of_the_terminal(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(places))
-    rows = [["a", "b" * 30, "日本語" * 8], ["c", "d" * 70, 5]]
+    rows: list[list[object]] = [["a", "b" * 30, "日本語" * 8], ["c", "d" * 70, 5]]
     shown = list(table(["name", "long", "wide"], rows))
     assert max(map(_width, shown)) <= places
     assert any("…" in line for line in shown)
@@ -74,7 +74,7 @@ def test_table_fits_the_width_of_the_terminal(places: int, monkeypatch: pytest.M
 def test_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     columns = [f"column_{number}" for number in range(40)]
-    assert list(table(columns, []))[0].split() == columns
+    assert next(table(columns, [])).split() == columns
 
 
 def test_json_is_one_document() -> None:

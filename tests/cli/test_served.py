@@ -82,7 +82,7 @@ def test_served_commands_find_their_graph_and_its_queries(
     direct, _ = run(capsys, "query", "-e", PEOPLE, "--store", str(tmp_path / "g.omni"))
     assert served == direct
     _, err = run(capsys, "branch", "create", "review/x")
-    assert err == f"omnigraph branch create → http://{live.host}:{live.port}/graphs/g (served)\n"
+    assert err == f"omnigraph branch create → http://{live.host}:{live.port}/graphs/g\n"
     run(capsys, "tag", "create", "v1")
     for words in (["branch", "delete", "review/x", "--yes"], ["tag", "delete", "v1"]):
         out, _ = run(capsys, *words, "--json")
