@@ -262,7 +262,7 @@ def test_branch_life_from_create_to_delete(capsys: pytest.CaptureFixture[str]) -
     assert (made["from"], made["name"], made["actor_id"]) == ("main", "x", "ada")
     assert read_json(capsys, "branch", "list", "g.omni") == {"branches": ["main", "x"]}
     out, err = run(capsys, "branch", "delete", "x", "--store", "g.omni")
-    assert out == "branch x is gone\n"
+    assert out == "deleted branch x\n"
     assert err == "omnigraph branch delete → g.omni\n"
     assert read_json(capsys, "branch", "delete", "x", "--store", "g.omni", status=1)["code"] == "branch.not_found"
 

@@ -279,13 +279,23 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     ['branch', 'list', '--store', 'g.omni', '--quiet', '--json']
     >>> put_command_first(["query", "lint", "--query", "q.gq"])
     ['lint', '--query', 'q.gq']
+    >>> put_command_first(["commit", "list", "--graph", "--limit", "5", "--graph", "supply"])
+    ['commit', 'list', '--draw', '--limit', '5', '--graph', 'supply']
     """
     end = 0
     while end < len(arguments) and arguments[end].partition("=")[0] in SHARED_OPTIONS:
         end += 1 if "=" in arguments[end] or SHARED_OPTIONS[arguments[end]] == 0 else 2
     front, rest = arguments[:end], arguments[end:]
     command, count = find_command(rest)
-    return [*(command.words if command else ()), *front, *rest[count:]]
+    words = command.words if command else ()
+    options = rest[count:]
+    if words == ("commit", "list"):
+        # `--graph` draws the history in git. Here it is the graph of a server, but then an ID follows.
+        options = [
+            "--draw" if option == "--graph" and following.startswith("-") else option
+            for option, following in zip(options, [*options[1:], "-"], strict=True)
+        ]
+    return [*words, *front, *options]
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:

@@ -13,7 +13,8 @@ from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, truncate
+from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, terminal_width, truncate
+from omnigraph.cli.revisions import draw_history, resolve_commit, resolve_revision, shorten_ids
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
 
@@ -74,30 +75,52 @@ Before = Annotated[
 ]
 
 
+Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow from each other.")]
+
+
 def list_commits(
     target: ReadsUri,
     branch: ReadBranch = None,
     limit: CommitsMax = None,
     before: Before = None,
+    drawn: Drawn = False,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=before))
+        start = before if before is None else resolve_commit(graph, before, branch or "main")
+        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=start))
     if as_json:
         print_json({"commits": commits})
         return 0
-    shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
+    if drawn:
+        _draw(commits)
+        return 0
+    ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
+    shown = ("kind", "graph_branch", "actor_id")
     rows = (
-        [format_time(commit[name]) if name == "created_at" else commit[name] for name in shown] for commit in commits
+        [ids[commit["graph_commit_id"]], *(commit[name] for name in shown), format_time(commit["created_at"])]
+        for commit in commits
     )
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         echo(line)
     return 0
 
 
+def _draw(commits: list[dict[str, Any]]) -> None:
+    ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
+    for line, commit in draw_history(commits):
+        if commit is None:
+            echo(line)
+            continue
+        actor = f" by {commit['actor_id']}" if commit["actor_id"] is not None else ""
+        day = format_time(commit["created_at"])[:16].replace("T", " ")
+        text = f"{line}  {ids[commit['graph_commit_id']]} {day} {commit['kind']}{actor} ({commit['graph_branch']})"
+        echo(text if (width := terminal_width()) is None else truncate(text, width))
+
+
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        [commit] = commits_json(graph, [graph.commit(commit_id)])
+        [commit] = commits_json(graph, [graph.commit(resolve_commit(graph, commit_id))])
     if as_json:
         print_json(commit)
         return 0
@@ -123,6 +146,7 @@ def changes(
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_begun = False
     with target.open_to_read() as graph:
+        commit_id = resolve_commit(graph, commit_id)
         while True:
             page = graph.commit_changes(
                 commit_id,
@@ -161,6 +185,7 @@ def diff(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
+        a, b = resolve_revision(graph, a), resolve_revision(graph, b)
         difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
     if as_json:
         print_json(difference.to_json())

@@ -44,7 +44,9 @@ Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, m
 How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
 From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
 FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
-Snapshot = Annotated[str | None, typer.Option("--snapshot", metavar="ID", help="Read the state at this commit or tag.")]
+Snapshot = Annotated[
+    str | None, typer.Option("--at", "--snapshot", metavar="ID", help="Read the state at this commit, tag or time.")
+]
 Names = Annotated[
     Naming,
     typer.Option("--names", metavar="WHEN", help="Read a past state with the names of `now` or of `then`."),
@@ -82,4 +84,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happe
 ResolutionFile = Annotated[
     Path | None,
     typer.Option("--resolutions", metavar="FILE", help="File with conflict resolutions; `-` reads standard input."),
+]
+Ours = Annotated[bool, typer.Option("--ours", help="Resolve conflicts with the values of the branch merged into.")]
+Theirs = Annotated[bool, typer.Option("--theirs", help="Resolve conflicts with the values of the merged branch.")]
+Take = Annotated[
+    list[str] | None,
+    typer.Option("--take", metavar="TYPE:ID[.PROPERTY]=SIDE", help="Resolve one conflict: ours or theirs; repeatable."),
 ]

@@ -33,6 +33,7 @@ from omnigraph.cli.query_source import (
     read_catalog,
     read_parameters,
 )
+from omnigraph.cli.revisions import resolve_at
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
@@ -98,7 +99,8 @@ def query(
                 " `--query FILE` and the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as served:
-            result = served.invoke(name, values, on_branch, snapshot, names=names.value)
+            at = resolve_at(served, snapshot, branch)
+            result = served.invoke(name, values, on_branch, at, names=names.value)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query_file, text)
     if on_spark:
@@ -112,13 +114,14 @@ def query(
                 name,
                 values,
                 branch=on_branch,
-                at=snapshot,
+                at=resolve_at(graph, snapshot, branch),
                 names=names.value,
                 spark=session(master),
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
+            at = resolve_at(opened, snapshot, branch)
+            result = opened.query(source.text, name, values, branch=on_branch, at=at, names=names.value)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
@@ -139,8 +142,9 @@ def explain(
     values = read_parameters(params, params_file)
     on_branch = _branch_to_read(branch, snapshot)
     with target.open_to_read() as graph, name_diagnostics(source):
+        at = resolve_at(graph, snapshot, branch)
         explanation = graph.explain(
-            source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
+            source.text, name, values, branch=on_branch, at=at, names=names.value, profile=profile
         )
     if as_json:
         print_json(explanation.to_json())
@@ -151,7 +155,7 @@ def explain(
 
 def _branch_to_read(branch: str | None, snapshot: str | None) -> str:
     if branch is not None and snapshot is not None:
-        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
     return branch or "main"
 
 
