@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from inspect import Parameter, Signature
+from itertools import zip_longest
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
@@ -293,7 +294,7 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
         # `--graph` draws the history in git. Here it is the graph of a server, but then an ID follows.
         options = [
             "--draw" if option == "--graph" and following.startswith("-") else option
-            for option, following in zip(options, [*options[1:], "-"], strict=True)
+            for option, following in zip_longest(options, options[1:], fillvalue="-")
         ]
     return [*words, *front, *options]
 

@@ -82,8 +82,8 @@ COMMANDS = (
     ),
     Command(
         ("ingest",),
-        "write:ingest",
-        "Write entities from an NDJSON file, as one commit.",
+        "load:ingest",
+        "Load data as one commit, like `load`; a small NDJSON file in a single request.",
         "omnigraph ingest graph.omni --data data.ndjson --mode merge",
         Capability.ANY,
     ),

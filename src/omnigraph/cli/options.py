@@ -41,9 +41,7 @@ Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="URI o
 Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="Branch to work on.")]
 ReadBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to read; default `main`.")]
 Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite; default merge.")]
-How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
 From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
-FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
 Snapshot = Annotated[
     str | None, typer.Option("--at", "--snapshot", metavar="ID", help="Read the state at this commit, tag or time.")
 ]

@@ -1,4 +1,4 @@
-"""`omnigraph mutate` and `omnigraph ingest`."""
+"""`omnigraph mutate`, and the ingest of one file in one request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, Writes
-from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.app import Writes
+from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import echo, plural, print_json
 from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
 from omnigraph.errors import UsageError
@@ -23,7 +23,6 @@ IfCommit = Annotated[
     str | None,
     typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="NDJSON file; `-` reads standard input.")]
 
 
 def mutate(
@@ -52,20 +51,6 @@ def mutate(
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing changed, no commit"
     echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
     return 0
-
-
-def ingest(
-    target: DestroysUri,
-    data: Data,
-    mode: Merging = Mode.MERGE,
-    branch: Branch = "main",
-    from_branch: FromMain = "main",
-    as_json: Json = False,
-) -> int:
-    target.announce()
-    if mode is Mode.OVERWRITE:
-        target.confirm("overwriting types", as_json=as_json)
-    return ingest_file(target, [str(data)], mode, branch, from_branch, as_json=as_json)
 
 
 def ingest_file(
