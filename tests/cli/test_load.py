@@ -51,3 +51,16 @@ def test_ingest_refuses_wrong_data_once(graph: og.Graph, tmp_path: Path, capsys:
     (tmp_path / "in.ndjson").write_text('{"type": "Q", "data": {}}\n')
     assert main(["ingest", "--data", str(tmp_path / "in.ndjson")]) == 1
     assert "loading" not in capsys.readouterr().err
+
+
+def test_indexes_are_listed_and_built(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.ingest([{"type": "P", "data": {"k": "a"}}])
+
+    def states() -> set[str]:
+        assert main(["index", "list", "--json"]) == 0
+        return {index["state"] for index in json.loads(capsys.readouterr().out)["indexes"]}
+
+    assert "missing" in states()
+    assert main(["index", "build"]) == 0
+    assert "built the btree index of node:P." in capsys.readouterr().out
+    assert states() == {"built"}

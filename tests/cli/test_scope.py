@@ -40,7 +40,7 @@ USES = {
 # What commands can work on, written down once more: a command that moves to another row has to move here, too.
 ANY = "query explain ingest load mutate snapshot export revert cherry-pick diff"
 ANY_GROUPS = "branch tag commit changes blob"
-DIRECT = "init audit optimize verify repair cleanup lint queries embed reconcile upgrade"
+DIRECT = "init index audit optimize verify repair cleanup lint queries embed reconcile upgrade"
 CONFIG = Config(
     servers={"lake": "https://lake.example.org", "pond": "http://pond:8080/"},
     profiles={

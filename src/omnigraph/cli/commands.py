@@ -45,6 +45,7 @@ GROUPS = {
     "commit": "Show the commit history.",
     "changes": "Read the change feed of a branch.",
     "blob": "Read blobs.",
+    "index": "List and build indexes.",
     "audit": "Show the audit log of recoveries and repairs.",
     "policy": "Validate, test and query policies.",
     "queries": "List and validate stored queries.",
@@ -265,6 +266,20 @@ COMMANDS = (
         "omnigraph embed graph.omni --type Package",
         Capability.DIRECT,
         retired=dict.fromkeys(("--seed", "--input", "--output", "--spec"), _SEED_FILES),
+    ),
+    Command(
+        ("index", "list"),
+        "maintenance:list_indexes",
+        "List the indexes of a schema, and whether they are built.",
+        "omnigraph index list graph.omni",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("index", "build"),
+        "maintenance:build_indexes",
+        "Build missing indexes, as one commit.",
+        "omnigraph index build graph.omni",
+        Capability.DIRECT,
     ),
     Command(
         ("optimize",),
