@@ -232,13 +232,16 @@ def test_diff_shows_what_differs(graph: og.Graph, capsys: pytest.CaptureFixture[
     out, _ = run(capsys, "diff", "main", "review", *STORE)
     assert out.splitlines()[2:] == [
         "delete  edge  Knows   k1   ann   bob",
-        "update  node  Person  ann",
+        'update  node  Person  ann             age 40 → 50, photo "base64:aGVsbG8=" → null',
         "delete  node  Person  bob",
-        "insert  node  Person  cy",
+        'insert  node  Person  cy              age 1, name "cy"',
         "1 insert, 1 update, 2 deletes in 2 types",
     ]
     few, _ = run(capsys, "diff", "main", "review", *STORE, "--kind", "node", "--type", "Person", "--op", "insert")
-    assert few.splitlines()[2:] == ["insert  node  Person  cy", "1 insert, 0 updates, 0 deletes in 1 type"]
+    assert [" ".join(line.split()) for line in few.splitlines()[2:]] == [
+        'insert node Person cy age 1, name "cy"',
+        "1 insert, 0 updates, 0 deletes in 1 type",
+    ]
     assert run(capsys, "diff", "main", "main", *STORE)[0] == "0 inserts, 0 updates, 0 deletes in 0 types\n"
     found = read_json(capsys, "diff", "main", "review", *STORE)
     assert found == graph.diff("main", "review").to_json()

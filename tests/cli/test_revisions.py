@@ -128,3 +128,15 @@ def test_history_is_drawn_with_lines_that_join_and_part() -> None:
         "|/",
         "*",
     ]
+
+
+def test_diff_shows_values_before_and_after(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "HEAD~1", "review"]) == 0
+    assert 'age 1 → 3, team null → "sea"' in capsys.readouterr().out
+    graph.branches.delete("review")
+    graph.schema.apply("node Person { name: String @key  age: I32?  team: String?  mail: String? }")
+    graph.ingest([{"type": "Person", "data": {"name": "bo", "mail": "b"}}])
+    assert main(["diff", "HEAD~2", "main"]) == 0
+    assert 'mail "b", name "bo"' in capsys.readouterr().out
+    assert main(["diff", "HEAD~2", "main", "--names", "then"]) == 0
+    assert "bo" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,11 @@ from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, terminal_width, truncate
 from omnigraph.cli.revisions import draw_history, resolve_commit, resolve_revision, shorten_ids
-from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
+from omnigraph.limits import CHANGE_PAGE_CHANGES, DIFF_VALUES_SHOWN, FEED_COMMITS
+
+if TYPE_CHECKING:
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.graph import Graph
 
 
 def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
@@ -43,8 +47,14 @@ def change_line(change: Mapping[str, Any]) -> str:
     line = f"{change['op']} {change['kind']} {change['type']['name']} {change['id']}"
     if ends is not None:
         line += f" ({ends['from']} → {ends['to']})"
-    values = _updated_values(before, after) if before and after else _inserted_values(after)
-    return f"{line}: {', '.join(values)}" if values else line
+    values = values_text(change)
+    return f"{line}: {values}" if values else line
+
+
+def values_text(change: Mapping[str, Any]) -> str:
+    """Return the values that an insert brings, or that an update changes."""
+    before, after = change.get("before"), change.get("after")
+    return ", ".join(_updated_values(before, after) if before and after else _inserted_values(after))
 
 
 def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
@@ -187,18 +197,44 @@ def diff(
     with target.open_to_read() as graph:
         a, b = resolve_revision(graph, a), resolve_revision(graph, b)
         difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
+        values = {} if as_json else _values_of_changes(graph, a, b, kinds, types, ops, names)
     if as_json:
         print_json(difference.to_json())
         return 0
     changes = difference.changes.select(["op", "kind", "type_name", "id", "from", "to"]).to_pylist()
     if changes:
-        rows = (["" if value is None else value for value in row.values()] for row in changes)
-        for line in table(["op", "kind", "type", "id", "from", "to"], rows):
+        rows = [["" if value is None else value for value in row.values()] for row in changes]
+        columns = ["op", "kind", "type", "id", "from", "to"]
+        if values:
+            columns.append("values")
+            rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
+        for line in table(columns, rows):
             echo(line)
     stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
     return 0
+
+
+def _values_of_changes(
+    graph: Graph | ServedGraph,
+    a: str,
+    b: str,
+    kinds: list[str] | None,
+    types: list[str] | None,
+    ops: list[str] | None,
+    names: Naming,
+) -> dict[tuple[str, str, str], str]:
+    """Return what the first changes changed, by entity; nothing for a served graph, whose diff has no values."""
+    from omnigraph.engine.changes import ChangeFilter
+    from omnigraph.engine.changes.commit_diff import read_images
+    from omnigraph.graph import Graph, session_of
+
+    if not isinstance(graph, Graph):
+        return {}
+    only = ChangeFilter(kinds, types, ops)
+    changes = read_images(session_of(graph), a, b, only=only, names=names.value, count=DIFF_VALUES_SHOWN)
+    return {(change["kind"], change["type"]["name"], change["id"]): values_text(change) for change in changes}
 
 
 Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]
