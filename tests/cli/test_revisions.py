@@ -140,3 +140,11 @@ def test_diff_shows_values_before_and_after(graph: og.Graph, capsys: pytest.Capt
     assert 'mail "b", name "bo"' in capsys.readouterr().out
     assert main(["diff", "HEAD~2", "main", "--names", "then"]) == 0
     assert "bo" in capsys.readouterr().out
+
+
+def test_write_expects_a_head_by_its_short_id(graph: og.Graph) -> None:
+    text = 'query q() { update Person set { age: 9 } where name = "ann" }'
+    short = shorten_ids([*ids(graph), *ids(graph, "review")])
+    head, before, _ = ids(graph)
+    assert main(["mutate", "-e", text, "--if-commit", short[before]]) == 4
+    assert main(["mutate", "-e", text, "--if-commit", short[head]]) == 0

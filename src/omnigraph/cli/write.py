@@ -13,6 +13,7 @@ from omnigraph.cli.app import Writes
 from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import echo, plural, print_json
 from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
+from omnigraph.cli.revisions import resolve_commit
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ def mutate(
     values = read_parameters(params, params_file)
     if name is not None and query_file is None and text is None:
         with connect_stored_queries(target, name) as served:
-            receipt = served.invoke_mutation(name, values, branch, if_commit)
+            expected = None if if_commit is None else resolve_commit(served, if_commit, branch)
+            receipt = served.invoke_mutation(name, values, branch, expected)
     else:
         source = query_source(query_file, text)
         with target.open_to_write() as graph, name_diagnostics(source):
-            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
+            expected = None if if_commit is None else resolve_commit(graph, if_commit, branch)
+            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=expected)
     if as_json:
         print_json(receipt.to_json())
         return 0
