@@ -11,7 +11,6 @@ import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
-from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, terminal_width, truncate
 from omnigraph.cli.revisions import draw_history, resolve_commit, resolve_revision, shorten_ids
@@ -98,7 +97,7 @@ def list_commits(
 ) -> int:
     with target.open_to_read() as graph:
         start = before if before is None else resolve_commit(graph, before, branch or "main")
-        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=start))
+        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=start)]
     if as_json:
         print_json({"commits": commits})
         return 0
@@ -130,7 +129,7 @@ def _draw(commits: list[dict[str, Any]]) -> None:
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        [commit] = commits_json(graph, [graph.commit(resolve_commit(graph, commit_id))])
+        commit = graph.commit(resolve_commit(graph, commit_id)).to_json()
     if as_json:
         print_json(commit)
         return 0
