@@ -80,6 +80,7 @@ _TABLE = (
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
     ErrorKind("tag.exists", 409, 1, False, "A tag of this name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
+    ErrorKind("commit.ambiguous", 409, 1, False, "Several commits begin with this short id; `commits` lists them."),
     ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
     ErrorKind("changes.schema_boundary", 409, 1, False, "The schema changed in this commit; take a new baseline."),
     ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),

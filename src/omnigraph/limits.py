@@ -181,6 +181,10 @@ BLOB_READ_BYTES_MAX: Final = 4 * 1024 * 1024
 SORTED_BYTES_MAX: Final = 268_435_456
 EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
+COLUMN_CHARACTERS_MIN: Final = 3
+DIFF_VALUES_SHOWN: Final = 1_000
+COMMIT_ID_CHARACTERS_MIN: Final = 8
+AMBIGUOUS_COMMITS_SHOWN: Final = 5
 
 # Loads: bytes per split, line and CSV row, the size that needs no Spark, rejected lines that are reported and how much
 # of each, rounds of checks after rejections, keys per task and buckets, suspects that are checked again, and tasks per

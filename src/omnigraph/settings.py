@@ -115,6 +115,7 @@ _TABLE = (
     Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have in flight on a server."),
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Total bytes of the requests of these writes."),
     Setting("OMNIGRAPH_HOME", "", (), "Directory of `config.yaml` and `credentials`; `~/.omnigraph` if unset."),
+    Setting("OMNIGRAPH_STORE", "", (), "Graph of commands that name no graph, server or profile."),
     Setting("OMNIGRAPH_PROFILE", "", (), "Profile of commands without `--profile`."),
     Setting("OMNIGRAPH_BEARER_TOKEN", "", (), "Token that commands send to a server without stored credentials."),
 )

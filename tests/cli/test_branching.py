@@ -77,7 +77,7 @@ def test_branch_create_starts_from_branch_commit_or_tag(graph: og.Graph, capsys:
     for name, source in (("a", "main"), ("b", old), ("c", "then")):
         out, err = run(capsys, "branch", "create", name, "--from", source, *STORE)
         assert out == f"branch {name} starts where {source} is\n"
-        assert err == "omnigraph branch create → g.omni (direct, local)\n"
+        assert err == "omnigraph branch create → g.omni\n"
     assert [head(graph, name) for name in "abc"] == [newer, old, old]
     _, err = run(capsys, "branch", "create", "d", "--from", "nowhere", *STORE, "--quiet", status=1)
     assert "omnigraph tag list" in err
@@ -86,8 +86,8 @@ def test_branch_create_starts_from_branch_commit_or_tag(graph: og.Graph, capsys:
 @pytest.mark.usefixtures("graph")
 def test_branch_rename_keeps_the_branch(capsys: pytest.CaptureFixture[str]) -> None:
     assert read_json(capsys, "branch", "rename", "review", "checked", *STORE)["name"] == "checked"
-    assert run(capsys, "branch", "list", "g.omni")[0] == "checked\nmain\n"
-    out, _ = run(capsys, "branch", "rename", "checked", "seen", *STORE, "--quiet")
+    assert read_json(capsys, "branch", "list", "g.omni")["branches"] == ["checked", "main"]
+    out, _ = run(capsys, "branch", "rename", "checked", "seen", *STORE)
     assert out == "branch checked is now seen\n"
     assert read_json(capsys, "branch", "rename", "checked", "x", *STORE, status=1)["code"] == "branch.not_found"
 
@@ -97,10 +97,10 @@ def test_tag_life_from_create_to_delete(graph: og.Graph, capsys: pytest.CaptureF
     made = read_json(capsys, "tag", "create", "one", "--at", first, "--as", "ada", *STORE)
     assert (made["name"], made["graph_commit_id"], made["actor_id"]) == ("one", first, "ada")
     out, err = run(capsys, "tag", "create", "two", "--branch", "review", *STORE)
-    assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni (direct, local)\n")
+    assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni\n")
     assert [tag["name"] for tag in read_json(capsys, "tag", "list", "g.omni")["tags"]] == ["one", "two"]
     assert f"one  {first}  ada " in run(capsys, "tag", "list", "g.omni")[0]
-    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("tag one was deleted\n", "")
+    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("", "")
     assert read_json(capsys, "tag", "delete", "one", *STORE, status=1)["code"] == "tag.not_found"
 
 
@@ -113,9 +113,9 @@ def test_merge_prints_counts_and_the_commit(graph: og.Graph, capsys: pytest.Capt
     out, err = run(capsys, "branch", "merge", "review", *STORE, "--as", "ada", "--delete-branch")
     assert out == (
         "node Person: 2 inserted, 1 updated, 0 deleted\n"
-        f"merge of review into main: done, commit {head(graph)}\nbranch review was deleted\n"
+        f"merge of review into main: done, commit {head(graph)}\ndeleted branch review\n"
     )
-    assert err == "omnigraph branch merge → g.omni (direct, local)\n"
+    assert err == "omnigraph branch merge → g.omni\n"
     assert graph.commits()[0].actor == "ada"
 
 
@@ -196,9 +196,9 @@ def test_merge_resolution_mistake_is_refused(graph: og.Graph, capsys: pytest.Cap
 def test_merge_that_cannot_delete_its_source_warns(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
     put(graph, "review", cy=1)
     graph.branches.create("child", "review")
-    out, err = run(capsys, "branch", "merge", "review", *STORE, "--delete-branch", "--quiet")
+    out, err = run(capsys, "branch", "merge", "review", *STORE, "--delete-branch")
     assert "fast forward, commit" in out
-    assert err.startswith("warning: review was not deleted: ")
+    assert "\nwarning: review was not deleted: " in err
     assert "`child`" in err
 
 
@@ -213,7 +213,7 @@ def test_revert_and_cherry_pick_by_commit_or_tag(graph: og.Graph, capsys: pytest
     assert out == (
         f"node Person: 0 inserted, 0 updated, 1 deleted\nrevert of picked on main: done, commit {head(graph)}\n"
     )
-    assert err == "omnigraph revert → g.omni (direct, local)\n"
+    assert err == "omnigraph revert → g.omni\n"
     put(graph, "main", ann=70)
     put(graph, "main", ann=71)
     run(capsys, "tag", "create", "older", "--at", graph.commits()[1].commit_id, *STORE)
@@ -232,13 +232,16 @@ def test_diff_shows_what_differs(graph: og.Graph, capsys: pytest.CaptureFixture[
     out, _ = run(capsys, "diff", "main", "review", *STORE)
     assert out.splitlines()[2:] == [
         "delete  edge  Knows   k1   ann   bob",
-        "update  node  Person  ann",
+        'update  node  Person  ann             age 40 → 50, photo "base64:aGVsbG8=" → null',
         "delete  node  Person  bob",
-        "insert  node  Person  cy",
+        'insert  node  Person  cy              age 1, name "cy"',
         "1 insert, 1 update, 2 deletes in 2 types",
     ]
     few, _ = run(capsys, "diff", "main", "review", *STORE, "--kind", "node", "--type", "Person", "--op", "insert")
-    assert few.splitlines()[2:] == ["insert  node  Person  cy", "1 insert, 0 updates, 0 deletes in 1 type"]
+    assert [" ".join(line.split()) for line in few.splitlines()[2:]] == [
+        'insert node Person cy age 1, name "cy"',
+        "1 insert, 0 updates, 0 deletes in 1 type",
+    ]
     assert run(capsys, "diff", "main", "main", *STORE)[0] == "0 inserts, 0 updates, 0 deletes in 0 types\n"
     found = read_json(capsys, "diff", "main", "review", *STORE)
     assert found == graph.diff("main", "review").to_json()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph.cli.options import Format
-from omnigraph.cli.output import render, table
+from omnigraph.cli.output import _width, render, table
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 COLUMNS = ["name", "n", "tags"]
@@ -57,10 +57,24 @@ def test_csv_reads_back() -> None:
     assert found == [COLUMNS, ["ann", "5", '["a", "b"]'], ['x, "y"\nz', "", ""]]
 
 
-def test_jsonl_starts_with_metadata() -> None:
-    first, *rest = [json.loads(line) for line in lines(Format.JSONL)]
-    assert first == {"kind": "metadata", "query_name": "q", "target": {"branch": "main"}, "row_count": 2}
-    assert rest == ROWS
+def test_jsonl_is_one_row_a_line() -> None:
+    assert [json.loads(line) for line in lines(Format.JSONL)] == ROWS
+
+
+@pytest.mark.parametrize("places", [15, 20, 30, 50, 80])
+def test_table_fits_the_width_of_the_terminal(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(places))
+    rows: list[list[object]] = [["a", "b" * 30, "日本語" * 8], ["c", "d" * 70, 5]]
+    shown = list(table(["name", "long", "wide"], rows))
+    assert max(map(_width, shown)) <= places
+    assert any("…" in line for line in shown)
+    assert len(shown) == 4
+
+
+def test_table_in_a_pipe_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    columns = [f"column_{number}" for number in range(40)]
+    assert next(table(columns, [])).split() == columns
 
 
 def test_json_is_one_document() -> None:

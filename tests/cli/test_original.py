@@ -207,9 +207,9 @@ def test_login_of_an_undeclared_name_keeps_the_token_with_a_note(
         (["login", "lake", "--token", "secret"], "on standard input"),
         (["embed", "g.omni", "--seed", "f.jsonl"], "omnigraph load GRAPH --data FILE --mode merge --embed"),
         (["embed", "g.omni", "--spec", "f.yaml"], "not on seed files"),
-        (["query", "g.omni", "all", "--query", "q.gq"], "Name the graph with `--store URI`"),
+        (["diff", "g.omni", "a", "b", "c"], "The graph comes first, or after `--store`."),
         (["ingest", "g.omni", "--data", "d", "--mode", "upsert"], "'upsert' is not one of"),
-        (["load", "g.omni"], "Choose from: append, merge, overwrite."),
+        (["load", "g.omni", "--mode", "add"], "is not one of 'append', 'merge', 'overwrite'"),
     ],
 )
 def test_refusal_says_what_to_do(

@@ -32,7 +32,7 @@ def test_graph_in_a_bucket_lives_from_init_to_overwrite(
     assert main(["init", uri, "--schema", str(tmp_path / "a.pg")]) == 0
     assert main([*data, "append"]) == 0
     assert main(["schema", "apply", uri, "--schema", str(tmp_path / "b.pg")]) == 0
-    assert f"omnigraph schema apply → {uri} (direct, remote)" in capsys.readouterr().err
+    assert f"omnigraph schema apply → {uri}" in capsys.readouterr().err
     assert main([*data, "overwrite"]) == 1
     assert "add `--yes`" in capsys.readouterr().err
     assert main([*data, "overwrite", "--yes"]) == 0

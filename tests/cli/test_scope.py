@@ -40,7 +40,7 @@ USES = {
 # What commands can work on, written down once more: a command that moves to another row has to move here, too.
 ANY = "query explain ingest load mutate snapshot export revert cherry-pick diff"
 ANY_GROUPS = "branch tag commit changes blob"
-DIRECT = "init audit optimize verify repair cleanup lint queries embed reconcile upgrade"
+DIRECT = "init index audit optimize verify repair cleanup lint queries embed reconcile upgrade"
 CONFIG = Config(
     servers={"lake": "https://lake.example.org", "pond": "http://pond:8080/"},
     profiles={
@@ -56,7 +56,7 @@ ON_LAKE = "https://lake.example.org"
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
-    for name in ("OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
+    for name in ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").mkdir()
     return tmp_path / "home"

@@ -34,7 +34,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     home = tmp_path / "home"
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_HOME", str(home))
-    for name in ("OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
+    for name in ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with og.init(tmp_path / "g.omni", SCHEMA) as graph:
         graph.ingest(DATA)
@@ -72,7 +72,7 @@ def test_served_commands_find_their_graph_and_its_queries(
     out, _ = run(capsys, "graphs", "list", "--server", "here", "--json")
     assert [one["graph_id"] for one in json.loads(out)["graphs"]] == ["g"]
     assert run(capsys, "alias", "everybody")[0] == "name\np0\np1\np2\np3\np4\n"
-    assert run(capsys, "alias", "everybody", "--format", "jsonl")[0].count("\n") == 6
+    assert run(capsys, "alias", "everybody", "--format", "jsonl")[0].count("\n") == 5
     out, _ = run(capsys, "query", "people", "--profile", "prod", "--format", "csv")
     assert out.splitlines() == ["name", "p0", "p1", "p2", "p3", "p4"]
     out, _ = run(capsys, "mutate", "add", "--profile", "prod", "--params", '{"name": "new"}', "--json")
@@ -82,7 +82,7 @@ def test_served_commands_find_their_graph_and_its_queries(
     direct, _ = run(capsys, "query", "-e", PEOPLE, "--store", str(tmp_path / "g.omni"))
     assert served == direct
     _, err = run(capsys, "branch", "create", "review/x")
-    assert err == f"omnigraph branch create → http://{live.host}:{live.port}/graphs/g (served)\n"
+    assert err == f"omnigraph branch create → http://{live.host}:{live.port}/graphs/g\n"
     run(capsys, "tag", "create", "v1")
     for words in (["branch", "delete", "review/x", "--yes"], ["tag", "delete", "v1"]):
         out, _ = run(capsys, *words, "--json")

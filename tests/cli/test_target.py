@@ -70,9 +70,9 @@ def test_address_given_twice_the_same_is_one() -> None:
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        (target(REMOTE), f"{REMOTE} (direct, remote)"),
-        (target("g.omni"), "g.omni (direct, local)"),
-        (target(server="http://localhost:1/"), "http://localhost:1/graphs/supply (served)"),
+        (target(REMOTE), f"{REMOTE}"),
+        (target("g.omni"), "g.omni"),
+        (target(server="http://localhost:1/"), "http://localhost:1/graphs/supply"),
     ],
 )
 def test_announce_says_where_and_how(place: Target, says: str, capsys: pytest.CaptureFixture[str]) -> None:

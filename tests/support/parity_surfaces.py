@@ -113,6 +113,10 @@ def filled(body: Any, ids: Mapping[str, str]) -> Any:
 def documents(text: bytes) -> Any:
     """Return one JSON document, or all lines of NDJSON."""
     try:
-        return orjson.loads(text)
+        found = orjson.loads(text)
+        if isinstance(found, dict):
+            # Commands show the heads of branches beside their names.
+            found.pop("heads", None)
+        return found
     except orjson.JSONDecodeError:
         return [orjson.loads(line) for line in text.splitlines()]

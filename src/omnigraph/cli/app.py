@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from inspect import Parameter, Signature
+from itertools import zip_longest
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
+from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
-from omnigraph.cli.output import discard_output, echo, open_missing_streams, output_error, print_error
+from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_streams, output_error, print_error
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
@@ -61,15 +64,18 @@ _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 _SWITCHES: Final = {
     "yes": ("--yes", "Skip the confirmation of destructive work on a remote graph."),
-    "quiet": ("--quiet", "Do not print the target graph to standard error."),
+    "quiet": ("--quiet", "Print only errors, and JSON if asked for."),
 }
 # Alias of `--store`.
 _URI: Final = "--uri"
+# Short for `--quiet`.
+_QUIET: Final = "-q"
 # Every option that commands share, and how many values it takes.
 SHARED_OPTIONS: Final = {
     **{option: 1 for option, _, _ in _FLAGS.values()},
     _URI: 1,
     **{option: 0 for option, _ in _SWITCHES.values()},
+    _QUIET: 0,
 }
 
 
@@ -99,6 +105,8 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         for parameter in Signature.from_callable(run).parameters.values()
     ]
     use = _target_use(hints.get("target"))
+    positionals = [name for name, hint in hints.items() if _is_positional(hint)]
+    is_optional = any(parameter.name in positionals and parameter.default is None for parameter in parameters)
     added = [
         parameter
         for parameter in _parameters(capability, use)
@@ -109,9 +117,14 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
+        if use is not None and not use.uri and positionals:
+            _take_graph_from_front(positionals, is_optional, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
-        return _run_write(run, values) if use is not None and use.writes else run(**values)
+        if use is None or not use.writes:
+            return run(**values)
+        with hide_text(quiet=quiet):
+            return _run_write(run, values)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
@@ -132,24 +145,63 @@ def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
         raise
 
 
+def _take_graph_from_front(
+    positionals: Sequence[str], is_optional: bool, values: dict[str, Any], shared: dict[str, Any]
+) -> None:
+    """Take the graph from the first argument if there is one more than the command has of its own.
+
+    Arguments fill their places from the left, so the place of the graph, the last, holds the last argument. Where the
+    only argument is the optional name of a query, one that cannot be such a name is the graph.
+    """
+    first, last = values[positionals[0]], shared["uri"]
+    if last is not None:
+        arguments = [values[name] for name in positionals[1:]] + [last]
+        shared["uri"] = str(first)
+        values.update((name, type(values[name])(text)) for name, text in zip(positionals, arguments, strict=True))
+    elif is_optional and isinstance(first, str) and is_graph_address(first):
+        shared["uri"], values[positionals[0]] = first, None
+
+
+def is_graph_address(text: str) -> bool:
+    """Return True for a text that names a graph and cannot be the name of a query.
+
+    >>> is_graph_address("graph.omni"), is_graph_address("s3://lake/graph"), is_graph_address("ecosystems")
+    (True, True, False)
+    """
+    return not text.isidentifier()
+
+
+def _is_positional(hint: object) -> bool:
+    return any(isinstance(item, ArgumentInfo) for item in getattr(hint, "__metadata__", ()))
+
+
+class _GraphFirst(TyperCommand):
+    """Shows the graph before the arguments of the command, where it is to be typed."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        options, *arguments = super().collect_usage_pieces(ctx)
+        return [options, *sorted(arguments, key=lambda piece: piece != "[GRAPH]")]
+
+
 def _target_use(hint: object) -> TargetUse | None:
     return next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, TargetUse)), None)
 
 
 def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:
-    parameters = []
-    if use is not None and use.uri:
-        hint = typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")
-        parameters.append(_parameter("uri", str | None, hint, None))
+    made = []
+    if use is not None and accepts_flag(capability, "store"):
+        hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
+        made.append(_parameter("uri", str | None, hint, None))
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
-            parameters.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
+            made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
     if use is not None and accepts_flag(capability, "store"):
-        parameters.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
+        made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
-        is_visible = use is not None and (use.destroys if name == "yes" else use.writes)
-        parameters.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not is_visible), False))
-    return parameters
+        shown = use is not None and (use.destroys if name == "yes" else use.writes)
+        spellings = (option, _QUIET) if name == "quiet" else (option,)
+        made.append(_parameter(name, bool, typer.Option(*spellings, help=text, hidden=not shown), False))
+    return made
 
 
 def _single_store(store: str | None, uri: str | None) -> str | None:
@@ -228,13 +280,23 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     ['branch', 'list', '--store', 'g.omni', '--quiet', '--json']
     >>> put_command_first(["query", "lint", "--query", "q.gq"])
     ['lint', '--query', 'q.gq']
+    >>> put_command_first(["commit", "list", "--graph", "--limit", "5", "--graph", "supply"])
+    ['commit', 'list', '--draw', '--limit', '5', '--graph', 'supply']
     """
     end = 0
     while end < len(arguments) and arguments[end].partition("=")[0] in SHARED_OPTIONS:
         end += 1 if "=" in arguments[end] or SHARED_OPTIONS[arguments[end]] == 0 else 2
-    front, remaining = arguments[:end], arguments[end:]
-    command, count = find_command(remaining)
-    return [*(command.words if command else ()), *front, *remaining[count:]]
+    front, rest = arguments[:end], arguments[end:]
+    command, count = find_command(rest)
+    words = command.words if command else ()
+    options = rest[count:]
+    if words == ("commit", "list"):
+        # `--graph` draws the history in git. Here it is the graph of a server, but then an ID follows.
+        options = [
+            "--draw" if option == "--graph" and following.startswith("-") else option
+            for option, following in zip_longest(options, options[1:], fillvalue="-")
+        ]
+    return [*words, *front, *options]
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -254,7 +316,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
         is_meant = is_asked or set(command.words) <= set(arguments)
         run = bind_target(command.path, command.capability, command.run) if is_meant else _not_loaded
-        owner.command(command.words[-1], help=text, short_help=command.summary, **_NO_CONVERSION)(run)
+        owner.command(command.words[-1], cls=_GraphFirst, help=text, short_help=command.summary, **_NO_CONVERSION)(run)
     return app
 
 
@@ -275,5 +337,5 @@ def _usage_error(error: TyperException) -> UsageError:
     # Typer wraps its messages for a terminal, and mentions pydantic.
     message = " ".join(error.format_message().replace("Value error, ", "").split())
     if command and "unexpected extra argument" in message and accepts_flag(command.capability, "store"):
-        next_step = f"Name the graph with `--store URI`. {next_step}"
+        next_step = f"The graph comes first, or after `--store`. {next_step}"
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

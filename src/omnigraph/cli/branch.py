@@ -5,25 +5,28 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
+from omnigraph.cli.conflicts import conflict_lines, resolve_conflicts
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, DryRun, Json, ReadBranch, ResolutionFile
+from omnigraph.cli.options import Branch, DryRun, Json, Ours, ReadBranch, ResolutionFile, Take, Theirs
 from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, table
-from omnigraph.errors import MergeConflict, UsageError
-from omnigraph.limits import MERGE_CONFLICTS_SHOWN
+from omnigraph.cli.revisions import resolve_at, resolve_revision, shorten_ids
+from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
+    from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.graph import Graph
     from omnigraph.pipeline.spark.executors import Engine as EngineName
-    from omnigraph.public_values import MergeReceipt
+    from omnigraph.public_values import Commit, MergeReceipt
 
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
@@ -39,7 +42,7 @@ def create_branch(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        branch = graph.branches.create(name, from_)
+        branch = graph.branches.create(name, resolve_revision(graph, from_))
     if as_json:
         print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
     else:
@@ -50,11 +53,29 @@ def create_branch(
 def list_branches(target: ReadsUri, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
         names = graph.branches.list()
+        heads = {name: commit for name in names if (commit := _head(graph, name)) is not None}
     if as_json:
-        print_json({"branches": names})
-    else:
-        echo("\n".join(names))
+        listed = [
+            {"name": name, "graph_commit_id": c.commit_id, "created_at": c.created_at_us} for name, c in heads.items()
+        ]
+        print_json({"branches": names, "heads": listed})
+        return 0
+    ids = shorten_ids([commit.commit_id for commit in heads.values()])
+    rows = (
+        [name, ids[heads[name].commit_id], format_time(heads[name].created_at_us)] if name in heads else [name, "", ""]
+        for name in names
+    )
+    for line in table(["branch", "head", "changed"], rows):
+        echo(line)
     return 0
+
+
+def _head(graph: Graph | ServedGraph, branch: str) -> Commit | None:
+    # A branch may be listed for an actor who may not read it.
+    with suppress(PolicyDenied):
+        commits: Sequence[Commit] = graph.commits(branch, limit=1)
+        return commits[0]
+    return None
 
 
 def rename(
@@ -85,7 +106,7 @@ def delete_branch(
     if as_json:
         print_json({"uri": graph.uri, "name": name, **target.actor_json})
     else:
-        echo(f"branch {name} was deleted")
+        echo(f"deleted branch {name}")
     return 0
 
 
@@ -101,12 +122,21 @@ def merge(
     delete_branch: DeleteBranch = False,
     dry_run: DryRun = False,
     resolutions: ResolutionFile = None,
+    ours: Ours = False,
+    theirs: Theirs = False,
+    take: Take = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
 ) -> int:
     on: EngineName = engine.value
-    decisions = read_resolutions(resolutions)
+    if ours and theirs:
+        raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
+    decisions: ResolutionsInput = read_resolutions(resolutions)
+    if ours or theirs or take:
+        decisions = _decide(
+            target, source, into, decisions, "ours" if ours else "theirs" if theirs else None, take or []
+        )
     is_here = target.is_served or dry_run
     if is_here and (engine is Engine.SPARK or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
@@ -136,6 +166,18 @@ def merge(
             master=master,
         )
         return run_and_report(stored, operation, command, run, as_json=as_json)
+
+
+def _decide(
+    target: Target, source: str, into: str, decisions: ResolutionsInput, side: str | None, takes: Sequence[str]
+) -> list[Mapping[str, object]]:
+    """Return the resolutions of a file and of `--ours`, `--theirs` and `--take`, whose conflicts a dry run finds."""
+    from omnigraph.engine.merge.conflicts import resolution_objects
+
+    resolutions = resolution_objects(decisions)
+    with target.open_to_read() as graph:
+        conflicts = graph.branches.merge(source, into, False, True, resolutions).conflicts
+    return [*resolutions, *resolve_conflicts([item.to_json() for item in conflicts], side, takes)]
 
 
 def read_resolutions(file: Path | None) -> Path | bytes | None:
@@ -182,22 +224,6 @@ def run_and_report(
     return status
 
 
-def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield conflicts by kind, with the first few of each.
-
-    >>> list(conflict_lines([{"kind": "OrphanEdge", "message": "`k1` of `Knows`: `ann` is gone"}]))
-    ['1 OrphanEdge', '  `k1` of `Knows`: `ann` is gone']
-    """
-    by_kind: dict[str, list[str]] = {}
-    for conflict in conflicts:
-        by_kind.setdefault(conflict["kind"], []).append(conflict["message"])
-    for kind, messages in by_kind.items():
-        yield f"{len(messages)} {kind}"
-        yield from (f"  {message}" for message in messages[:MERGE_CONFLICTS_SHOWN])
-        if len(messages) > MERGE_CONFLICTS_SHOWN:
-            yield f"  and {len(messages) - MERGE_CONFLICTS_SHOWN} more"
-
-
 def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
     for item in receipt.types:
         counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
@@ -211,13 +237,15 @@ def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
     else:
         yield f"{operation}{', if it were run now' if receipt.dry_run else ''}: {outcome}"
     if receipt.branch_deleted:
-        yield f"branch {receipt.source} was deleted"
+        yield f"deleted branch {receipt.source}"
 
 
 def _conflict_hints(command: Sequence[str]) -> Iterator[str]:
-    yield f"show both sides of each: omnigraph {shlex.join(command)} --dry-run --json"
-    example = '{"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
-    yield f"resolve them in a file for --resolutions, one per line: {example}"
+    yield f"all of both sides: omnigraph {shlex.join(command)} --dry-run --json"
+    if command[0] == "branch":
+        yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"
+    else:
+        yield 'resolve in a file for --resolutions, one per line: {"type_key": …, "entity_id": …, "take": "ours"}'
 
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit, or a tag that names it.")]
@@ -259,7 +287,9 @@ def _replay(
     words = (command, commit_id, "--branch", branch, *target.words)
     with open_graph_for(target, dry_run=dry_run) as graph:
         replay = graph.revert if command == "revert" else graph.cherry_pick
-        run = partial(replay, commit_id, branch, dry_run=dry_run, resolutions=decisions)
+        run = partial(
+            replay, resolve_revision(graph, commit_id, branch), branch, dry_run=dry_run, resolutions=decisions
+        )
         return run_and_report(graph, operation, words, run, as_json=as_json)
 
 
@@ -276,7 +306,7 @@ def create_tag(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        tag = graph.tags.create(name, at, branch or "main")
+        tag = graph.tags.create(name, resolve_at(graph, at, branch), branch or "main")
     if as_json:
         print_json({"uri": graph.uri, **tag.to_json()})
     else:
@@ -303,5 +333,5 @@ def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
     if as_json:
         print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
     else:
-        echo(f"tag {name.strip()} was deleted")
+        echo(f"deleted tag {name.strip()}")
     return 0

@@ -14,6 +14,7 @@ from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import echo, echo_bytes, plural, print_json, progress_bar, table
+from omnigraph.cli.revisions import resolve_at
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
@@ -70,7 +71,7 @@ def export(
     if jsonl and format_ is not FileFormat.NDJSON:
         raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
     if branch is not None and snapshot_id is not None:
-        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
     if out is not None:
         return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
@@ -78,7 +79,8 @@ def export(
             "only an in-process NDJSON export can go to standard output; name a directory with `--out DIR`"
         )
     with target.open_to_read() as graph:
-        echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
+        at = resolve_at(graph, snapshot_id, branch)
+        echo_bytes(graph.export(branch or "main", at, types or None, names=names.value))
     return 0
 
 
@@ -103,7 +105,7 @@ def _export_files(
             format_.value,
             types=types or None,
             branch=branch or "main",
-            at=snapshot_id,
+            at=resolve_at(graph, snapshot_id, branch),
             names=names.value,
             engine=engine.value,
             master=master,
@@ -199,14 +201,14 @@ def _find_blob(
     names: Naming,
 ) -> Blob | ServedBlob:
     if branch is not None and snapshot is not None:
-        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
     return graph.blob(
         type_name,
         entity_id,
         property_name,
         entity=entity,
         branch=branch or "main",
-        at=snapshot,
+        at=resolve_at(graph, snapshot, branch),
         names=names.value,
     )
 

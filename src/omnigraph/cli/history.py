@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, truncate
-from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
+from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, terminal_width, truncate
+from omnigraph.cli.revisions import draw_history, resolve_commit, resolve_revision, shorten_ids
+from omnigraph.limits import CHANGE_PAGE_CHANGES, DIFF_VALUES_SHOWN, FEED_COMMITS
+
+if TYPE_CHECKING:
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.graph import Graph
 
 
 def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
@@ -41,8 +46,14 @@ def change_line(change: Mapping[str, Any]) -> str:
     line = f"{change['op']} {change['kind']} {change['type']['name']} {change['id']}"
     if ends is not None:
         line += f" ({ends['from']} → {ends['to']})"
-    values = _updated_values(before, after) if before and after else _inserted_values(after)
-    return f"{line}: {', '.join(values)}" if values else line
+    values = values_text(change)
+    return f"{line}: {values}" if values else line
+
+
+def values_text(change: Mapping[str, Any]) -> str:
+    """Return the values that an insert brings, or that an update changes."""
+    before, after = change.get("before"), change.get("after")
+    return ", ".join(_updated_values(before, after) if before and after else _inserted_values(after))
 
 
 def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
@@ -73,30 +84,52 @@ Before = Annotated[
 ]
 
 
+Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow from each other.")]
+
+
 def list_commits(
     target: ReadsUri,
     branch: ReadBranch = None,
     limit: CommitsMax = None,
     before: Before = None,
+    drawn: Drawn = False,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=before)]
+        start = before if before is None else resolve_commit(graph, before, branch or "main")
+        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=start)]
     if as_json:
         print_json({"commits": commits})
         return 0
-    members = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
+    if drawn:
+        _draw(commits)
+        return 0
+    ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
+    shown = ("kind", "graph_branch", "actor_id")
     rows = (
-        [format_time(commit[name]) if name == "created_at" else commit[name] for name in members] for commit in commits
+        [ids[commit["graph_commit_id"]], *(commit[name] for name in shown), format_time(commit["created_at"])]
+        for commit in commits
     )
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         echo(line)
     return 0
 
 
+def _draw(commits: list[dict[str, Any]]) -> None:
+    ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
+    for line, commit in draw_history(commits):
+        if commit is None:
+            echo(line)
+            continue
+        actor = f" by {commit['actor_id']}" if commit["actor_id"] is not None else ""
+        day = format_time(commit["created_at"])[:16].replace("T", " ")
+        text = f"{line}  {ids[commit['graph_commit_id']]} {day} {commit['kind']}{actor} ({commit['graph_branch']})"
+        echo(text if (width := terminal_width()) is None else truncate(text, width))
+
+
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        commit = graph.commit(commit_id).to_json()
+        commit = graph.commit(resolve_commit(graph, commit_id)).to_json()
     if as_json:
         print_json(commit)
         return 0
@@ -122,6 +155,7 @@ def changes(
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_continued = False
     with target.open_to_read() as graph:
+        commit_id = resolve_commit(graph, commit_id)
         while True:
             page = graph.commit_changes(
                 commit_id,
@@ -160,19 +194,46 @@ def diff(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
+        a, b = resolve_revision(graph, a), resolve_revision(graph, b)
         difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
+        values = {} if as_json else _values_of_changes(graph, a, b, kinds, types, ops, names)
     if as_json:
         print_json(difference.to_json())
         return 0
     changes = difference.changes.select(["op", "kind", "type_name", "id", "from", "to"]).to_pylist()
     if changes:
-        rows = (["" if value is None else value for value in row.values()] for row in changes)
-        for line in table(["op", "kind", "type", "id", "from", "to"], rows):
+        rows = [["" if value is None else value for value in row.values()] for row in changes]
+        columns = ["op", "kind", "type", "id", "from", "to"]
+        if values:
+            columns.append("values")
+            rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
+        for line in table(columns, rows):
             echo(line)
     stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
     return 0
+
+
+def _values_of_changes(
+    graph: Graph | ServedGraph,
+    a: str,
+    b: str,
+    kinds: list[str] | None,
+    types: list[str] | None,
+    ops: list[str] | None,
+    names: Naming,
+) -> dict[tuple[str, str, str], str]:
+    """Return what the first changes changed, by entity; nothing for a served graph, whose diff has no values."""
+    from omnigraph.engine.changes import ChangeFilter
+    from omnigraph.engine.changes.commit_diff import read_images
+    from omnigraph.graph import Graph, session_of
+
+    if not isinstance(graph, Graph):
+        return {}
+    only = ChangeFilter(kinds, types, ops)
+    changes = read_images(session_of(graph), a, b, only=only, names=names.value, count=DIFF_VALUES_SHOWN)
+    return {(change["kind"], change["type"]["name"], change["id"]): values_text(change) for change in changes}
 
 
 Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]

@@ -1,19 +1,29 @@
-"""`omnigraph load` and `omnigraph embed`."""
+"""`omnigraph load`, its alias `ingest`, and `omnigraph embed`."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
+from inspect import Signature
 from pathlib import Path
-from typing import Annotated
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from omnigraph.cli.app import DestroysUri, WritesUri
-from omnigraph.cli.options import Branch, From, How, Json, Mode, Types
+from omnigraph.cli.options import Branch, From, Json, Merging, Mode, Types
 from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
 from omnigraph.cli.write import EMPTY, ingest_file
-from omnigraph.errors import UsageError
+from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
 
 
 class Engine(StrEnum):
@@ -33,7 +43,7 @@ class OnError(StrEnum):
 
 Data = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="FILE", help="NDJSON file, directory, glob or `s3://…`; repeatable."),
+    typer.Option("--data", metavar="FILE", help="NDJSON: file, directory, glob, `s3://…` or `-`; repeatable."),
 ]
 Nodes = Annotated[
     list[str] | None,
@@ -56,8 +66,8 @@ Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spa
 
 def load(
     target: DestroysUri,
-    mode: How,
     data: Data = None,
+    mode: Merging = Mode.MERGE,
     node: Nodes = None,
     edge: Edges = None,
     branch: Branch = "main",
@@ -84,10 +94,10 @@ def load(
     from omnigraph import pipeline
 
     nodes, edges = _files_by_type("--node", node), _files_by_type("--edge", edge)
-    with target.store_to_write() as graph, progress_bar():
+    with target.store_to_write() as graph, progress_bar(), _without_stdin(data or []) as files:
         result = pipeline.load(
             graph,
-            data or [],
+            files,
             nodes=nodes,
             edges=edges,
             mode=mode.value,
@@ -106,6 +116,48 @@ def load(
     else:
         _print_report(result, report)
     return 0
+
+
+def ingest(target: Target, **options: Any) -> int:
+    """Load in one small write if possible: what fits there, and names nothing that only a load has."""
+    options["from_branch"] = options["from_branch"] or "main"
+    files, mode, as_json = options["data"] or [], options["mode"], options["as_json"]
+    is_plain = all(options[name] == default for name, default in _LOAD_ONLY.items())
+    if target.is_served or not is_plain or len(files) > 1:
+        return load(target, **options)
+    target.announce()
+    if mode is Mode.OVERWRITE:
+        target.confirm("overwriting types", as_json=as_json)
+    with _without_stdin(files) as files:
+        try:
+            return ingest_file(target, files, mode, options["branch"], options["from_branch"], as_json=as_json)
+        except OmniGraphError as error:
+            if error.code != "limit.exceeded":
+                raise
+        if not target.quiet:
+            echo("the input is too large for one small write; loading it in bulk", err=True)
+        return load(replace(target, quiet=True, yes=True), **{**options, "data": files})
+
+
+# An alias has the options of what it is an alias of.
+ingest.__signature__ = Signature.from_callable(load)  # type: ignore[attr-defined]
+ingest.__annotations__ = load.__annotations__
+_LOAD_ONLY: Final = {
+    name: Signature.from_callable(load).parameters[name].default
+    for name in ("node", "edge", "job_id", "on_error", "max_errors", "report", "embed", "engine", "master")
+}
+
+
+@contextmanager
+def _without_stdin(files: Sequence[str]) -> Iterator[list[str]]:
+    """Yield files, with standard input written to one, which can be read in parts and twice."""
+    if "-" not in files:
+        yield list(files)
+        return
+    with NamedTemporaryFile(suffix=".ndjson") as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        yield [spool.name if file == "-" else file for file in files]
 
 
 def _files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
@@ -136,10 +188,11 @@ def _print_report(result: object, report: Path | None) -> None:
     for code, count in result.rejected_by_code.items():
         echo(f"rejected {code}: {count}, see {report}")
     new_branch = f" (new, from {result.base_branch})" if result.branch_created else ""
-    rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} a second"
+    rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} per second"
     total = plural(result.total_entities, "entity")
     commit = f"commit {result.commit.commit_id}" if result.commit else EMPTY
-    echo(f"{total} on {result.branch}{new_branch} in {rate}, {commit}")
+    plane = "on Spark" if result.engine == "spark" else "in process"
+    echo(f"{total} on {result.branch}{new_branch} {plane} in {rate}, {commit}")
 
 
 All = Annotated[bool, typer.Option("--reembed-all", help="Also replace vectors of other models and manually set ones.")]

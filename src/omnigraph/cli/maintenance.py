@@ -1,4 +1,4 @@
-"""Maintenance commands: optimize, cleanup, repair, verify, reconcile, upgrade and `audit list`."""
+"""Maintenance commands: `index …`, optimize, cleanup, repair, verify, reconcile, upgrade and `audit list`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, Json
+from omnigraph.cli.options import Branch, Json, ReadBranch
 from omnigraph.cli.output import echo, format_time, plural, print_json, progress_bar, table
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
@@ -46,6 +46,35 @@ def optimize(
     for item in report.types:
         for pending in item.pending:
             echo(f"pending: the index of {item.type_key}.{pending.spec.column}: {pending.reason}")
+    echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
+    return 0
+
+
+def list_indexes(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+    with target.store_to_read() as graph:
+        indexes = graph.maintenance.list_indices(branch or "main")
+    if as_json:
+        print_json({"indexes": [index.to_json() for index in indexes]})
+        return 0
+    rows = (
+        [*index.type_key.split(":"), index.property, index.kind, index.state, index.reason or ""] for index in indexes
+    )
+    for line in table(["of", "type", "property", "kind", "state", "reason"], rows):
+        echo(line)
+    return 0
+
+
+def build_indexes(target: WritesUri, branch: Branch = "main", as_json: Json = False) -> int:
+    target.announce()
+    with target.store_to_write() as graph, progress_bar():
+        report = graph.maintenance.ensure_indices(branch)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+        return 0
+    for type_key, spec in report.built:
+        echo(f"built the {spec.kind.name.lower()} index of {type_key}.{spec.column}")
+    for type_key, pending in report.pending:
+        echo(f"pending: the index of {type_key}.{pending.spec.column}: {pending.reason}")
     echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
     return 0
 

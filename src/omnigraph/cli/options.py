@@ -41,10 +41,10 @@ Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="URI o
 Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="Branch to work on.")]
 ReadBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to read; default `main`.")]
 Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite; default merge.")]
-How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
 From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
-FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
-Snapshot = Annotated[str | None, typer.Option("--snapshot", metavar="ID", help="Read the state at this commit or tag.")]
+Snapshot = Annotated[
+    str | None, typer.Option("--at", "--snapshot", metavar="ID", help="Read the state at this commit, tag or time.")
+]
 Names = Annotated[
     Naming,
     typer.Option("--names", metavar="WHEN", help="Read a past state with the names of `now` or of `then`."),
@@ -52,7 +52,7 @@ Names = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result or error as JSON.")]
 Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the query to run.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the query to run.")]
 QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="File with queries.")]
 QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="Query text.")]
 Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
@@ -82,4 +82,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happe
 ResolutionFile = Annotated[
     Path | None,
     typer.Option("--resolutions", metavar="FILE", help="File with conflict resolutions; `-` reads standard input."),
+]
+Ours = Annotated[bool, typer.Option("--ours", help="Resolve conflicts with the values of the branch merged into.")]
+Theirs = Annotated[bool, typer.Option("--theirs", help="Resolve conflicts with the values of the merged branch.")]
+Take = Annotated[
+    list[str] | None,
+    typer.Option("--take", metavar="TYPE:ID[.PROPERTY]=SIDE", help="Resolve one conflict: ours or theirs; repeatable."),
 ]

@@ -10,11 +10,13 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -24,7 +26,7 @@ import typer
 
 from omnigraph.cli.options import Format
 from omnigraph.errors import Effect, OmniGraphError, OutputError
-from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX, TABLE_CELL_CHARACTERS_MAX
+from omnigraph.limits import COLUMN_CHARACTERS_MIN, DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX, TABLE_CELL_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
@@ -43,8 +45,27 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
+_IS_QUIET: ContextVar[bool] = ContextVar("is_quiet", default=False)
+
+
+@contextmanager
+def hide_text(*, quiet: bool) -> Iterator[None]:
+    """Print neither tables nor messages of success to standard output; JSON and errors are printed as ever."""
+    token = _IS_QUIET.set(quiet)
+    try:
+        yield
+    finally:
+        _IS_QUIET.reset(token)
+
+
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text; on standard error, or to a terminal, without control characters."""
+    if _IS_QUIET.get() and not err:
+        return
+    _print(text, err=err, nl=nl)
+
+
+def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
     if err:
         # A message that cannot be printed must not change the exit status.
         with suppress(OSError):
@@ -131,14 +152,14 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    echo(json.dumps(value, indent=2, ensure_ascii=False))
+    _print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     """Print why a command failed, and return its exit status."""
     if as_json:
-        # This error is about standard output, so it cannot be printed there.
-        echo(
+        # What standard output does not take, it does not take about itself either.
+        _print(
             escape_controls(json.dumps(error.to_json(), indent=2, ensure_ascii=False)),
             err=isinstance(error, OutputError),
         )
@@ -213,12 +234,13 @@ class Cells:
     width: int = TABLE_CELL_CHARACTERS_MAX
     wraps: bool = False
 
-    def lines(self, value: object) -> list[str]:
-        # A line break or control character inside a cell would break the table.
+    def lines(self, value: object, width: int | None = None) -> list[str]:
+        # A line break or a control character inside a cell would tear the table apart.
         text = "".join(character if character.isprintable() else " " for character in format_value(value))
+        width = self.width if width is None else min(width, self.width)
         if not self.wraps:
-            return [truncate(text, self.width)]
-        return [text[start : start + self.width] for start in range(0, max(len(text), 1), self.width)]
+            return [_fit(truncate(text, self.width), width)]
+        return [text[start : start + width] for start in range(0, max(len(text), 1), width)]
 
 
 TRUNCATED: Final = Cells()
@@ -243,14 +265,55 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     bo    null
     """
     values = [list(row) for row in rows]
-    texts = [[cells.lines(value) for value in row] for row in values]
-    cell_widths = ([max(map(_width, lines_of_cell)) for lines_of_cell in row] for row in texts)
-    widths = list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
-    yield "  ".join(map(_pad_right, columns, widths)).rstrip()
+    widths = _column_widths(columns, values, cells)
+    if (total := terminal_width()) is not None:
+        widths = _shrink(widths, total - 2 * (len(widths) - 1))
+    texts = [list(map(cells.lines, row, widths)) for row in values]
+    yield "  ".join(map(_pad_right, map(_fit, columns, widths), widths)).rstrip()
     yield "  ".join("-" * width for width in widths)
-    for row, lines in zip(values, texts, strict=True):
-        for parts in zip_longest(*lines, fillvalue=""):
+    for row, parts_of_cells in zip(values, texts, strict=True):
+        for parts in zip_longest(*parts_of_cells, fillvalue=""):
             yield "  ".join(map(_align, row, parts, widths)).rstrip()
+
+
+def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], cells: Cells) -> list[int]:
+    cell_widths = ([max(map(_width, cells.lines(value))) for value in row] for row in rows)
+    return list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
+
+
+def terminal_width() -> int | None:
+    """Return how many characters a line may have: `COLUMNS`, else the width of the terminal; None in a file or pipe."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def _shrink(widths: Sequence[int], available: int) -> list[int]:
+    """Return widths that fit; only the widest columns are cut, all to the same width.
+
+    >>> _shrink([4, 30, 50], 44), _shrink([4, 5], 44)
+    ([4, 20, 20], [4, 5])
+    """
+    if sum(widths) <= available:
+        return list(widths)
+    shrunk, left = list(widths), max(available, COLUMN_CHARACTERS_MIN * len(widths))
+    for rank, index in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
+        shrunk[index] = min(widths[index], left // (len(widths) - rank))
+        left -= shrunk[index]
+    return shrunk
+
+
+def _fit(text: str, width: int) -> str:
+    """Cut a text to a number of places on the terminal, where some characters take two.
+
+    >>> _fit("ecosystem", 5), _fit("日本語", 5), _fit("name", 4)
+    ('ecos…', '日本…', 'name')
+    """
+    if _width(text) <= width:
+        return text
+    while text and _width(text) >= width:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def format_value(value: object) -> str:
@@ -294,9 +357,13 @@ def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Ite
     yield lines.getvalue().removesuffix("\n")
 
 
+def metadata_line(metadata: Metadata) -> str:
+    """Return the line that describes a result in front of its rows as `jsonl`."""
+    shown = ("query_name", "target", "row_count")
+    return json.dumps({"kind": "metadata", **{name: metadata[name] for name in shown}}, ensure_ascii=False)
+
+
 def _jsonl(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    members = ("query_name", "target", "row_count")
-    yield json.dumps({"kind": "metadata", **{name: metadata[name] for name in members}}, ensure_ascii=False)
     yield from (json.dumps(row, ensure_ascii=False) for row in rows)
 
 

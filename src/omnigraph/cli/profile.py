@@ -18,9 +18,9 @@ from omnigraph.cli.target import Served
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
-ProfileName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
+ProfileName = Annotated[str | None, typer.Argument(metavar="NAME", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
 AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by its name in `config.yaml`.")]
-Values = Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Its arguments, in order.")]
+Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Its arguments, in order.")]
 
 
 def list_profiles(as_json: Json = False) -> int:

@@ -25,7 +25,7 @@ from omnigraph.cli.options import (
     Shape,
     Snapshot,
 )
-from omnigraph.cli.output import Cells, echo, plural, print_diagnostics, print_json, render, table
+from omnigraph.cli.output import Cells, echo, metadata_line, plural, print_diagnostics, print_json, render, table
 from omnigraph.cli.query_source import (
     connect_stored_queries,
     name_diagnostics,
@@ -33,6 +33,7 @@ from omnigraph.cli.query_source import (
     read_catalog,
     read_parameters,
 )
+from omnigraph.cli.revisions import resolve_at
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from omnigraph.stored_queries import StoredParameter, StoredQueries, StoredQuery
 
 
-def print_result(result: Result, target: dict[str, object], shape: Format | None, as_json: bool) -> int:
+def print_result(
+    result: Result, target: dict[str, object], shape: Format | None, as_json: bool, *, with_metadata: bool = False
+) -> int:
     """Print a result and return the exit status."""
     defaults = read_config().defaults
     rows = result.to_json_rows()
@@ -58,11 +61,14 @@ def print_result(result: Result, target: dict[str, object], shape: Format | None
     format_ = Format.JSON if as_json else shape or Format(defaults.output)
     width = defaults.table_max_column_width or TABLE_CELL_CHARACTERS_MAX
     cells = Cells(width, defaults.table_cell_layout == "wrap")
+    if with_metadata and format_ is Format.JSONL:
+        echo(metadata_line(metadata))
     for line in render(format_, list(result.columns), rows, metadata, cells):
         echo(line)
     return 0
 
 
+WithMetadata = Annotated[bool, typer.Option("--metadata", help="Begin `jsonl` with a line about the result.")]
 Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add measurements.")]
 
 
@@ -79,10 +85,12 @@ def query(
     engine: Where = Engine.AUTO,
     master: Master = None,
     shape: Shape = None,
+    with_metadata: WithMetadata = False,
     as_json: Json = False,
 ) -> int:
     values = read_parameters(params, params_file)
     on_branch = _branch_to_read(branch, snapshot)
+    read: dict[str, object] = {"snapshot": snapshot} if snapshot else {"branch": on_branch}
     on_spark = engine is Engine.SPARK or master is not None
     if name is not None and query_file is None and text is None:
         if on_spark:
@@ -91,8 +99,9 @@ def query(
                 " `--query FILE` and the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as stored_queries:
-            result = stored_queries.invoke(name, values, on_branch, snapshot, names=names.value)
-        return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
+            at = resolve_at(stored_queries, snapshot, branch)
+            result = stored_queries.invoke(name, values, on_branch, at, names=names.value)
+        return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query_file, text)
     if on_spark:
         from omnigraph.pipeline.query import collect
@@ -105,14 +114,15 @@ def query(
                 name,
                 values,
                 branch=on_branch,
-                at=snapshot,
+                at=resolve_at(graph, snapshot, branch),
                 names=names.value,
                 spark=session(master),
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
-    return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
+            at = resolve_at(opened, snapshot, branch)
+            result = opened.query(source.text, name, values, branch=on_branch, at=at, names=names.value)
+    return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
 def explain(
@@ -132,8 +142,9 @@ def explain(
     values = read_parameters(params, params_file)
     on_branch = _branch_to_read(branch, snapshot)
     with target.open_to_read() as graph, name_diagnostics(source):
+        at = resolve_at(graph, snapshot, branch)
         explanation = graph.explain(
-            source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
+            source.text, name, values, branch=on_branch, at=at, names=names.value, profile=profile
         )
     if as_json:
         print_json(explanation.to_json())
@@ -144,7 +155,7 @@ def explain(
 
 def _branch_to_read(branch: str | None, snapshot: str | None) -> str:
     if branch is not None and snapshot is not None:
-        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
     return branch or "main"
 
 

@@ -97,7 +97,9 @@ def show(target: ReadsUri, as_json: Json = False) -> int:
 
 
 Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a stray `_schema.pg`; never a graph.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a leftover `_schema.pg`; an existing graph is never replaced.")
+]
 
 
 def init(

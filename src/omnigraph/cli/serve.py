@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph import settings
 from omnigraph.cli.options import Store
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
@@ -107,6 +108,8 @@ def is_set(flag: str) -> bool:
 def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
     from omnigraph.server.registry import GraphConfig
 
+    if store is None and not graphs:
+        store = settings.read("OMNIGRAPH_STORE") or None
     uris = {} if store is None else {_ONLY: store}
     for text in graphs:
         graph_id, sign, uri = text.partition("=")

@@ -102,7 +102,8 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
     location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if location is None:
         raise UsageError(
-            f"no graph was given; add {_target_options(capability)}, or set a default in `config.yaml`",
+            f"no graph was given; add {_target_options(capability)}, set {_variable(capability)}, or set a default"
+            " in `config.yaml`",
             command=command,
         )
     if isinstance(location, Served) and capability is Capability.DIRECT:
@@ -183,6 +184,10 @@ def _target_options(capability: Capability) -> str:
     return f"{store} or `--server NAME --graph ID`" if accepts_flag(capability, "server") else store
 
 
+def _variable(capability: Capability) -> str:
+    return "OMNIGRAPH_STORE" if accepts_flag(capability, "store") else "OMNIGRAPH_PROFILE"
+
+
 @dataclass(frozen=True)
 class Target:
     """The target of a command, from its options and `config.yaml`; resolved once."""
@@ -195,7 +200,11 @@ class Target:
 
     @cached_property
     def location(self) -> Location:
-        flags = replace(self.flags, profile=self.flags.profile or settings.read("OMNIGRAPH_PROFILE") or None)
+        flags = self.flags
+        if not self.is_named:
+            # Only one of them is needed, and the graph itself is the nearer answer.
+            store = settings.read("OMNIGRAPH_STORE") or None
+            flags = replace(flags, store=store, profile=settings.read("OMNIGRAPH_PROFILE") or None)
         return resolve_location(self.command, self.capability, flags, read_config())
 
     @property
@@ -208,7 +217,11 @@ class Target:
     def is_known(self) -> bool:
         """Whether there is a graph to work on, named or by default."""
         defaults = read_config().defaults
-        return self.is_named or any((settings.read("OMNIGRAPH_PROFILE"), defaults.server, defaults.store))
+        return (
+            self.is_named
+            or any(map(settings.read, ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE")))
+            or any((defaults.server, defaults.store))
+        )
 
     @property
     def address(self) -> str:
@@ -279,8 +292,7 @@ class Target:
         """Print the target graph to standard error, so that a wrong one is noticed."""
         if self.quiet:
             return
-        how = "served" if self.is_served else "direct, local" if is_local(self.address) else "direct, remote"
-        echo(f"{self.command} → {self.address} ({how})", err=True)
+        echo(f"{self.command} → {self.address}", err=True)
 
     def confirm(self, action: str, *, as_json: bool) -> None:
         """Ask before destructive work on a remote graph; without a terminal, raise."""

@@ -1,4 +1,4 @@
-"""`omnigraph mutate` and `omnigraph ingest`."""
+"""`omnigraph mutate`, and the ingest of one file in one request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, Writes
-from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.app import Writes
+from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import echo, plural, print_json
 from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
+from omnigraph.cli.revisions import resolve_commit
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ IfCommit = Annotated[
     str | None,
     typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="NDJSON file; `-` reads standard input.")]
 
 
 def mutate(
@@ -40,11 +40,13 @@ def mutate(
     values = read_parameters(params, params_file)
     if name is not None and query_file is None and text is None:
         with connect_stored_queries(target, name) as served:
-            receipt = served.invoke_mutation(name, values, branch, if_commit)
+            expected = None if if_commit is None else resolve_commit(served, if_commit, branch)
+            receipt = served.invoke_mutation(name, values, branch, expected)
     else:
         source = query_source(query_file, text)
         with target.open_to_write() as graph, name_diagnostics(source):
-            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
+            expected = None if if_commit is None else resolve_commit(graph, if_commit, branch)
+            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=expected)
     if as_json:
         print_json(receipt.to_json())
         return 0
@@ -52,20 +54,6 @@ def mutate(
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing changed, no commit"
     echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
     return 0
-
-
-def ingest(
-    target: DestroysUri,
-    data: Data,
-    mode: Merging = Mode.MERGE,
-    branch: Branch = "main",
-    from_branch: FromMain = "main",
-    as_json: Json = False,
-) -> int:
-    target.announce()
-    if mode is Mode.OVERWRITE:
-        target.confirm("overwriting types", as_json=as_json)
-    return ingest_file(target, [str(data)], mode, branch, from_branch, as_json=as_json)
 
 
 def ingest_file(

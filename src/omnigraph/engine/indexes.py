@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Literal
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain.common import at_once, system_actor
@@ -72,6 +73,39 @@ class IndexReport:
             "pending": [{"type_key": key, **pending.to_json()} for key, pending in self.pending],
             "commit": self.commit.to_json() if self.commit else None,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """An index that the schema declares: `built`, `missing`, or `waiting` for the reason given."""
+
+    type_key: str
+    property: str
+    kind: str
+    state: Literal["built", "missing", "waiting"]
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]:
+    """Return the declared indexes of the types of a branch that the actor may read."""
+    view = session.view(strip_name(branch))
+    types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+    return [status for type_ in types for status in _statuses(session, view.snapshot, type_)]
+
+
+def _statuses(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> Iterator[IndexStatus]:
+    specs = declared_indexes(type_)
+    ready, pending = missing(session.kernel.dataset(snapshot, type_.table_key), specs)
+    reasons = {waiting.spec.name: waiting.reason for waiting in pending}
+    for spec in specs:
+        kind = spec.kind.name.lower()
+        if spec.name in reasons:
+            yield IndexStatus(type_.table_key, spec.column, kind, "waiting", reasons[spec.name])
+        else:
+            yield IndexStatus(type_.table_key, spec.column, kind, "missing" if spec in ready else "built")
 
 
 def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:

@@ -28,7 +28,7 @@ from omnigraph.engine.changes.cursor import (
     place_of,
     rejected,
 )
-from omnigraph.engine.changes.state_diff import Pair, Side, identity_domain, of_ops, pairs
+from omnigraph.engine.changes.state_diff import Pair, Side, compared, identity_domain, of_ops, pairs, selected
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import (
@@ -128,6 +128,25 @@ def _windows(
             ids, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
             if len(ids):
                 yield key, ids, texts
+
+
+def read_images(
+    session: GraphSession, a: str, b: str, *, only: ChangeFilter = ALL, names: Naming = NOW, count: int
+) -> list[dict[str, Any]]:
+    """Return the first changes of a diff with the entities before and after; without types that changed their shape."""
+    before, after, selection = compared(session, a, b, only, MAIN, names)
+    changes: list[dict[str, Any]] = []
+    for pair in selected(before, after, selection):
+        if pair.is_boundary:
+            continue
+        candidates = of_ops(pair.candidates(), selection)
+        rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
+        for offset in range(0, candidates.num_rows, rows):
+            _, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
+            changes += map(orjson.loads, texts.slice(0, count - len(changes)).to_pylist())
+            if len(changes) >= count:
+                return changes
+    return changes
 
 
 def _misplaced() -> CursorRejected:

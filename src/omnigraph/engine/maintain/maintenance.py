@@ -14,7 +14,7 @@ from omnigraph.manifest.model import MAIN
 
 if TYPE_CHECKING:
     from omnigraph.engine.history import AuditEntry
-    from omnigraph.engine.indexes import IndexReport
+    from omnigraph.engine.indexes import IndexReport, IndexStatus
     from omnigraph.engine.maintain.cleanup import CleanupReport
     from omnigraph.engine.maintain.optimize import OptimizeReport
     from omnigraph.engine.maintain.reconcile import Reconciler, ReconcileReport
@@ -33,6 +33,12 @@ class Maintenance:
         from omnigraph.engine.indexes import ensure_indices
 
         return ensure_indices(self._session, branch)
+
+    def list_indices(self, branch: str = MAIN) -> list[IndexStatus]:
+        """Return every index that the schema declares, and whether it is built."""
+        from omnigraph.engine.indexes import list_indexes
+
+        return list_indexes(self._session, branch)
 
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
