@@ -13,6 +13,7 @@ from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.maintenance_fixtures import hours_later
@@ -30,7 +31,7 @@ node N {
 }
 edge E: N -> N { w: I32? }
 """
-NODE, EDGE = "node:N", "edge:E"
+NODE, EDGE = TypeKey("node:N"), TypeKey("edge:E")
 pytestmark = pytest.mark.slow
 
 

@@ -82,9 +82,8 @@ def describe_tag(tag: Tag) -> dict[str, object]:
 def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
     """Return the state of a branch as every surface shows it: which version of which dataset is published."""
     datasets = []
-    for table_key, pin in sorted(snapshot.state.pins.items()):
-        kind, _, name = table_key.partition(":")
-        entry: dict[str, object] = {"entity_kind": kind, "type_name": name}
+    for key, pin in sorted(snapshot.state.pins.items()):
+        entry: dict[str, object] = {"entity_kind": key.kind, "type_name": key.name}
         # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
         if not snapshot.is_partial:
             entry["dataset_path"] = pin.path

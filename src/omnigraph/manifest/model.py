@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.store.read.column_projection import AS_STORED, Shape
 from omnigraph.store.read.dataset import DatasetRef
@@ -34,9 +35,9 @@ class TypeIdentity:
     def __str__(self) -> str:
         return f"{self.type_id:016x}:{self.incarnation_id:016x}"
 
-    def path(self, table_key: str) -> str:
+    def path(self, table_key: TypeKey) -> str:
         """Return where the dataset of this life is kept, below the graph's root."""
-        folder = "nodes" if table_key.startswith("node:") else "edges"
+        folder = "nodes" if table_key.kind == "node" else "edges"
         return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
 
 
@@ -48,7 +49,7 @@ class Pin:
     """
 
     identity: TypeIdentity
-    table_key: str
+    table_key: TypeKey
     path: str
     version: int
     fork: str | None
@@ -92,7 +93,7 @@ class Tombstone:
     """A dropped type: older versions of the manifest may still show its data."""
 
     identity: TypeIdentity
-    table_key: str
+    table_key: TypeKey
     path: str
     version: int
 
@@ -270,7 +271,7 @@ class State:
     branch_id: BranchId | None
     head: CommitId | None
     schema: AcceptedSchema
-    pins: Mapping[str, Pin]
+    pins: Mapping[TypeKey, Pin]
     tombstones: tuple[Tombstone, ...] = ()
     commits: tuple[Commit, ...] = ()
     branches: Mapping[str, Branch] = field(default_factory=dict)

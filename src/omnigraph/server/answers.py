@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from omnigraph.lang.catalog import Kind
 from omnigraph.lang.migrate.compare import DropMode, StepKind
-from omnigraph.server.wire import Kind, Mode, Op
+from omnigraph.server.wire import Mode, Op
 
 CommitKind = Literal[
     "init",

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from omnigraph.lang.catalog import Kind
+
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -24,7 +26,6 @@ ROW_COUNT: Final = "Omnigraph-Row-Count"
 BRANCH: Final = "Omnigraph-Branch"
 COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 
-Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
 Mode = Literal["append", "merge", "overwrite"]
 Naming = Literal["now", "then"]

@@ -14,6 +14,7 @@ from omnigraph.engine.maintain.common import system_actor
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
@@ -71,7 +72,7 @@ SETTLED = (Action.HEALED, Action.FORCED, Action.DISCARDED)
 class TypeRepaired:
     """The finding for one type, and the action taken."""
 
-    type_key: str
+    type_key: TypeKey
     published_version: int
     head_version: int
     classification: Classification

@@ -15,6 +15,7 @@ import orjson
 from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.splits import Columns, Split
 from omnigraph.pipeline.filesystems import open_file
@@ -161,7 +162,7 @@ class ByteRange:
     stop: int
 
 
-def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[str, Columns]) -> str:
+def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[TypeKey, Columns]) -> str:
     """Return a digest of the input and the mode of a load.
 
     A DataFrame counts by its schema only: computing its rows may cost as much as the load.
