@@ -16,6 +16,7 @@ from omnigraph.client.request import Response
 from omnigraph.client.values import Commit, SchemaPlan
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.server import wire
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def parse_merge(response: Response) -> MergeReceipt:
 
     data = response.json()
     conflicts = tuple(
-        Conflict(**item | {"kind": Kind(item["kind"]), "properties": tuple(item["properties"])})
+        Conflict(**_typed(item) | {"kind": Kind(item["kind"]), "properties": tuple(item["properties"])})
         for item in data["conflicts"]
     )
     return MergeReceipt(
@@ -99,13 +100,17 @@ def parse_merge(response: Response) -> MergeReceipt:
         Outcome(data["outcome"]),
         tuple(map(CommitId, data["base_commit_ids"])),
         _parse_commit(data["commit"]),
-        tuple(TypeCount(**item) for item in data["types"]),
+        tuple(TypeCount(**_typed(item)) for item in data["types"]),
         conflicts,
         data["dry_run"],
         data["actor_id"],
         data["branch_deleted"],
         data["branch_delete_error"],
     )
+
+
+def _typed(item: dict[str, Any]) -> dict[str, Any]:
+    return item | {"type_key": TypeKey(item["type_key"])}
 
 
 def parse_schema_receipt(response: Response) -> SchemaReceipt:

@@ -105,7 +105,7 @@ def _windows(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
     # By id, because a cursor outlives the name of a type.
-    keys: list[str] = [TypeKey.of(pair.known.pin.table_key.kind, pair.type_id) for pair in pairs]
+    keys: list[str] = [TypeKey.of(pair.kind, pair.type_id) for pair in pairs]
     if after is not None and after.type_key not in keys:
         raise _misplaced()
     start = keys.index(after.type_key) if after is not None else 0

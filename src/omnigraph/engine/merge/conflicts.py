@@ -76,7 +76,7 @@ def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
     """Return what is wrong with the merged graph as a conflict."""
     kind = _KINDS.get(violation.rule, Kind.VALUE_CONSTRAINT_VIOLATION)
     named = tuple(violation.property.split(", ")) if violation.property else ()
-    assert violation.type_key is not None, "only violations of an input lack it"
+    assert violation.type_key is not None, "only violations of an input lack a type"
     return Conflict(violation.type_key, violation.entity_id, kind, violation.message, named, *images)
 
 

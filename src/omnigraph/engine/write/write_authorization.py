@@ -138,7 +138,7 @@ def is_about_any(hidden: Set[str], error: OmniGraphError) -> bool:
     The context decides, not the text: that holds words of the caller, and answering them differently if they happen to
     be names of hidden types would confirm those.
 
-    >>> broken = OmniGraphError("`Paid` of ann", type_key=TypeKey("edge:Paid"))
+    >>> broken = OmniGraphError("`Paid` of ann", type_key="edge:Paid")
     >>> is_about_any({"Paid"}, broken), is_about_any({"Paid"}, OmniGraphError("no `Paid`", value="Paid"))
     (True, False)
     """
@@ -194,6 +194,7 @@ def _rank(violation: Violation, unreadable: Set[str]) -> int:
 def redact_violation(violation: Violation, unreadable: Set[str]) -> Violation:
     """Return a violation that tells nothing about stored rows if its type is unreadable.
 
+    >>> from omnigraph.lang.catalog import TypeKey
     >>> stored = Violation("E5", "`ann` and `bob` both hold 'x'", TypeKey("node:Person"), "bob", "mail", "'x'")
     >>> redact_violation(stored, {"Person"}).message
     "`@unique` of `Person.(mail)` is violated: another entity holds 'x' as well; send another value"

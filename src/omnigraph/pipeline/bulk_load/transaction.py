@@ -433,7 +433,7 @@ class LoadTransaction:
         if self.job.intent is Intent.INSERT:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
         replaced = [(dataset.ref, part[table_key].addresses) for part in self.set_check.replaced if table_key in part]
-        stage = f"marking {table_key.partition(':')[2]}"
+        stage = f"marking {table_key.name}"
         marked = mark_replaced(self.runner, self.job.access, stage, replaced).get(dataset.ref, [])
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
