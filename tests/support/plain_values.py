@@ -10,7 +10,8 @@ _OWN = frozenset(
     {"uri", "created_at", "authored_at", "operation_id", "etag", "file", "text", "dataset_path"}
     | {"next_page_token", "cursor", "request_id", "path"}
 )
-_ULID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
+# Ids of commits and entities, and the keyed ids of types.
+_ID = re.compile(r"\b(?:[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-9a-f]{32})\b")
 
 
 class Plain:
@@ -28,7 +29,7 @@ class Plain:
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> str:
-        return _ULID.sub(lambda found: self._seen.setdefault(found[0], f"id{len(self._seen)}"), text)
+        return _ID.sub(lambda found: self._seen.setdefault(found[0], f"id{len(self._seen)}"), text)
 
 
 def commit_in(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from omnigraph.cli.output import discard_output, echo, open_missing_streams, out
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
-from omnigraph.manifest.encoding import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The variable through which a shell asks the command itself; its name follows from that of the command.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"

@@ -21,7 +21,7 @@ from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.encoding import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.manifest.outcome import find_operation, has_published

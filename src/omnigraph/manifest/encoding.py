@@ -5,10 +5,10 @@ Knows the format stamp. Reads and writes no storage itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 import orjson
@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.manifest import catalog_format
 from omnigraph.manifest.model import (
     AcceptedSchema,
     Branch,
@@ -32,43 +33,6 @@ from omnigraph.manifest.model import (
     share_values,
 )
 from omnigraph.store.read.dataset import DatasetRef
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-# The format that this release writes; 1 to 6 belong to another system.
-FORMAT_STAMP: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Rewrites the rows of one format as rows of a later one."""
-
-    before: int
-    after: int
-    rewrite: Callable[[pa.Table], pa.Table]
-
-
-# Graphs in the formats of the other system are imported by export and load.
-STEPS: tuple[Step, ...] = ()
-
-
-def steps(before: int, after: int) -> tuple[Step, ...] | None:
-    """Return the steps from one format to another; None when they do not lead there.
-
-    >>> steps(7, 7), steps(3, 7)
-    ((), None)
-    """
-    way: list[Step] = []
-    while before != after:
-        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
-        if step is None:
-            return None
-        way.append(step)
-        before = step.after
-    return tuple(way)
-
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
 OPERATION_KEY = b"omnigraph:operation_id"
@@ -140,7 +104,7 @@ def schema_of(
     """
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
-        STAMP_KEY: str(FORMAT_STAMP).encode(),
+        STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
         LINKS_KEY: orjson.dumps(listed),
@@ -285,16 +249,17 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=text,
         )
-    if int(text) > FORMAT_STAMP:
+    if int(text) > catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
+            " first",
             code="graph.format",
             found=int(text),
         )
-    if steps(int(text), FORMAT_STAMP) is None:
+    if catalog_format.steps(int(text), catalog_format.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
-            f" {FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
@@ -305,10 +270,10 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
-    if stamp != FORMAT_STAMP:
+    if stamp != catalog_format.FORMAT_STAMP:
         raise GraphError(
             f"{where} has format {stamp}, written by an older release; this one writes format"
-            f" {FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
             found=stamp,
@@ -320,7 +285,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for step in steps(check_stamp(table.schema, where), FORMAT_STAMP) or ():
+        for step in catalog_format.steps(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
 from omnigraph.limits import REACH_BATCH_VERSIONS
-from omnigraph.manifest import encoding
+from omnigraph.manifest import catalog_format, encoding
 from omnigraph.manifest.model import TypeIdentity
 from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.files.versions import read_overwritten
@@ -100,10 +100,10 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
 def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Table:
     table = read_overwritten(store, ref, _COLUMNS, needed)
     stamp = encoding.check_stamp(table.schema, f"`{ref}`")
-    if stamp != encoding.FORMAT_STAMP:
+    if stamp != catalog_format.FORMAT_STAMP:
         # A step from an older format may look at any column.
         table = read_overwritten(store, ref, None, needed)
-        for step in encoding.steps(stamp, encoding.FORMAT_STAMP) or ():
+        for step in catalog_format.steps(stamp, catalog_format.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())

@@ -8,7 +8,7 @@ from functools import cache
 from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
-from omnigraph.manifest.encoding import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.server import answers, observability, wire
 from omnigraph.server.errors import dump
 from omnigraph.server.observability import Labels

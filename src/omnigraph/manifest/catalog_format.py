@@ -1,0 +1,46 @@
+"""Catalog formats: the version that this release writes, and the upgrade steps that lead to it.
+
+Pure: rows in, rows out. A step must be true for every version there ever was, because history is read through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    # `omnigraph version` reads the format without loading Arrow.
+    import pyarrow as pa
+
+# The format that this release writes; 1 to 6 belong to another system.
+FORMAT_STAMP: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rewrites the rows of one format as rows of a later one."""
+
+    before: int
+    after: int
+    rewrite: Callable[[pa.Table], pa.Table]
+
+
+# Graphs in the formats of the other system are imported by export and load.
+STEPS: tuple[Step, ...] = ()
+
+
+def steps(before: int, after: int) -> tuple[Step, ...] | None:
+    """Return the steps from one format to another; None when they do not lead there.
+
+    >>> steps(7, 7), steps(3, 7)
+    ((), None)
+    """
+    way: list[Step] = []
+    while before != after:
+        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
+        if step is None:
+            return None
+        way.append(step)
+        before = step.after
+    return tuple(way)
