@@ -17,7 +17,8 @@ KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
 class TypeKey(str):
     """A type by its kind and name, as states, receipts and errors write it: `node:Person`.
 
-    The text is the value, so keys sort, hash, pickle and are stored like any text.
+    The text is the value, so keys sort, hash, pickle and are stored like any text. Only `orjson` needs `str(key)`, and
+    only for the members of an object.
 
     >>> key = TypeKey("edge:Knows")
     >>> key.kind, key.name, key == TypeKey.of("edge", "Knows")

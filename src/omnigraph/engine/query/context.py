@@ -217,8 +217,8 @@ class QueryRun:
 
     def _topology_key(self, edge: str) -> tuple[DatasetRef, DatasetRef, DatasetRef]:
         type_ = self.view.catalog.edges[edge]
-        ends = [self.ref(TypeKey.of("node", name)) for name in (type_.source, type_.target)]
-        return self.ref(type_.table_key), ends[0], ends[1]
+        source, target = (self.ref(TypeKey.of("node", name)) for name in (type_.source, type_.target))
+        return self.ref(type_.table_key), source, target
 
     def ref(self, table_key: TypeKey) -> DatasetRef:
         return self.view.snapshot.state.pins[table_key].ref

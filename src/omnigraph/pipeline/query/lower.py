@@ -175,9 +175,8 @@ class Lowering:
             if operator.hops_variable is not None:
                 single_hop = self._functions.lit(1).cast("long")
                 edges = edges.withColumn(self._names(operator.hops_variable, HOPS), single_hop)
-            walked = rows.join(self._small(edges, TypeKey.of("edge", operator.edge)), col(source) == col(NEAR)).drop(
-                NEAR
-            )
+            key = TypeKey.of("edge", operator.edge)
+            walked = rows.join(self._small(edges, key), col(source) == col(NEAR)).drop(NEAR)
         else:
             starts = rows.select(col(source).alias(NEAR)).distinct()
             hops = self._names(operator.hops_variable or "~hops", HOPS)
