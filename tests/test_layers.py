@@ -19,7 +19,7 @@ SRC = Path(__file__).parent.parent / "src"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "limits", "ids", "clock", "failpoints", "lru", "settings"}),
     frozenset({"lang"}),
-    frozenset({"source_files", "stored_queries"}),
+    frozenset({"source_files", "stored_queries", "public_values"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import orjson
 
@@ -25,10 +25,11 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
+from omnigraph.public_values import Commit, PublicValue
 from omnigraph.source_files import read_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
@@ -37,13 +38,22 @@ from omnigraph.stored_queries import QueryFolder, read_queries
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaReceipt:
+class SchemaPlan(PublicValue):
+    """The steps to a new schema."""
+
+    supported: bool
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReceipt(PublicValue):
     """The outcome of an apply; without steps nothing was applied and there is no commit.
 
     `purge_pending` lists what was hard-dropped: no commit, branch or tag shows it any more, and the next cleanup
     removes its bytes.
     """
 
+    computed: ClassVar = {"step_count": "step_count"}
     supported: bool
     applied: bool
     graph_manifest_version: int
@@ -51,16 +61,9 @@ class SchemaReceipt:
     commit: Commit | None = None
     purge_pending: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "supported": self.supported,
-            "applied": self.applied,
-            "graph_manifest_version": self.graph_manifest_version,
-            "step_count": len(self.steps),
-            "steps": [step.to_json() for step in self.steps],
-            "commit": self.commit.to_json(MAIN) if self.commit else None,
-            "purge_pending": list(self.purge_pending),
-        }
+    @property
+    def step_count(self) -> int:
+        return len(self.steps)
 
 
 def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
@@ -95,7 +98,7 @@ def apply(
         receipt is not None,
         after.version,
         work.migration.steps,
-        receipt.commit if receipt else None,
+        receipt.public_commit if receipt else None,
         _hard_drops(work.migration),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from omnigraph.lang.catalog import Kind
+from omnigraph.public_values import Mode
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -27,7 +28,6 @@ BRANCH: Final = "Omnigraph-Branch"
 COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 
 Op = Literal["insert", "update", "delete"]
-Mode = Literal["append", "merge", "overwrite"]
 Naming = Literal["now", "then"]
 
 # The metadata of a member that is also taken under another name, which earlier releases of the protocol had.

@@ -20,10 +20,11 @@ from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.pipeline.spark.session import session
+from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.store.write.fragments import scan_fragments
 
