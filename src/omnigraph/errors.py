@@ -1,4 +1,4 @@
-"""All errors of the product: a base class, and the table from error code to HTTP status and exit status.
+"""The exceptions of the package, and the table from error code to HTTP status and exit status.
 
 Lowest layer: imports no other module of the package. Errors can be pickled, because Spark workers send them to the
 driver.

@@ -143,10 +143,10 @@ class QueryFolder:
         broken_after = check_queries(self._sources, after).broken
         broken = [query for query in broken_after if (query.name, query.file) not in broken_before]
         if broken:
-            shown = "; ".join(query.render() for query in broken[:STORED_BREAKAGES_SHOWN_MAX])
+            messages = "; ".join(query.render() for query in broken[:STORED_BREAKAGES_SHOWN_MAX])
             more = len(broken) - STORED_BREAKAGES_SHOWN_MAX
             raise GraphError(
-                f"the schema would break {len(broken)} stored {'query' if len(broken) == 1 else 'queries'}: {shown}"
+                f"the schema would break {len(broken)} stored {'query' if len(broken) == 1 else 'queries'}: {messages}"
                 f"{f'; and {more} more' if more > 0 else ''}. Nothing was changed; change or remove them first",
                 code="schema.breaks_queries",
                 queries=[query.to_json() for query in broken],

@@ -100,7 +100,7 @@ def test_tag_life_from_create_to_delete(graph: og.Graph, capsys: pytest.CaptureF
     assert (out, err) == (f"tag two names commit {second}\n", "omnigraph tag create → g.omni (direct, local)\n")
     assert [tag["name"] for tag in read_json(capsys, "tag", "list", "g.omni")["tags"]] == ["one", "two"]
     assert f"one  {first}  ada " in run(capsys, "tag", "list", "g.omni")[0]
-    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("tag one is gone\n", "")
+    assert run(capsys, "tag", "delete", "one", *STORE, "--quiet") == ("tag one was deleted\n", "")
     assert read_json(capsys, "tag", "delete", "one", *STORE, status=1)["code"] == "tag.not_found"
 
 
@@ -113,7 +113,7 @@ def test_merge_prints_counts_and_the_commit(graph: og.Graph, capsys: pytest.Capt
     out, err = run(capsys, "branch", "merge", "review", *STORE, "--as", "ada", "--delete-branch")
     assert out == (
         "node Person: 2 inserted, 1 updated, 0 deleted\n"
-        f"merge of review into main: done, commit {head(graph)}\nbranch review is gone\n"
+        f"merge of review into main: done, commit {head(graph)}\nbranch review was deleted\n"
     )
     assert err == "omnigraph branch merge → g.omni (direct, local)\n"
     assert graph.commits()[0].actor == "ada"
@@ -285,7 +285,7 @@ def test_changes_poll_goes_on_from_its_cursor(graph: og.Graph, capsys: pytest.Ca
     cursor = first.removeprefix("cursor ")
     out, _ = run(capsys, "changes", "poll", "g.omni", "--cursor", cursor, "--max-commits", "1")
     assert out.splitlines()[1] == '  insert node Person cy: age 1, name "cy"'
-    assert out.endswith("more is there: poll again with this cursor\n")
+    assert out.endswith("more changes are available: poll again with this cursor\n")
     page = read_json(capsys, "changes", "poll", "g.omni", "--cursor", cursor)
     assert [block["cause"]["graph_commit_id"] for block in page["blocks"]] == commits
     assert page["caught_up"] is True

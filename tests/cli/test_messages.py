@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("branch delete main --store g.omni", "`main` cannot be deleted: every graph has it"),
         ("branch rename main trunk --store g.omni", "`main` cannot be renamed: every graph has it"),
         ("diff main nope --store g.omni", "there is no branch, commit or tag `nope`"),
-        ("cleanup g.omni --keep 0", "the newest commit of each branch always stays; keep 1 or more"),
+        ("cleanup g.omni --keep 0", "the newest commit of each branch is always kept; use 1 or more"),
         (
             "query nope --store g.omni --query q.gq",
             "it holds `q0`, `q1`, `q2`, `q3`, `q4`, `q5`, `q6`, `q7` and 2 more",
@@ -53,7 +53,7 @@ def test_cleanup_without_confirm_says_what_would_stay(
     monkeypatch.chdir(place)
     assert main(["cleanup", "g.omni", "--keep", "3"]) == 0
     err = capsys.readouterr().err
-    assert "and keep the newest 3 of each branch; nothing was removed" in err
+    assert "and keep the newest 3 commits of each branch; nothing was removed" in err
     assert "None" not in err
 
 

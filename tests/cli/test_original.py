@@ -196,7 +196,7 @@ def test_login_of_an_undeclared_name_keeps_the_token_with_a_note(
     captured = capsys.readouterr()
     path = str(place / "home" / "credentials")
     assert json.loads(captured.out) == {"server": "sea", "credentials_path": path, "declared": False}
-    assert "`sea` is not among the `servers`" in captured.err
+    assert "`sea` is not in the `servers`" in captured.err
     assert answer(capsys, "logout", "sea") == {"server": "sea", "credentials_path": path, "removed": True}
     assert answer(capsys, "logout", "sea")["removed"] is False
 

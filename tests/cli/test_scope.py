@@ -21,10 +21,10 @@ from omnigraph.cli.config import (
     Config,
     Defaults,
     Profile,
-    forget_token,
-    keep_token,
     parse_config,
     read_config,
+    remove_token,
+    store_token,
     token_for,
 )
 from omnigraph.cli.target import Capability, Direct, Flags, Served, accepts_flag, resolve_location
@@ -151,7 +151,7 @@ def test_resolve_follows_the_precedence(flags: Flags, defaults: Defaults, place:
         (Capability.ANY, Flags(server="sea", graph="g"), "`lake`, `pond`"),
         (Capability.ANY, Flags(profile="sea"), "omnigraph profile list"),
         (Capability.ANY, Flags(profile="group"), "is a cluster"),
-        (Capability.ANY, Flags(server="lake", graph="g", actor="ada"), "the token says who writes"),
+        (Capability.ANY, Flags(server="lake", graph="g", actor="ada"), "the token determines the actor"),
         (Capability.DIRECT, Flags(profile="prod"), "is a server"),
         (Capability.SERVED, Flags(profile="disk"), "is storage"),
     ],
@@ -189,15 +189,15 @@ def test_parse_config_reads_all_of_it() -> None:
         ("a: [", "not YAML"),
         ("- a", "mapping"),
         ("servers: {lake: {}}", "`servers.lake.url`"),
-        ("servers: {lake: {url: 7}}", "has to be a text"),
+        ("servers: {lake: {url: 7}}", "must be a string"),
         ("profiles: {p: {}}", "exactly one of"),
         ("profiles: {p: {server: a, store: b}}", "exactly one of"),
         ("defaults: {server: a, store: b}", "keep one of them"),
         ("defaults: {output: xml}", "table, kv, csv, jsonl, json"),
-        ("defaults: {table_max_column_width: 0}", "from 1"),
+        ("defaults: {table_max_column_width: 0}", "positive integer"),
         ("defaults: {table_cell_layout: fold}", "truncate, wrap"),
         ("aliases: {a: {server: s}}", "`aliases.a.query`"),
-        ("aliases: {a: {server: s, query: q, args: x}}", "list of names"),
+        ("aliases: {a: {server: s, query: q, args: x}}", "list of parameter names"),
     ],
 )
 def test_parse_config_malformed_names_the_place(text: str, says: str) -> None:
@@ -230,18 +230,18 @@ def test_token_order_and_to_whom_it_goes(home: Path) -> None:
     environment = {"OMNIGRAPH_BEARER_TOKEN": "any"}
     assert token_for(ON_LAKE, config, {}) is None
     assert token_for(ON_LAKE, config, environment) == "any"
-    path = keep_token("my-lake", "kept%(x)s")
+    path = store_token("my-lake", "kept%(x)s")
     assert path.stat().st_mode & 0o777 == 0o600
     assert token_for(f"{ON_LAKE}/", config, environment) == "kept%(x)s"
     assert token_for(ON_LAKE, config, {"OMNIGRAPH_TOKEN_MY_LAKE": "own", **environment}) == "own"
     assert token_for("http://pond:8080", config, environment) == "any"
     assert token_for("http://elsewhere", config, {"OMNIGRAPH_TOKEN_MY_LAKE": "own"}) is None
-    assert (forget_token("my-lake")[1], forget_token("my-lake")[1]) == (True, False)
+    assert (remove_token("my-lake")[1], remove_token("my-lake")[1]) == (True, False)
     assert token_for(ON_LAKE, config, {}) is None
 
 
 def test_credentials_that_others_can_read_are_refused(home: Path) -> None:
-    path = keep_token("lake", "secret")
+    path = store_token("lake", "secret")
     path.chmod(0o640)
     with pytest.raises(UsageError) as caught:
         token_for(ON_LAKE, CONFIG, {})

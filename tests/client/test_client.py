@@ -142,7 +142,7 @@ def test_ingest_takes_dictionaries_as_the_library_does(things: str, live: Live) 
             assert caught.value.context == {"argument": "data"}
         with pytest.raises(UsageError) as caught:
             served.ingest([{"type": "Thing", "data": {"key": object()}}])
-        assert "cannot be written as JSON" in caught.value.message
+        assert "cannot be encoded as JSON" in caught.value.message
 
 
 @pytest.mark.slow
@@ -204,8 +204,8 @@ def test_connect_nobody_listens_is_an_error_without_effect() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (b"", "the server did not answer"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n{}\n", "the stream broke off"),
+        (b"", "no response from the server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n{}\n", "the stream was interrupted"),
     ],
 )
 def test_export_that_fails_says_whether_it_had_begun(answer: bytes, says: str) -> None:

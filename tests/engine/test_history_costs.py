@@ -16,7 +16,7 @@ from omnigraph.graph import session_of
 from omnigraph.ids import BranchId, new_operation_id, new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
-from omnigraph.manifest.history import CommitSource, Line
+from omnigraph.manifest.history import CommitSource, FirstParentLine
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.public_values import Commit
@@ -90,7 +90,7 @@ def test_history_costs_the_same_with_many_branches(deep: str, tmp_path: Path, co
 
 def test_lookup_everywhere_is_what_the_costs_would_show(deep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = costs(deep)
-    monkeypatch.setattr(CommitSource, "_look_at_main", lambda self, _: self._look_everywhere(_))
+    monkeypatch.setattr(CommitSource, "_read_main", lambda self, _: self._read_all_branches(_))
     assert costs(deep)["find the oldest"]["open"] > few["find the oldest"]["open"] + 1
 
 
@@ -166,11 +166,11 @@ def test_line_of_a_branch_is_its_first_parents_in_order(deep: str) -> None:
         for branch in ("early", "b0", MAIN):
             kernel, snapshot = session_of(graph).kernel, graph.snapshot(branch)
             expected = list(reversed(list(kernel.history(branch))))
-            line = Line(kernel, snapshot)
+            line = FirstParentLine(kernel, snapshot)
             assert line.first() == expected[0]
             for place in range(0, len(expected), 9):
                 for until in (place, len(expected) - 1):
-                    found = Line(kernel, snapshot).after(expected[place], expected[until], 5)
+                    found = FirstParentLine(kernel, snapshot).after(expected[place], expected[until], 5)
                     assert found == expected[place + 1 : min(place + 6, until + 1)]
 
 

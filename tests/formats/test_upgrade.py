@@ -15,7 +15,7 @@ from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
 from omnigraph.manifest import catalog_format, recovery
-from omnigraph.manifest.catalog_format import Step
+from omnigraph.manifest.catalog_format import FormatUpgrade
 from omnigraph.manifest.recovery import AuditRow
 from omnigraph.store.store import Store
 from tests.support.frozen_formats import make, thaw
@@ -44,7 +44,7 @@ def mark(table: pa.Table) -> pa.Table:
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be the release after this one."""
     monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
 
 
 @pytest.fixture
@@ -104,14 +104,14 @@ def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
 def test_upgrade_older_release_is_told_to_upgrade_itself(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr(catalog_format, "FORMAT_STAMP", NEXT)
-        later.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+        later.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
         og.upgrade(old)
     with pytest.raises(GraphError, match="Upgrade omnigraph first"):
         og.open(old)
 
 
 def test_upgrade_step_that_is_forgotten_is_caught(old: Path, later: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, lambda table: table),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, lambda table: table),))
     og.upgrade(old)
     assert made_in(og.open(old)) != [str(OLD)] * 4
 
@@ -124,7 +124,7 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
     graph.ingest([{"type": "Person", "data": {"name": "cyd"}}], branch="review")
     graph.close()
     monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     assert og.upgrade(root).branches == ("main", "idle", "review")
     graph = og.open(root)
     assert [len(graph.query(PEOPLE, branch=name).rows()) for name in ("main", "idle", "review")] == [2, 2, 3]
@@ -143,7 +143,7 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
         graph.branches.create(name)
     graph.close()
     monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     record = recovery.record
 
     def record_then_delete(store: Store, row: AuditRow) -> None:
@@ -198,7 +198,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     for name in ("review", "idle"):
         graph.branches.create(name)
     monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     passed: list[str] = []
 
     class Killed(BaseException):

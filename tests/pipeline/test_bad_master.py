@@ -11,8 +11,7 @@ import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import PipelineError, UsageError
-from omnigraph.pipeline.spark import session
-from omnigraph.pipeline.spark.java import require_master
+from omnigraph.pipeline.spark.master import require_running_at, require_valid_master
 from tests.support.pipeline_fixtures import lines_of, world
 
 
@@ -27,7 +26,7 @@ from tests.support.pipeline_fixtures import lines_of, world
 )
 def test_master_that_nobody_listens_at_is_refused(master: str, words: str) -> None:
     with pytest.raises(PipelineError, match="no Spark master answers") as caught:
-        require_master(master)
+        require_valid_master(master)
     assert words in caught.value.message
     assert caught.value.context["master"] == master
 
@@ -35,22 +34,22 @@ def test_master_that_nobody_listens_at_is_refused(master: str, words: str) -> No
 @pytest.mark.parametrize("master", ["", "nonsense", "mesos://h:1", "127.0.0.1:7077"])
 def test_master_of_no_known_kind_is_refused(master: str) -> None:
     with pytest.raises(UsageError, match="unknown Spark master"):
-        require_master(master)
+        require_valid_master(master)
 
 
 def test_master_of_which_one_address_answers_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        require_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+        require_valid_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
     for other in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
-        require_master(other)
+        require_valid_master(other)
 
 
 def test_session_that_runs_elsewhere_is_not_taken_for_a_cluster() -> None:
     running = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
     with pytest.raises(PipelineError, match=r"runs at `local\[2\]`.*not at `spark://host:7077`"):
-        session._require_there(running, "spark://host:7077")
+        require_running_at(running, "spark://host:7077")
     for own, asked in (("spark://h:1", "spark://h:1"), ("k8s://https://h:1", "k8s://h:1")):
-        session._require_there(SimpleNamespace(sparkContext=SimpleNamespace(master=own)), asked)
+        require_running_at(SimpleNamespace(sparkContext=SimpleNamespace(master=own)), asked)
 
 
 def test_load_command_with_a_wrong_master_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -314,7 +314,7 @@ def test_stored_queries_are_listed_only_to_who_may_call_them(guarded: Live, grap
         # Without a policy a token lets its actor read, and no more.
         assert listed(live, "ada") == []
         refused = live.post(f"{G}/queries/people", {}, actor="ada")
-        assert (refused.status, "needs `invoke_query`" in refused.json()["error"]) == (404, True)
+        assert (refused.status, "does not grant `invoke_query`" in refused.json()["error"]) == (404, True)
     with serving_graph(graph_uri, queries=queries) as live:
         assert "people" in listed(live, "ada")
         assert live.post(f"{G}/queries/people", {}).status == 200
@@ -357,7 +357,11 @@ def test_type_that_an_actor_may_not_read_is_in_no_answer(graph_uri: str, tmp_pat
         refused = live.post(f"{G}/query", {"query": PAIRS}, actor="ada")
         assert refused.status == 400
         assert live.post(f"{G}/queries/pairs", {}, actor="bob").status == 200
-        assert live.post(f"{G}/queries/pairs", {}, actor="ada").json()["error"].startswith("stored query not found, or")
+        assert (
+            live.post(f"{G}/queries/pairs", {}, actor="ada")
+            .json()["error"]
+            .startswith("the stored query does not exist, or")
+        )
 
 
 def test_unknown_graph_is_told_only_to_who_has_a_token(guarded: Live) -> None:

@@ -69,12 +69,12 @@ def test_serve_open_without_being_told_so_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--graph", "people"], "id and an address"),
+        (["--graph", "people"], "form ID=URI"),
         (["--graph", "graphs=a.omni", "--unauthenticated"], "cannot be the id"),
         (["--graph", "a=a.omni", "--graph", "a=b.omni"], "two graphs"),
-        (["--graph", "a=a.omni", "--graph", "b=b.omni", "--policy", "p.yaml"], "of which graph"),
-        (["--graph", "a=a.omni", "--queries", "b=q"], "at most once"),
-        (["--unauthenticated"], "nothing to serve"),
+        (["--graph", "a=a.omni", "--graph", "b=b.omni", "--policy", "p.yaml"], "does not name its graph"),
+        (["--graph", "a=a.omni", "--queries", "b=q"], "names an unknown graph"),
+        (["--unauthenticated"], "no graph to serve"),
         (["--store", "none.omni", "--unauthenticated"], "no graph at"),
     ],
 )

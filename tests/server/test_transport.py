@@ -282,7 +282,7 @@ def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monk
     assert second.json()["resource_limit"]["resource"] == "stream_export_slots"
     raw.close()
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.registry.served["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.in_flight)
 
 
 @pytest.mark.parametrize("fault", [StorageError, KeyError])
@@ -300,7 +300,7 @@ def test_export_that_fails_midway_has_no_end(
     assert received.count(b"x") >= 3_000_000
     assert not received.endswith(b"0\r\n\r\n")
     assert b"secret" not in received
-    wait_for(lambda: not live.service.registry.served["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.in_flight)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["storage.failed" if fault is StorageError else "internal.bug"]
 
@@ -328,7 +328,7 @@ def test_export_whose_close_fails_gives_its_places_back(live: Live, monkeypatch:
     monkeypatch.setattr(Graph, "export", lambda *given, **more: Endless(fails_after=0, close_fails=True))
     streams = live.service.streams._free._value
     assert live.post(f"{G}/export", {}).status == 500
-    assert not live.service.registry.served["g"].exports.held
+    assert not live.service.registry.served["g"].exports.in_flight
     assert live.service.streams._free._value == streams
 
 
@@ -341,7 +341,7 @@ def test_export_reader_that_takes_nothing_is_cut_off(
     caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.registry.served["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.in_flight)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["request.timeout"]
     assert not [one for one in caplog.records if one.getMessage() == "failure"], "it is the reader's failure, not ours"
@@ -358,7 +358,7 @@ def test_export_of_one_actor_leaves_a_slot_for_another(guarded: Live) -> None:
     assert guarded.post(f"{G}/export", {}).status == 200
     for one in others:
         one()
-    assert exports.held == 0
+    assert exports.in_flight == 0
 
 
 def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(

@@ -105,6 +105,6 @@ def test_query_with_a_mutation_names_the_route_for_it(live: Live) -> None:
     ],
 )
 def test_member_that_comes_twice_is_refused_by_name(body: bytes, name: str) -> None:
-    with pytest.raises(UsageError, match=f"member `{name}` comes twice") as caught:
+    with pytest.raises(UsageError, match=f"duplicate member `{name}`") as caught:
         from_json(wire.Query, body)
     assert caught.value.context["name"] == name

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage
-from omnigraph.store.lance_schema import edit, field_ids
+from omnigraph.store.lance_schema import edit_schema, field_ids
 from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import append, overwrite
 from omnigraph.store.write.upsert import upsert
@@ -140,4 +140,4 @@ def test_reshape_impossible_change_is_refused_as_our_bug(tmp_path: Path, wrong: 
 
 def test_edit_nothing_gives_back_the_same_schema(tmp_path: Path) -> None:
     schema = create(tmp_path, people(range(2))).lance.lance_schema
-    assert edit(schema, next_id=99).__reduce__() == schema.__reduce__()
+    assert edit_schema(schema, next_id=99).__reduce__() == schema.__reduce__()

@@ -1,6 +1,6 @@
 """The `omnigraph` command.
 
-A surface: it parses arguments, calls the product and prints; it decides nothing that the product does not.
+A thin layer: it parses arguments, calls the library and prints the result.
 """
 
 from omnigraph.cli.app import main

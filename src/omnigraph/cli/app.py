@@ -24,12 +24,12 @@ from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_re
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
-# The variable through which a shell asks the command itself; its name follows from that of the command.
+# The environment variable by which shells request completions; Click derives its name from the command's name.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 
 
 class Shell(StrEnum):
-    """The shells that a script can be made for."""
+    """The shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -93,7 +93,7 @@ DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
     """Add the shared options to a command; it receives them as one `Target`."""
     hints = get_type_hints(run, include_extras=True)
-    # Options have names, so their order is for people to read; as keywords they may stand in any.
+    # Keyword parameters: their order only matters for the help text.
     parameters = [
         parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY)
         for parameter in Signature.from_callable(run).parameters.values()
@@ -127,7 +127,7 @@ def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
         with watched(publication):
             return run(**values)
     except OutputError as error:
-        # A server, and work without a publish, may have done it without our knowing.
+        # A server, or an operation without a publish, may have applied it unnoticed.
         error.effect = Effect.APPLIED if publication.close() is not None else Effect.UNKNOWN
         raise
 
@@ -137,19 +137,19 @@ def _target_use(hint: object) -> TargetUse | None:
 
 
 def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:
-    made = []
+    parameters = []
     if use is not None and use.uri:
         hint = typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")
-        made.append(_parameter("uri", str | None, hint, None))
+        parameters.append(_parameter("uri", str | None, hint, None))
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
-            made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
+            parameters.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
     if use is not None and accepts_flag(capability, "store"):
-        made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
+        parameters.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
-        shown = use is not None and (use.destroys if name == "yes" else use.writes)
-        made.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not shown), False))
-    return made
+        is_visible = use is not None and (use.destroys if name == "yes" else use.writes)
+        parameters.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not is_visible), False))
+    return parameters
 
 
 def _single_store(store: str | None, uri: str | None) -> str | None:
@@ -171,7 +171,7 @@ def _option(parameter: Parameter) -> str:
 
 
 INTERRUPTED: Final = 130
-# A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
+# Converting flags would load pydantic, which takes as long as the rest of the start-up.
 _NO_CONVERSION: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
 
 
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         open_missing_streams()
         tune_for_short_process()
     command_line = put_command_first(list(sys.argv[1:] if arguments is None else arguments))
-    # Asked of the arguments themselves, because a call that does not parse has no other answer.
+    # Read from the raw arguments, because they may not parse.
     as_json = "--json" in command_line
     try:
         status = build(command_line)(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OmniGraphError as error:
         return _print_failure(error, as_json=as_json)
     except BrokenPipeError:
-        # The reader of our output has seen enough.
+        # The reader closed the pipe, as `head` does.
         discard_output()
         return 1
     except OSError as error:
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     if status == INTERRUPTED:
-        # Typer answers an interrupt with this status and without a word.
+        # Typer exits with this status after an interrupt, without a message.
         echo("stopped", err=True)
     return status if isinstance(status, int) else 0
 
@@ -232,14 +232,14 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     end = 0
     while end < len(arguments) and arguments[end].partition("=")[0] in SHARED_OPTIONS:
         end += 1 if "=" in arguments[end] or SHARED_OPTIONS[arguments[end]] == 0 else 2
-    front, rest = arguments[:end], arguments[end:]
-    command, count = find_command(rest)
-    return [*(command.words if command else ()), *front, *rest[count:]]
+    front, remaining = arguments[:end], arguments[end:]
+    command, count = find_command(remaining)
+    return [*(command.words if command else ()), *front, *remaining[count:]]
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """Build the application; only commands that the arguments could mean are imported."""
-    # A shell that completes may ask about any command.
+    # Completion may concern any command.
     is_asked = VARIABLE in os.environ
     # Rich panels would double the start-up time of `--help`.
     plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_NO_CONVERSION}
@@ -272,7 +272,7 @@ def _usage_error(error: TyperException) -> UsageError:
         if reason is not None:
             return UsageError(reason, command=path, option=option)
     next_step = f"Example: {command.example}" if command else f"See `{path} --help`"
-    # Typer breaks lines for a terminal, and tells of the library that it converts values with.
+    # Typer wraps its messages for a terminal, and mentions pydantic.
     message = " ".join(error.format_message().replace("Value error, ", "").split())
     if command and "unexpected extra argument" in message and accepts_flag(command.capability, "store"):
         next_step = f"Name the graph with `--store URI`. {next_step}"

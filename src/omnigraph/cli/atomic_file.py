@@ -32,7 +32,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
     finally:
-        # Where it could not be made, the failure to remove it must not take the place of the first one.
+        # A failure to remove the temporary file must not mask the first error.
         with suppress(OSError):
             part.unlink(missing_ok=True)
     disk.sync([], [""])

@@ -1,4 +1,4 @@
-"""`omnigraph branch …`, `tag …`, `revert` and `cherry-pick`."""
+"""`omnigraph branch …`, `tag …`, `revert` and `cherry-pick`: change branches and tags, merge and replay commits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def delete_branch(
     if as_json:
         print_json({"uri": graph.uri, "name": name, **target.actor_json})
     else:
-        echo(f"branch {name} is gone")
+        echo(f"branch {name} was deleted")
     return 0
 
 
@@ -109,13 +109,17 @@ def merge(
     decisions = read_resolutions(resolutions)
     is_here = target.is_served or dry_run
     if is_here and (engine is Engine.SPARK or master is not None):
-        raise UsageError("a dry run, and a merge by a server, run in one process; leave out `--engine` and `--master`")
-    what, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
+        raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
+    operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
     if is_here or engine is Engine.LOCAL:
         with open_graph_for(target, dry_run=dry_run) as graph:
             merge = graph.branches.merge
             return run_and_report(
-                graph, what, command, lambda: merge(source, into, delete_branch, dry_run, decisions), as_json=as_json
+                graph,
+                operation,
+                command,
+                lambda: merge(source, into, delete_branch, dry_run, decisions),
+                as_json=as_json,
             )
     from omnigraph import pipeline
 
@@ -131,7 +135,7 @@ def merge(
             engine=on,
             master=master,
         )
-        return run_and_report(stored, what, command, run, as_json=as_json)
+        return run_and_report(stored, operation, command, run, as_json=as_json)
 
 
 def read_resolutions(file: Path | None) -> Path | bytes | None:
@@ -148,7 +152,12 @@ def open_graph_for(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
 
 
 def run_and_report(
-    graph: Graph | ServedGraph, what: str, command: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
+    graph: Graph | ServedGraph,
+    operation: str,
+    command: Sequence[str],
+    run: Callable[[], MergeReceipt],
+    *,
+    as_json: bool,
 ) -> int:
     """Run a merge, revert or cherry-pick, print its receipt, and return the exit status: 1 with conflicts."""
     try:
@@ -158,7 +167,7 @@ def run_and_report(
         if as_json or not isinstance(conflicts, list):
             raise
         count = plural(len(conflicts), "conflict")
-        echo_styled(f"error[{error.code}]", "red", f": the {what} has {count}, and nothing was changed")
+        echo_styled(f"error[{error.code}]", "red", f": the {operation} has {count}, and nothing was changed")
         for line in (*conflict_lines(conflicts), *_conflict_hints(command)):
             echo(line, err=True)
         return error.kind.exit_status
@@ -166,7 +175,7 @@ def run_and_report(
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
-    for line in (*_receipt_lines(what, receipt), *(_conflict_hints(command) if receipt.conflicts else ())):
+    for line in (*_receipt_lines(operation, receipt), *(_conflict_hints(command) if receipt.conflicts else ())):
         echo(line)
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
@@ -189,25 +198,26 @@ def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"  and {len(messages) - MERGE_CONFLICTS_SHOWN} more"
 
 
-def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
+def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
     for item in receipt.types:
         counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
         yield f"{item.type_key.kind} {item.type_key.name}: {counts}"
     outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
     if receipt.conflicts:
-        yield f"the {what} would have {plural(len(receipt.conflicts), 'conflict')}"
+        yield f"the {operation} would have {plural(len(receipt.conflicts), 'conflict')}"
         yield from conflict_lines([item.to_json() for item in receipt.conflicts])
     elif receipt.commit is not None:
-        yield f"{what}: {outcome}, commit {receipt.commit.commit_id}"
+        yield f"{operation}: {outcome}, commit {receipt.commit.commit_id}"
     else:
-        yield f"{what}{', if it were run now' if receipt.dry_run else ''}: {outcome}"
+        yield f"{operation}{', if it were run now' if receipt.dry_run else ''}: {outcome}"
     if receipt.branch_deleted:
-        yield f"branch {receipt.source} is gone"
+        yield f"branch {receipt.source} was deleted"
 
 
 def _conflict_hints(command: Sequence[str]) -> Iterator[str]:
-    yield f"see both sides of each: omnigraph {shlex.join(command)} --dry-run --json"
-    yield 'decide in a file for --resolutions, one a line: {"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
+    yield f"show both sides of each: omnigraph {shlex.join(command)} --dry-run --json"
+    example = '{"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
+    yield f"resolve them in a file for --resolutions, one per line: {example}"
 
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit, or a tag that names it.")]
@@ -245,12 +255,12 @@ def _replay(
     as_json: bool,
 ) -> int:
     decisions = read_resolutions(resolutions)
-    what = f"{command} of {commit_id} {'on' if command == 'revert' else 'onto'} {branch}"
+    operation = f"{command} of {commit_id} {'on' if command == 'revert' else 'onto'} {branch}"
     words = (command, commit_id, "--branch", branch, *target.words)
     with open_graph_for(target, dry_run=dry_run) as graph:
         replay = graph.revert if command == "revert" else graph.cherry_pick
         run = partial(replay, commit_id, branch, dry_run=dry_run, resolutions=decisions)
-        return run_and_report(graph, what, words, run, as_json=as_json)
+        return run_and_report(graph, operation, words, run, as_json=as_json)
 
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
@@ -293,5 +303,5 @@ def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
     if as_json:
         print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
     else:
-        echo(f"tag {name.strip()} is gone")
+        echo(f"tag {name.strip()} was deleted")
     return 0

@@ -1,6 +1,6 @@
-"""What an operator has written down: servers, profiles, defaults and aliases, in `config.yaml`.
+"""The configuration of the command line: `config.yaml` with servers, profiles, defaults and aliases, and stored tokens.
 
-Reads one file, once; knows nothing of commands. Tokens are kept elsewhere.
+Tokens are in a separate file, `credentials`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAYOUTS: Final = ("truncate", "wrap")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named place: one of a server, a cluster and a store, and on a server perhaps a graph."""
+    """A named target: a server, with an optional default graph, a cluster or a store."""
 
     server: str | None = None
     cluster: str | None = None
@@ -34,7 +34,7 @@ class Profile:
 
     @property
     def location(self) -> tuple[str, str]:
-        """What kind of place it is, and which."""
+        """The kind of the target, and its name."""
         for kind in ("server", "cluster", "store"):
             if (name := getattr(self, kind)) is not None:
                 return kind, str(name)
@@ -43,7 +43,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds when nothing else is said."""
+    """Defaults for options that are not given."""
 
     server: str | None = None
     store: str | None = None
@@ -55,7 +55,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A stored query of a server under a shorter name; `args` name the parameters that are given in order."""
+    """A short name for a stored query of a server; `args` are the names of its positional parameters."""
 
     server: str
     query: str
@@ -67,7 +67,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole file; all of it may be missing."""
+    """The contents of `config.yaml`; every part is optional."""
 
     actor: str | None = None
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Config:
 
 
 def home() -> Path:
-    """Return the directory of an operator's files."""
+    """Return the configuration directory."""
     directory = settings.read("OMNIGRAPH_HOME")
     return Path(directory) if directory else Path("~").expanduser() / ".omnigraph"
 
@@ -85,8 +85,8 @@ def home() -> Path:
 def read_config() -> Config:
     """Read `config.yaml`; a missing file is empty, a malformed one an error, unknown keys are warned about.
 
-    A home directory that this user may not enter, as in many containers, holds nothing for them; a file that they may
-    not read is ignored with a warning. Where `OMNIGRAPH_HOME` names a directory, it has to be readable.
+    An inaccessible home directory, as in many containers, counts as empty; an unreadable file is ignored with a
+    warning. A directory that `OMNIGRAPH_HOME` names must be readable.
     """
     is_chosen = bool(settings.read("OMNIGRAPH_HOME"))
     try:
@@ -134,53 +134,53 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
     operator = reader.mapping(top.get("operator"), "operator", ("actor",))
     return Config(
         reader.text(operator, "operator", "actor"),
-        reader.each(
-            top, "servers", lambda name, entry: reader.needed(reader.mapping(entry, name, ("url",)), name, "url")
+        reader.entries(
+            top, "servers", lambda name, entry: reader.required_text(reader.mapping(entry, name, ("url",)), name, "url")
         ),
-        reader.each(top, "profiles", reader.profile),
+        reader.entries(top, "profiles", reader.profile),
         reader.defaults(top.get("defaults")),
-        reader.each(top, "aliases", reader.alias),
+        reader.entries(top, "aliases", reader.alias),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Checks shapes, and names the place of what is wrong."""
+    """Validates the parsed YAML; errors name the invalid key."""
 
     path: str
     warn: Callable[[str], None]
 
-    def refuse(self, where: str, what: str) -> UsageError:
-        return UsageError(f"`{where}` in `{self.path}` {what}", path=self.path, key=where)
+    def invalid(self, key: str, problem: str) -> UsageError:
+        return UsageError(f"`{key}` in `{self.path}` {problem}", path=self.path, key=key)
 
-    def mapping(self, value: object, where: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
+    def mapping(self, value: object, where: str, allowed: tuple[str, ...] | None = None) -> Mapping[str, Any]:
         if value is None:
             return {}
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise self.refuse(where, "has to be a mapping of names")
-        for key in value.keys() - set(known or value):
-            self.warn(f"`{key}` in {where} means nothing")
+            raise self.invalid(where, "must be a mapping")
+        for key in value.keys() - set(allowed or value):
+            self.warn(f"unknown key `{key}` in {where}")
         return value
 
-    def each(self, top: Mapping[str, Any], key: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
+    def entries(self, top: Mapping[str, Any], key: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
         return {name: read(f"{key}.{name}", value) for name, value in self.mapping(top.get(key), key).items()}
 
     def text(self, owner: Mapping[str, Any], where: str, key: str) -> str | None:
         value = owner.get(key)
         if value is not None and not isinstance(value, str):
-            raise self.refuse(f"{where}.{key}", "has to be a text")
+            raise self.invalid(f"{where}.{key}", "must be a string")
         return value
 
-    def needed(self, owner: Mapping[str, Any], where: str, key: str) -> str:
+    def required_text(self, owner: Mapping[str, Any], where: str, key: str) -> str:
         text = self.text(owner, where, key)
         if not text:
-            raise self.refuse(f"{where}.{key}", "is missing")
+            raise self.invalid(f"{where}.{key}", "is missing")
         return text
 
-    def chosen(self, owner: Mapping[str, Any], where: str, key: str, choices: tuple[str, ...]) -> str | None:
+    def choice(self, owner: Mapping[str, Any], where: str, key: str, choices: tuple[str, ...]) -> str | None:
         word = self.text(owner, where, key)
         if word is not None and word not in choices:
-            raise self.refuse(f"{where}.{key}", f"is `{word}`; it may be {', '.join(choices)}")
+            raise self.invalid(f"{where}.{key}", f"is `{word}`; expected one of {', '.join(choices)}")
         return word
 
     def profile(self, where: str, value: object) -> Profile:
@@ -188,7 +188,7 @@ class _Reader:
         fields = self.mapping(value, where, (*kinds, "default_graph"))
         locations = {kind: self.text(fields, where, kind) for kind in kinds}
         if sum(location is not None for location in locations.values()) != 1:
-            raise self.refuse(where, "has to name exactly one of server, cluster and store")
+            raise self.invalid(where, "must have exactly one of server, cluster and store")
         return Profile(**locations, default_graph=self.text(fields, where, "default_graph"))
 
     def defaults(self, value: object) -> Defaults:
@@ -196,58 +196,58 @@ class _Reader:
         fields = self.mapping(value, where, tuple(Defaults.__dataclass_fields__))
         server, store = self.text(fields, where, "server"), self.text(fields, where, "store")
         if server is not None and store is not None:
-            raise self.refuse(where, "names a server and a store; keep one of them")
+            raise self.invalid(where, "names a server and a store; keep one of them")
         width = fields.get("table_max_column_width")
         if width is not None and (type(width) is not int or width < 1):
-            raise self.refuse("defaults.table_max_column_width", "has to be an integer from 1")
+            raise self.invalid("defaults.table_max_column_width", "must be a positive integer")
         return Defaults(
             server,
             store,
             self.text(fields, where, "default_graph"),
-            self.chosen(fields, where, "output", tuple(Format)) or "table",
+            self.choice(fields, where, "output", tuple(Format)) or "table",
             width,
-            self.chosen(fields, where, "table_cell_layout", _LAYOUTS) or "truncate",
+            self.choice(fields, where, "table_cell_layout", _LAYOUTS) or "truncate",
         )
 
     def alias(self, where: str, value: object) -> Alias:
         fields = self.mapping(value, where, tuple(Alias.__dataclass_fields__))
         args = fields.get("args") or []
         if not isinstance(args, list) or not all(isinstance(name, str) for name in args):
-            raise self.refuse(f"{where}.args", "has to be a list of names of parameters")
+            raise self.invalid(f"{where}.args", "must be a list of parameter names")
         return Alias(
-            self.needed(fields, where, "server"),
-            self.needed(fields, where, "query"),
+            self.required_text(fields, where, "server"),
+            self.required_text(fields, where, "query"),
             self.text(fields, where, "graph"),
             tuple(args),
             self.mapping(fields.get("params"), f"{where}.params"),
-            self.chosen(fields, where, "format", tuple(Format)),
+            self.choice(fields, where, "format", tuple(Format)),
         )
 
 
 CREDENTIALS_NAME: Final = "credentials"
 ANY_SERVER: Final = "OMNIGRAPH_BEARER_TOKEN"
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_OTHER_USERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-def variable(name: str) -> str:
+def token_variable(name: str) -> str:
     """Return the environment variable that holds the token of a server.
 
-    >>> variable("my-lake")
+    >>> token_variable("my-lake")
     'OMNIGRAPH_TOKEN_MY_LAKE'
     """
     return f"OMNIGRAPH_TOKEN_{name.upper().replace('-', '_')}"
 
 
 def server_name(url: str, config: Config) -> str | None:
-    """Return the name under which an operator knows a server."""
+    """Return the configured name of a server, by its URL."""
     return next((name for name, address in config.servers.items() if address.rstrip("/") == url.rstrip("/")), None)
 
 
 def token_for(url: str, config: Config, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token to show a server: its own, from the environment or the file, or the one that is for any."""
+    """Return the token for a server: its own from the environment or the file, or else the token for all servers."""
     name = server_name(url, config)
     if name is not None:
-        token = environment.get(variable(name)) or _read_credentials(home() / CREDENTIALS_NAME).get(
+        token = environment.get(token_variable(name)) or _read_credentials(home() / CREDENTIALS_NAME).get(
             name, "token", fallback=""
         )
         if token:
@@ -255,54 +255,54 @@ def token_for(url: str, config: Config, environment: Mapping[str, str] = os.envi
     return environment.get(ANY_SERVER) or None
 
 
-def keep_token(name: str, token: str) -> Path:
-    """Put the token of a server into the file, and return its path."""
-    kept = _read_credentials(home() / CREDENTIALS_NAME)
-    if not kept.has_section(name):
-        kept.add_section(name)
-    kept.set(name, "token", token)
-    return _write(kept)
+def store_token(name: str, token: str) -> Path:
+    """Store the token of a server; return the path of the file."""
+    credentials = _read_credentials(home() / CREDENTIALS_NAME)
+    if not credentials.has_section(name):
+        credentials.add_section(name)
+    credentials.set(name, "token", token)
+    return _write_credentials(credentials)
 
 
-def forget_token(name: str) -> tuple[Path, bool]:
-    """Take the token of a server out of the file; returns the path, and whether there was one."""
+def remove_token(name: str) -> tuple[Path, bool]:
+    """Remove the token of a server; return the path of the file, and whether it had one."""
     path = home() / CREDENTIALS_NAME
-    kept = _read_credentials(path)
-    was_there = kept.remove_section(name)
-    if was_there:
-        _write(kept)
-    return path, was_there
+    credentials = _read_credentials(path)
+    existed = credentials.remove_section(name)
+    if existed:
+        _write_credentials(credentials)
+    return path, existed
 
 
 def _read_credentials(path: Path) -> ConfigParser:
-    # A token may hold any character, so none stands for something else.
-    kept = ConfigParser(interpolation=None)
+    # No interpolation: a token may contain any character.
+    credentials = ConfigParser(interpolation=None)
     try:
         mode = path.stat().st_mode
-        if mode & _OTHERS:
+        if mode & _OTHER_USERS:
             raise UsageError(
-                f"`{path}` holds tokens, and others than you can read it; type `chmod 600 {path}`", path=str(path)
+                f"`{path}` holds tokens, but other users can read it; run `chmod 600 {path}`", path=str(path)
             )
-        kept.read_string(path.read_text(encoding="utf-8"), str(path))
+        credentials.read_string(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, PermissionError):
-        # A directory that this user may not enter holds no token for them.
+        # A missing or inaccessible file has no token.
         pass
     except (OSError, ValueError, Error) as error:
         raise UsageError(
             f"cannot read `{path}`: {type(error).__name__}; correct or remove it", path=str(path)
         ) from None
-    return kept
+    return credentials
 
 
-def _write(kept: ConfigParser) -> Path:
+def _write_credentials(credentials: ConfigParser) -> Path:
     path = home() / CREDENTIALS_NAME
-    part = path.with_name(f".{CREDENTIALS_NAME}.{os.getpid()}.part")
+    temporary = path.with_name(f".{CREDENTIALS_NAME}.{os.getpid()}.part")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made for its owner alone from the first byte on, and put in place whole.
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            kept.write(file)
-        os.replace(part, path)
+        # Readable by its owner only from the start, and replaced atomically.
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            credentials.write(file)
+        os.replace(temporary, path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"cannot write `{path}`: {reason}; check the directory, or set OMNIGRAPH_HOME") from None

@@ -1,4 +1,4 @@
-"""`omnigraph snapshot`, `export`, `clone` and `blob …`."""
+"""`omnigraph snapshot`, `export`, `clone` and `blob …`: read the state of a branch, and copy data out."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False)
         return 0
     head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
     echo(f"branch {document['graph_branch']}, {head}")
-    shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
-    rows = ([dataset.get(name, "") for name in shown] for dataset in document["datasets"])
+    members = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
+    rows = ([dataset.get(name, "") for name in members] for dataset in document["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
         echo(line)
     return 0
@@ -74,7 +74,9 @@ def export(
     if out is not None:
         return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
-        raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
+        raise UsageError(
+            "only an in-process NDJSON export can go to standard output; name a directory with `--out DIR`"
+        )
     with target.open_to_read() as graph:
         echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
     return 0
@@ -93,7 +95,7 @@ def _export_files(
 ) -> int:
     from omnigraph import pipeline
 
-    # Executors open versions by path, so what was just published may have to be put in its place first.
+    # Executors open versions by path, so pending links of the last publish have to be finished first.
     with target.store_to_write() as graph, progress_bar():
         report = pipeline.export(
             graph,
@@ -165,23 +167,23 @@ def stat(
 ) -> int:
     with target.open_to_read() as graph:
         blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
-    shown = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
+    description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
     if as_json:
-        asked = {"branch": branch, "snapshot": snapshot}
+        state = {"branch": branch, "snapshot": snapshot}
         print_json(
             {
                 "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
                 "kind": "managed",
                 "size": blob.length,
-                **shown,
+                **description,
                 "target": {
-                    **{name: value for name, value in asked.items() if value is not None},
+                    **{name: value for name, value in state.items() if value is not None},
                     "resolved_snapshot": blob.snapshot_commit_id,
                 },
             }
         )
         return 0
-    for name, value in shown.items():
+    for name, value in description.items():
         echo(f"{name:<18}  {value}")
     return 0
 
@@ -214,7 +216,7 @@ def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterato
     end = blob.length if length is None else min(blob.length, offset + length)
     if offset >= blob.length and (offset or blob.length):
         raise GraphError(
-            f"the blob has {blob.length} bytes, and none of them is at or after {offset}; read from a smaller offset",
+            f"offset {offset} is past the end of the blob, which has {blob.length} bytes; use a smaller offset",
             code="blob.range",
             start=offset,
             end=max(offset, end),

@@ -27,7 +27,7 @@ def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iter
 
 
 def change_line(change: Mapping[str, Any]) -> str:
-    """Return one change as a line: what an insert brings, and what an update changes.
+    """Format a change as a line: the values of an insert, or the old and new values of an update.
 
     >>> before, after = {"properties": {"age": 40, "name": "ann"}}, {"properties": {"age": 41, "name": "ann"}}
     >>> change = {"kind": "node", "type": {"id": "t1", "name": "Person"}, "id": "ann", "op": "update"}
@@ -52,7 +52,7 @@ def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
 
 def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     old, new = _values(before), _values(after)
-    # A commit that changed the shape of a type has no images, so both have the same members.
+    # A commit that changed a type's properties has no row images, so both have the same members.
     return [f"{name} {_value(old[name])} → {_value(new[name])}" for name in new if old[name] != new[name]]
 
 
@@ -85,9 +85,9 @@ def list_commits(
     if as_json:
         print_json({"commits": commits})
         return 0
-    shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
+    members = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
     rows = (
-        [format_time(commit[name]) if name == "created_at" else commit[name] for name in shown] for commit in commits
+        [format_time(commit[name]) if name == "created_at" else commit[name] for name in members] for commit in commits
     )
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         echo(line)
@@ -120,7 +120,7 @@ def changes(
     # With paging options or JSON output return one page, otherwise the whole commit.
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
-    is_begun = False
+    is_continued = False
     with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(
@@ -135,9 +135,9 @@ def changes(
             if as_json:
                 print_json(page.to_json())
                 return 0
-            for line in block_lines(page.block.to_json(), is_continued=is_begun):
+            for line in block_lines(page.block.to_json(), is_continued=is_continued):
                 echo(line)
-            is_begun, page_token = True, page.next_page_token
+            is_continued, page_token = True, page.next_page_token
             if is_one_page or page_token is None:
                 break
     if page_token is not None:
@@ -145,14 +145,14 @@ def changes(
     return 0
 
 
-A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
-B = Annotated[str, typer.Argument(metavar="B", help="Branch, tag or commit to compare with.")]
+OldState = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
+NewState = Annotated[str, typer.Argument(metavar="B", help="Branch, tag or commit to compare with.")]
 
 
 def diff(
     target: Reads,
-    a: A,
-    b: B,
+    a: OldState,
+    b: NewState,
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
@@ -198,7 +198,7 @@ def poll(
 ) -> int:
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
-    shown: str | None = None
+    last_commit_id: str | None = None
     with target.open_to_read() as graph:
         while True:
             page = graph.changes(
@@ -217,9 +217,9 @@ def poll(
                 return 0
             for block in page.blocks:
                 commit_id = str(block.cause["graph_commit_id"])
-                for line in block_lines(block.to_json(), is_continued=commit_id == shown):
+                for line in block_lines(block.to_json(), is_continued=commit_id == last_commit_id):
                     echo(line)
-                shown = commit_id
+                last_commit_id = commit_id
             start, cursor, page_token = None, None, page.next_page_token
             if is_one_page or page_token is None:
                 break
@@ -227,7 +227,7 @@ def poll(
         echo(f"page token {page_token}")
     else:
         echo(f"cursor {page.cursor}")
-        echo("caught up" if page.caught_up else "more is there: poll again with this cursor")
+        echo("caught up" if page.caught_up else "more changes are available: poll again with this cursor")
     return 0
 
 
@@ -243,7 +243,7 @@ def baseline(
     handshake = b""
 
     def records(stream: Iterator[bytes]) -> Iterator[bytes]:
-        # The last record says where the feed goes on. It is no entity, so the file is one that an ingest takes.
+        # The last record holds the cursor to continue from. It is left out, so that ingest accepts the file.
         nonlocal handshake
         for chunk in stream:
             if handshake:

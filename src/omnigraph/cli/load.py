@@ -79,9 +79,7 @@ def load(
         if any(
             (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
         ):
-            raise UsageError(
-                "a server takes NDJSON alone, as a whole; leave out all but `--data`, or add `--store URI`"
-            )
+            raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
         return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
 
@@ -115,9 +113,9 @@ def _files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
     for text in options or ():
         name, sign, source = text.partition("=")
         if not sign or not name or not source:
-            raise UsageError(f"`{option} {text}` does not say what it is; write `{option} Type=FILE`", option=option)
+            raise UsageError(f"`{option} {text}` has no type; write `{option} Type=FILE`", option=option)
         if name in files:
-            raise UsageError(f"`{option}` gives `{name}` twice; give a directory or a pattern", option=option)
+            raise UsageError(f"`{option}` names `{name}` twice; use a directory or a glob", option=option)
         files[name] = source
     return files
 
@@ -127,7 +125,7 @@ def _print_report(result: object, report: Path | None) -> None:
 
     assert isinstance(result, LoadReport)
     if result.already_applied:
-        assert result.commit is not None, "what was applied before has a commit"
+        assert result.commit is not None, "an applied load has a commit"
         echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
         return
     for label, counts in (("node", result.nodes), ("edge", result.edges)):

@@ -69,14 +69,19 @@ def cleanup(
 ) -> int:
     age = None if older_than is None else parse_duration(older_than)
     if keep is None and age is None:
-        raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
+        raise UsageError("no retention policy; give `--keep N`, `--older-than AGE` or both")
     if keep is not None and keep < 1:
-        raise UsageError(f"`--keep {keep}`: the newest commit of each branch always stays; keep 1 or more", keep=keep)
+        raise UsageError(
+            f"`--keep {keep}` is invalid: the newest commit of each branch is always kept; use 1 or more", keep=keep
+        )
     if not confirmed and not dry_run:
-        kept = [f"the newest {keep} of each branch"] if keep is not None else []
-        kept += [f"what was current within {older_than}"] if older_than is not None else []
-        stays = f"would clean {target.address} and keep {' and '.join(kept)}"
-        echo(f"{stays}; nothing was removed. Add --dry-run to see what would go, or --confirm", err=True)
+        retained = [f"the newest {keep} commits of each branch"] if keep is not None else []
+        retained += [f"the states of the last {older_than}"] if older_than is not None else []
+        plan = f"would clean {target.address} and keep {' and '.join(retained)}"
+        echo(
+            f"{plan}; nothing was removed. Add --dry-run to see what would be removed, or --confirm to remove it",
+            err=True,
+        )
         return 0
     if not dry_run:
         target.announce()
@@ -92,24 +97,24 @@ def cleanup(
         )
         for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
             echo(line)
-        verb = "would go" if dry_run else "removed"
+        verb = "would be removed" if dry_run else "removed"
         for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
             if count:
                 echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
         for purged in report.purged:
             echo(_purged_line(purged, dry_run=dry_run))
-        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
+        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them in orphan files")
     errors = [*(item.error for item in report.datasets), *(item.error for item in report.purged)]
     return 1 if any(errors) else 0
 
 
 def _purged_line(purged: Purged, *, dry_run: bool) -> str:
     if purged.error is not None:
-        return f"{purged.name} was dropped for good, but not all of its bytes are gone: {purged.error}"
+        return f"{purged.name} was hard-dropped, but not all of its data could be erased: {purged.error}"
     if dry_run:
-        return f"{purged.name} was dropped for good; its bytes would be overwritten"
-    later = "" if purged.is_done else "; the next cleanup looks for files of writers from before the drop"
-    return f"{purged.name} was dropped for good: its bytes are gone from {plural(purged.files, 'file')}{later}"
+        return f"{purged.name} was hard-dropped; its data would be erased"
+    later = "" if purged.is_done else "; the next cleanup checks files of writers that started before the drop"
+    return f"{purged.name} was hard-dropped: its data was erased from {plural(purged.files, 'file')}{later}"
 
 
 def parse_duration(text: str) -> timedelta:
@@ -191,11 +196,11 @@ def verify(
             ([finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings),
         ):
             echo(line)
-        left = f"{plural(report.unreferenced_files, 'file')} of {report.unreferenced_bytes} bytes that nothing names"
+        unreferenced = f"{plural(report.unreferenced_files, 'unreferenced file')} of {report.unreferenced_bytes} bytes"
         if report.checked_files is not None:
             compared = plural(report.checked_files, "file")
             echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
-        echo(f"{'sound' if report.is_sound else 'not sound'}; {left}")
+        echo(f"{'sound' if report.is_sound else 'not sound'}; {unreferenced}")
     return 0 if report.is_sound else 1
 
 
@@ -236,9 +241,9 @@ def _print_report(uri: str, report: ReconcileReport, as_json: bool) -> None:
         for type_key in types:
             echo(f"{verb} {type_key}")
     for type_key in report.left:
-        echo(f"too large for this: {type_key}; run `omnigraph optimize`")
+        echo(f"too large for a background round: {type_key}; run `omnigraph optimize`")
     for type_key in report.drifted:
-        echo(f"written by path: {type_key}; run `omnigraph repair`")
+        echo(f"written by another tool: {type_key}; run `omnigraph repair`")
     if report.deferred:
         echo(f"{plural(report.deferred, 'type')} left for the next round")
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
 
 
-# C0 but tab and line feed, DEL, C1, and what turns the direction of text or breaks lines unseen.
+# C0 except tab and line feed, DEL, C1, bidirectional controls, and Unicode line separators.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escape_controls(text: str) -> str:
-    """Return a text in which no character can act on a terminal.
+    """Escape the characters of a text that could control a terminal.
 
     >>> escape_controls("a\\x1b[31mb\\x9bc\\td")
     'a\\\\u001b[31mb\\\\u009bc\\td'
@@ -46,7 +46,7 @@ def escape_controls(text: str) -> str:
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text; on standard error, or to a terminal, without control characters."""
     if err:
-        # Messages that cannot be shown must not change how the command ends.
+        # A message that cannot be printed must not change the exit status.
         with suppress(OSError):
             typer.echo(escape_controls(text), err=True, nl=nl)
         return
@@ -54,13 +54,13 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
         if sys.stdout.isatty():
             typer.echo(escape_controls(text), nl=nl)
         else:
-            # Without `color`, Typer takes colours out of what goes to a file, and with them a part of the data.
+            # Without `color`, Typer strips escape sequences from redirected output, which may be data.
             typer.echo(text, nl=nl, color=True)
 
 
 @contextmanager
 def report_output_errors() -> Iterator[None]:
-    """Raise `OutputError` where standard output cannot be written; a reader that left early is no error."""
+    """Raise `OutputError` if standard output cannot be written; a closed pipe is not an error."""
     try:
         yield
     except BrokenPipeError:
@@ -71,25 +71,25 @@ def report_output_errors() -> Iterator[None]:
 
 
 def output_error(error: OSError) -> OutputError:
-    """Return the refusal of a command whose output cannot be written."""
+    """Return the error of a command whose output cannot be written."""
     reason = (error.strerror or str(error)).lower()
     return OutputError(
-        f"cannot write to standard output: {reason}; what was printed is not whole. Free some space, or send the output"
+        f"cannot write to standard output: {reason}; the output is incomplete. Free some space, or redirect the output"
         " elsewhere"
     )
 
 
 def discard_output() -> None:
-    """Let go of what could not be printed: the interpreter must not try to write the rest when it ends."""
+    """Discard unprinted output, so that the interpreter does not try to write it at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def open_missing_streams() -> None:
-    """Put something in the place of standard streams that were closed, before a new file gets their descriptor.
+    """Replace closed standard streams, before a new file gets their descriptor.
 
-    What is printed to a closed output is an error, as for a full one: its stand-in can only be read. There is nowhere
-    left to report that errors cannot be printed.
+    Standard output is replaced by a read-only file, so that printing to it fails as on a full disk. Errors that cannot
+    be printed are dropped.
     """
     for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -104,7 +104,7 @@ def echo_styled(head: str, colour: str, rest: str = "") -> None:
 
 
 def is_colourless() -> bool:
-    """Return True if the environment asks for no colours."""
+    """Return True if the environment disables colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
@@ -117,7 +117,7 @@ def echo_bytes(chunks: Iterable[bytes]) -> None:
         with report_output_errors():
             sys.stdout.buffer.flush()
         return
-    # A character may lie across two chunks.
+    # A character may be split across two chunks.
     from codecs import getincrementaldecoder
 
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
@@ -137,7 +137,7 @@ def print_json(value: object) -> None:
 def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     """Print why a command failed, and return its exit status."""
     if as_json:
-        # What standard output does not take, it does not take about itself either.
+        # This error is about standard output, so it cannot be printed there.
         echo(
             escape_controls(json.dumps(error.to_json(), indent=2, ensure_ascii=False)),
             err=isinstance(error, OutputError),
@@ -153,7 +153,7 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
         is_cut = bool(error.context.get("violations_truncated"))
         echo_remaining([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
     if error.code == "request.unauthorized":
-        echo("give a token: set OMNIGRAPH_BEARER_TOKEN, or keep one with `omnigraph login NAME`", err=True)
+        echo("set OMNIGRAPH_BEARER_TOKEN, or store a token with `omnigraph login NAME`", err=True)
     if error.effect is not Effect.NONE:
         echo(f"effect: {error.effect.value}", err=True)
     return error.kind.exit_status
@@ -185,7 +185,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 
 
 def echo_remaining(codes: Sequence[str], *, is_cut: bool) -> None:
-    """Say how many findings are not shown, by code; `is_cut` when even these are not all."""
+    """Print how many findings are not shown, by code; `is_cut` if there may be more."""
     if codes:
         counts = ", ".join(f"{count} × {code}" for code, count in sorted(Counter(codes).items()))
         least = "at least " if is_cut else ""
@@ -193,7 +193,7 @@ def echo_remaining(codes: Sequence[str], *, is_cut: bool) -> None:
 
 
 def plural(count: int, noun: str) -> str:
-    """Say how many.
+    """Return a count with its noun.
 
     >>> plural(1, "query"), plural(2, "query"), plural(0, "warning")
     ('1 query', '2 queries', '0 warnings')
@@ -208,13 +208,13 @@ Metadata = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """How wide a cell of a table may be, and whether what does not fit goes on below or is cut."""
+    """The width of table cells, and whether longer values are wrapped or truncated."""
 
     width: int = TABLE_CELL_CHARACTERS_MAX
     wraps: bool = False
 
     def lines(self, value: object) -> list[str]:
-        # A line break or a control character inside a cell would tear the table apart.
+        # A line break or control character inside a cell would break the table.
         text = "".join(character if character.isprintable() else " " for character in format_value(value))
         if not self.wraps:
             return [truncate(text, self.width)]
@@ -246,11 +246,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     texts = [[cells.lines(value) for value in row] for row in values]
     cell_widths = ([max(map(_width, lines_of_cell)) for lines_of_cell in row] for row in texts)
     widths = list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
-    yield "  ".join(map(_left, columns, widths)).rstrip()
+    yield "  ".join(map(_pad_right, columns, widths)).rstrip()
     yield "  ".join("-" * width for width in widths)
     for row, lines in zip(values, texts, strict=True):
         for parts in zip_longest(*lines, fillvalue=""):
-            yield "  ".join(map(_aligned, row, parts, widths)).rstrip()
+            yield "  ".join(map(_align, row, parts, widths)).rstrip()
 
 
 def format_value(value: object) -> str:
@@ -283,7 +283,7 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from (f"{_left(name, width)}  {format_value(row[name])}" for name in columns)
+        yield from (f"{_pad_right(name, width)}  {format_value(row[name])}" for name in columns)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
@@ -295,8 +295,8 @@ def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Ite
 
 
 def _jsonl(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    shown = ("query_name", "target", "row_count")
-    yield json.dumps({"kind": "metadata", **{name: metadata[name] for name in shown}}, ensure_ascii=False)
+    members = ("query_name", "target", "row_count")
+    yield json.dumps({"kind": "metadata", **{name: metadata[name] for name in members}}, ensure_ascii=False)
     yield from (json.dumps(row, ensure_ascii=False) for row in rows)
 
 
@@ -319,18 +319,18 @@ def _width(text: str) -> int:
     )
 
 
-def _left(text: str, width: int) -> str:
+def _pad_right(text: str, width: int) -> str:
     return text + " " * (width - _width(text))
 
 
-def _aligned(value: object, text: str, width: int) -> str:
+def _align(value: object, text: str, width: int) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return " " * (width - _width(text)) + text if is_number else _left(text, width)
+    return " " * (width - _width(text)) + text if is_number else _pad_right(text, width)
 
 
 @contextmanager
 def progress_bar() -> Iterator[None]:
-    """Show a bar for every stage in progress of the work inside; nothing if standard error is not a terminal."""
+    """Show a progress bar for each running stage; nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -342,16 +342,16 @@ def progress_bar() -> Iterator[None]:
     from omnigraph.engine.tasks import Unit, reporting_to
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int, unit: Unit) -> None:
             if stage not in tasks:
-                tasks[stage] = shown.add_task(stage, amount="")
+                tasks[stage] = bars.add_task(stage, amount="")
             write = decimal if unit == "bytes" else str
             amount = f"{write(done)}/{write(total)}" if total else ""
             is_open = not total or done < total
-            shown.update(tasks[stage], completed=done, total=total or None, amount=amount, visible=is_open)
+            bars.update(tasks[stage], completed=done, total=total or None, amount=amount, visible=is_open)
 
         with reporting_to(show):
             yield

@@ -1,4 +1,4 @@
-"""`omnigraph profile …`, `login`, `logout`, `graphs list` and `alias`: what an operator has written down."""
+"""`omnigraph profile …`, `login`, `logout`, `graphs list` and `alias`: commands that use `config.yaml`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from omnigraph import settings
 from omnigraph.cli.app import Reads
-from omnigraph.cli.config import Profile, forget_token, keep_token, read_config, token_for
+from omnigraph.cli.config import Profile, read_config, remove_token, store_token, token_for
 from omnigraph.cli.options import Format, Json, Shape
 from omnigraph.cli.output import echo, print_json, table
 from omnigraph.cli.query import print_result
@@ -53,7 +53,7 @@ def _listed(name: str, profile: Profile) -> dict[str, object]:
 def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
     config, profile_name = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
     if not profile_name:
-        raise UsageError("no profile was given; name one of `omnigraph profile list`")
+        raise UsageError("no profile was given; choose one from `omnigraph profile list`")
     if profile_name not in config.profiles:
         raise UsageError(f"there is no profile `{profile_name}`; see `omnigraph profile list`", profile=profile_name)
     profile = config.profiles[profile_name]
@@ -72,33 +72,31 @@ def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
 
 def login(name: ServerName, as_json: Json = False) -> int:
     if "://" in name:
-        raise UsageError(
-            f"a token is kept for the name of a server; give `{name}` a name in `config.yaml`", server=name
-        )
+        raise UsageError(f"tokens are stored by server name; give `{name}` a name in `config.yaml`", server=name)
     if sys.stdin.isatty():
         token = str(typer.prompt(f"token for {name}", hide_input=True, err=True)).strip()
     else:
         token = sys.stdin.readline().strip()
     if not token:
-        raise UsageError("the token is empty; type it when asked, or give it on standard input")
+        raise UsageError("the token is empty; type it at the prompt, or pass it on standard input")
     is_declared = name in read_config().servers
-    path = keep_token(name, token)
+    path = store_token(name, token)
     if as_json:
         print_json({"server": name, "credentials_path": str(path), "declared": is_declared})
     else:
-        echo(f"the token for {name} is kept in {path}")
+        echo(f"stored the token for {name} in {path}")
     if not is_declared:
-        note = f"`{name}` is not among the `servers` of `config.yaml`; the token is used once its address is there"
+        note = f"`{name}` is not in the `servers` of `config.yaml`; the token is used once its URL is added there"
         echo(f"note: {note}", err=True)
     return 0
 
 
 def logout(name: ServerName, as_json: Json = False) -> int:
-    path, was_there = forget_token(name)
+    path, existed = remove_token(name)
     if as_json:
-        print_json({"server": name, "credentials_path": str(path), "removed": was_there})
+        print_json({"server": name, "credentials_path": str(path), "removed": existed})
     else:
-        echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
+        echo(f"removed the token for {name}" if existed else f"there was no token for {name}")
     return 0
 
 
@@ -121,12 +119,12 @@ def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: 
 
     config = read_config()
     if name not in config.aliases:
-        known = ", ".join(f"`{known_alias}`" for known_alias in sorted(config.aliases)) or "none"
-        raise UsageError(f"there is no alias `{name}` in `config.yaml`, which knows {known}", alias=name)
+        names = ", ".join(f"`{known_alias}`" for known_alias in sorted(config.aliases)) or "none"
+        raise UsageError(f"there is no alias `{name}` in `config.yaml`; it has {names}", alias=name)
     definition, arguments = config.aliases[name], values or []
     if len(arguments) > len(definition.args):
         raise UsageError(
-            f"alias `{name}` takes {len(definition.args)} values, and {len(arguments)} were given", alias=name
+            f"alias `{name}` takes {len(definition.args)} values, but {len(arguments)} were given", alias=name
         )
     params = {**definition.params, **dict(zip(definition.args, arguments, strict=False))}
     graph = definition.graph or config.defaults.default_graph

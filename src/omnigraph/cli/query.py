@@ -1,4 +1,4 @@
-"""`omnigraph query`, `explain`, `lint` and `queries …`."""
+"""`omnigraph query`, `explain`, `lint` and `queries …`: run, explain and check queries."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def query(
                 "a stored query runs on its server; leave `--engine` and `--master` out, or give the query with"
                 " `--query FILE` and the storage with `--store URI`"
             )
-        with connect_stored_queries(target, name) as served:
-            result = served.invoke(name, values, on_branch, snapshot, names=names.value)
+        with connect_stored_queries(target, name) as stored_queries:
+            result = stored_queries.invoke(name, values, on_branch, snapshot, names=names.value)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
     if on_spark:
@@ -148,7 +148,7 @@ def _branch_to_read(branch: str | None, snapshot: str | None) -> str:
     return branch or "main"
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory of `.gq` files, or one such file.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A `.gq` file, or a directory of them.")]
 
 
 def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
@@ -200,8 +200,8 @@ def validate(target: Reads, directory: Directory, schema: Against = None, as_jso
     return 0
 
 
-def _issue_json(finding: Diagnostic) -> dict[str, str]:
-    return {"query": getattr(finding, "query", None) or finding.source.name, "message": finding.message}
+def _issue_json(diagnostic: Diagnostic) -> dict[str, str]:
+    return {"query": getattr(diagnostic, "query", None) or diagnostic.source.name, "message": diagnostic.message}
 
 
 def _format_parameters(params: Sequence[StoredParameter]) -> str:
@@ -225,13 +225,13 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
 
     catalog = read_catalog(target, schema)
     report = lint_queries([read_source(path, "Q000") for path in query], catalog)
-    refused = report.status == "error"
+    has_errors = report.status == "error"
     if as_json:
-        checked = (
+        schema_source = (
             {"kind": "file", "path": str(schema)} if schema is not None else {"kind": "graph", "uri": target.address}
         )
-        print_json({**report.to_json(), "schema_source": checked, "query_path": ", ".join(map(str, query))})
-        return int(refused)
+        print_json({**report.to_json(), "schema_source": schema_source, "query_path": ", ".join(map(str, query))})
+        return int(has_errors)
     print_diagnostics(report.findings)
     echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
-    return int(refused)
+    return int(has_errors)

@@ -36,7 +36,7 @@ def connect_stored_queries(target: Target, name: str) -> ServedGraph:
     """Connect to the server that has the stored query; raises for graphs on storage, which have none."""
     if not target.is_served:
         raise UsageError(
-            f"no query was given, and `{target.address}` is storage, which keeps none as `{name}`; name a file with"
+            f"`{target.address}` is storage, and only servers have stored queries such as `{name}`; name a file with"
             " `--query FILE`, or write the query after `-e`"
         )
     return target.connect()
@@ -61,7 +61,7 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     if not isinstance(members, dict):
         raise UsageError('the parameters are not a JSON object; write for example {"name": "x"}')
     if (name := find_repeated_member(text.encode(), members)) is not None:
-        raise UsageError(f"member `{name}` comes twice in one object of the parameters; keep one of them", name=name)
+        raise UsageError(f"duplicate member `{name}` in an object of the parameters; keep one of them", name=name)
     return members
 
 
@@ -72,7 +72,9 @@ def read_catalog(target: Target, schema: Path | None) -> Catalog:
     from omnigraph.source_files import read_source
 
     if target.is_named if schema is not None else not target.is_known:
-        raise UsageError("say what to check against: a schema with `--schema FILE`, or a graph with `--store URI`")
+        raise UsageError(
+            "no schema to check against; give a schema with `--schema FILE`, or a graph with `--store URI`"
+        )
     if schema is not None:
         return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
     with target.store_to_read() as graph:

@@ -33,7 +33,7 @@ def plan(
     as_json: Json = False,
 ) -> int:
     if target.is_named if against is not None else not target.is_known:
-        raise UsageError("say what to plan against: a graph with `--store URI`, or a schema with `--against FILE`")
+        raise UsageError("no schema to plan from; give a graph with `--store URI`, or a schema with `--against FILE`")
     if against is not None:
         migration, uri = _offline(schema, against, allow_data_loss), str(against)
     else:
@@ -111,9 +111,10 @@ def init(
     target.announce()
     with init_graph(target.address, schema, actor=target.actor, force=force) as graph:
         catalog = graph.schema.catalog
-        made = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
+        summary = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
     if as_json:
-        print_json(made)
+        print_json(summary)
     else:
-        echo(f"created a graph with {made['node_types']} node and {made['edge_types']} edge types at {made['uri']}")
+        types = f"{summary['node_types']} node and {summary['edge_types']} edge types"
+        echo(f"created a graph with {types} at {summary['uri']}")
     return 0

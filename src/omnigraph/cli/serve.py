@@ -81,13 +81,13 @@ def serve(
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
     restore_gc()
     if not run.serve(registry, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
-        # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
+        # Threads that wait for unresponsive storage would block the exit; their requests have been answered already.
         os._exit(0)
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `omnigraph-server`, which is `omnigraph serve` under the name that the original has for it."""
+    """Run `omnigraph-server`, another name for `omnigraph serve`."""
     from omnigraph.cli import app
 
     if arguments is None:
@@ -111,9 +111,9 @@ def _places(store: str | None, graphs: list[str], policies: list[str], queries: 
     for text in graphs:
         graph_id, sign, uri = text.partition("=")
         if not sign or not graph_id or not uri:
-            raise UsageError(f"`--graph {text}` has to name an id and an address, as in `--graph supply=supply.omni`")
+            raise UsageError(f"`--graph {text}` must have the form ID=URI, as in `--graph supply=supply.omni`")
         if graph_id in uris:
-            raise UsageError(f"there are two graphs `{graph_id}`; give each an id of its own")
+            raise UsageError(f"two graphs have the id `{graph_id}`; give them different ids")
         uris[graph_id] = uri
     bundles, folders = _by_graph("policy", policies, uris), _by_graph("queries", queries, uris)
     return [GraphConfig(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
@@ -125,14 +125,12 @@ def _by_graph(option: str, options: list[str], uris: dict[str, str]) -> dict[str
     for text in options:
         graph_id, is_named, path = text.partition("=")
         if not is_named and len(uris) != 1:
-            raise UsageError(
-                f"`--{option} {text}` does not say of which graph it is; write it as `--{option} ID={text}`"
-            )
+            raise UsageError(f"`--{option} {text}` does not name its graph; write `--{option} ID={text}`")
         graph_id, path = (graph_id, path) if is_named else (next(iter(uris)), text)
         if graph_id not in uris or graph_id in files:
-            known = ", ".join(uris) or "none"
+            graph_ids = ", ".join(uris) or "none"
             raise UsageError(
-                f"`--{option} {text}` has to name each graph that is served at most once; they are: {known}"
+                f"`--{option} {text}` names an unknown graph, or the same graph twice; the graphs are: {graph_ids}"
             )
         files[graph_id] = Path(path)
     return files

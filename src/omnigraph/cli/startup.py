@@ -28,7 +28,7 @@ class _NoPandas(MetaPathFinder):
 
 
 _is_cli_process: Final = Event()
-# Loading modules makes hundreds of thousands of objects and hardly any garbage: looking for it is a tenth of a start.
+# Imports create hundreds of thousands of objects and hardly any garbage; collecting takes a tenth of the start-up.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 _DEFAULT_THRESHOLD: Final = gc.get_threshold()
 

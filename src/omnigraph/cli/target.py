@@ -55,7 +55,7 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server, and which graph of it."""
+    """A graph of a server."""
 
     url: str
     graph: str | None
@@ -71,7 +71,7 @@ _ACCEPTED_FLAGS: Final[Mapping[Capability, frozenset[str]]] = {
 }
 _WORKS_ON: Final[Mapping[Capability, str]] = {
     Capability.ANY: "works on one graph",
-    Capability.SERVED: "asks a server; name it with `--server NAME`",
+    Capability.SERVED: "needs a server; name it with `--server NAME`",
     Capability.DIRECT: "works on the storage of a graph; name that with `--store URI`",
     Capability.LOCAL: "works on no graph",
 }
@@ -89,7 +89,7 @@ def why_rejected(command: str, capability: Capability, option: str) -> str | Non
     '`omnigraph optimize` works on the storage of a graph; name that with `--store URI`. Leave `--server` out'
     """
     if option == "--as":
-        return f"`--as` says who writes, and `{command}` writes to no graph; leave it out"
+        return f"`--as` sets the actor of a write, but `{command}` does not write to a graph; leave it out"
     if option == "--uri":
         option = "--store"
     if option.removeprefix("--") in _ACCEPTED_FLAGS[Capability.ANY]:
@@ -102,7 +102,7 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
     location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if location is None:
         raise UsageError(
-            f"no graph was given; add {_target_options(capability)}, or write a default into `config.yaml`",
+            f"no graph was given; add {_target_options(capability)}, or set a default in `config.yaml`",
             command=command,
         )
     if isinstance(location, Served) and capability is Capability.DIRECT:
@@ -110,18 +110,18 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
     if isinstance(location, Direct) and capability is Capability.SERVED:
         raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.uri}` is storage", uri=location.uri)
     if isinstance(location, Served) and flags.actor is not None:
-        raise UsageError("on a server the token says who writes; leave `--as` out", flag="--as")
+        raise UsageError("on a server the token determines the actor; leave `--as` out", flag="--as")
     return location
 
 
 def server_url(server: str, config: Config) -> str:
-    """Return the address of a server that is given by name or by address."""
+    """Return the URL of a server, given its name or URL."""
     if "://" in server:
         return server.rstrip("/")
     if server not in config.servers:
-        known = ", ".join(f"`{name}`" for name in sorted(config.servers)) or "none"
+        names = ", ".join(f"`{name}`" for name in sorted(config.servers)) or "none"
         raise UsageError(
-            f"there is no server `{server}` in `config.yaml`, which knows {known}; give its `http://` address",
+            f"there is no server `{server}` in `config.yaml`, it has {names}; give the server's `http://` address",
             server=server,
         )
     return config.servers[server].rstrip("/")
@@ -150,10 +150,9 @@ def _from_profile(flags: Flags, config: Config) -> Location | None:
         return None
     profile = config.profiles.get(flags.profile)
     if profile is None:
-        known = ", ".join(f"`{name}`" for name in sorted(config.profiles)) or "none"
+        names = ", ".join(f"`{name}`" for name in sorted(config.profiles)) or "none"
         raise UsageError(
-            f"there is no profile `{flags.profile}` in `config.yaml`, which knows {known}; see `omnigraph profile"
-            " list`",
+            f"there is no profile `{flags.profile}` in `config.yaml`, it has {names}; see `omnigraph profile list`",
             profile=flags.profile,
         )
     return _profile_location(profile, flags, config, f"profile `{flags.profile}`")
@@ -167,13 +166,13 @@ def _from_defaults(flags: Flags, config: Config) -> Location | None:
     return _profile_location(profile, flags, config, "the default")
 
 
-def _profile_location(profile: Profile, flags: Flags, config: Config, what: str) -> Location:
+def _profile_location(profile: Profile, flags: Flags, config: Config, origin: str) -> Location:
     if profile.server is not None:
         return Served(server_url(profile.server, config), flags.graph or profile.default_graph)
     if profile.store is None:
-        raise UsageError(f"{what} is a cluster, which is not a graph; name a server or a store")
+        raise UsageError(f"{origin} is a cluster, not a graph; name a server or a store")
     if flags.graph is not None:
-        raise UsageError(f"`--graph` names a graph of a server, and {what} is storage; leave it out")
+        raise UsageError(f"`--graph` names a graph of a server, and {origin} is storage; leave it out")
     return Direct(profile.store)
 
 
@@ -242,35 +241,35 @@ class Target:
         return ("--server", location.url, *(() if location.graph is None else ("--graph", location.graph)))
 
     def open_to_read(self) -> Graph | ServedGraph:
-        """Open the graph so that nothing can change it, or connect to its server."""
+        """Open the graph read-only, or connect to its server."""
         if self.is_served:
             return self.connect()
         keep_pandas_out()
         from omnigraph.graph import attach
 
-        # The read looks for the head anyway; opening would do so twice.
+        # The read refreshes the head anyway; opening would do it twice.
         return attach(self._storage(), read_only=True, actor=self.actor)
 
     def open_to_write(self) -> Graph | ServedGraph:
-        """Open the graph for an actor's changes, or connect to its server."""
+        """Open the graph for writes of the actor, or connect to its server."""
         return self.connect() if self.is_served else self.store_to_write()
 
     def connect(self) -> ServedGraph:
         """Connect to the server of the graph."""
         location = self.location
         if isinstance(location, Direct):
-            raise UsageError(f"this needs a server, and `{location.uri}` is storage; add `--server NAME --graph ID`")
+            raise UsageError(f"this needs a server, but `{location.uri}` is storage; add `--server NAME --graph ID`")
         return _connect(location, read_config())
 
     def store_to_read(self) -> Graph:
-        """Open a graph on storage so that nothing can change it."""
+        """Open a graph on storage read-only."""
         keep_pandas_out()
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), read_only=True, actor=self.actor)
 
     def store_to_write(self) -> Graph:
-        """Open a graph on storage for an actor's changes."""
+        """Open a graph on storage for writes of the actor."""
         keep_pandas_out()
         from omnigraph.graph import open as open_graph
 
@@ -283,21 +282,21 @@ class Target:
         how = "served" if self.is_served else "direct, local" if is_local(self.address) else "direct, remote"
         echo(f"{self.command} → {self.address} ({how})", err=True)
 
-    def confirm(self, what: str, *, as_json: bool) -> None:
+    def confirm(self, action: str, *, as_json: bool) -> None:
         """Ask before destructive work on a remote graph; without a terminal, raise."""
         address = self.address
         if self.yes or (not self.is_served and is_local(address)):
             return
         if as_json or not sys.stdin.isatty():
-            raise UsageError(f"{what} on `{address}` destroys data that is not local; add `--yes` if that is meant")
-        answer = str(typer.prompt(f"{what} on {address} destroys data. Type yes to go on", default="no", err=True))
+            raise UsageError(f"{action} on `{address}` destroys data of a remote graph; add `--yes` to confirm")
+        answer = str(typer.prompt(f"{action} on {address} destroys data. Type yes to continue", default="no", err=True))
         if answer.strip().lower() not in ("yes", "y"):
-            raise UsageError(f"{what} was not confirmed; nothing was changed")
+            raise UsageError(f"{action} was not confirmed; nothing was changed")
 
     def _storage(self) -> str:
         location = self.location
         if isinstance(location, Served):
-            raise UsageError(f"this needs the storage of a graph, and `{location.url}` is a server; add `--store URI`")
+            raise UsageError(f"this needs the storage of a graph, but `{location.url}` is a server; add `--store URI`")
         return location.uri
 
 

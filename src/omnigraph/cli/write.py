@@ -73,18 +73,18 @@ def ingest_file(
 ) -> int:
     """Ingest one NDJSON file, and print the receipt."""
     if len(files) != 1:
-        raise UsageError("this takes one file; give one with `--data FILE`")
+        raise UsageError("`ingest` needs exactly one file; give it with `--data FILE`")
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
         receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch)
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return 0
-    made = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
+    created = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
     for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
         for type_name, count in sorted(counts.items()):
             echo(f"{label} {type_name}: {count}")
     total = plural(receipt.total_entities, "entity")
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else EMPTY
-    echo(f"{total} on {receipt.branch}{made}, {commit}")
+    echo(f"{total} on {receipt.branch}{created}, {commit}")
     return 0

@@ -1,6 +1,6 @@
-"""Every method of a graph as a call: which route, with what, and how its answer is read.
+"""Every method of a graph as a call: the route, the request and the parser of the response.
 
-Pure; signatures and words are those of an opened graph, less what cannot travel.
+Pure. Signatures and names are those of an opened graph, without the parts that need direct access to storage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAIN = "main"
 Params = Mapping[str, object] | None
 Names = Sequence[str] | None
-# Rows as Arrow where the server can, JSON where something between us cannot.
+# Arrow rows if possible; JSON if a proxy does not pass Arrow.
 _ROWS = {"accept": f"{wire.ARROW}, {wire.JSON};q=0.5"}
 
 
@@ -265,8 +265,8 @@ class BranchCalls:
 
     def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Call[Branch]:
         """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
-        named = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
-        request = post("/branches", wire.NewBranch(name=name, from_=from_, **named))
+        state = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
+        request = post("/branches", wire.NewBranch(name=name, from_=from_, **state))
         return Call(request, parse_as(Branch), is_write=True)
 
     def list(self) -> Call[list[str]]:
@@ -309,8 +309,8 @@ class TagCalls:
 
     def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Call[Tag]:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
-        named = target_fields(branch, at)
-        request_input = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
+        state = target_fields(branch, at)
+        request_input = wire.NewTag(name=name, branch=branch, at=state.get("snapshot"), as_of=state.get("as_of"))
         return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
 
     def list(self) -> Call[list[Tag]]:

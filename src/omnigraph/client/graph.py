@@ -1,6 +1,6 @@
 """The client: graphs of a server, blocking and asynchronous, over the same calls.
 
-The methods are those of an opened graph, with the same words, answers and errors.
+The methods, results and errors are those of an opened graph.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ C = TypeVar("C")
 def connect(
     url: str, *, token: str | None = None, graph: str | None = None, timeout: float | None = CLIENT_TIMEOUT_SECONDS
 ) -> Graph:
-    """Return a graph of a server. `url` is the server's, with `graph` as the id, or that of the graph itself."""
+    """Return a graph of a server. `url` is the URL of the graph, or of the server with the graph's id in `graph`."""
     return Graph(Transport(_graph_url(url, graph), token, timeout))
 
 

@@ -99,7 +99,7 @@ def encode(value: Any, option: int = 0) -> bytes:
     try:
         return orjson.dumps(value, default=_encode_value, option=option | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise UsageError(f"the request cannot be written as JSON: {error}; give it as text") from None
+        raise UsageError(f"the request cannot be encoded as JSON: {error}; convert the value to a string") from None
 
 
 def with_operation_id(request: Request) -> Request:
@@ -134,4 +134,4 @@ def _query_pairs(value: Any) -> tuple[tuple[str, str], ...]:
 def _encode_value(value: object) -> object:
     if isinstance(value, bytes):
         return f"base64:{b64encode(value).decode()}"
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -76,7 +76,7 @@ def _attempt_error(call: Call[T], outcome: Response | NoResponse, is_open: bool)
     else:
         advice = f"may or may not have been applied; check with `graph.operation('{call.operation_id}')`"
     return GraphError(
-        f"the server did not answer: {outcome.reason}. The request {advice}",
+        f"no response from the server: {outcome.reason}. The request {advice}",
         code="server.unreachable",
         effect=Effect.UNKNOWN,
         **_operation_context(call),

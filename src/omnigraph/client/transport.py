@@ -24,25 +24,25 @@ class LineBuffer:
     """Splits a stream of chunks at line ends.
 
     >>> lines = LineBuffer()
-    >>> [*lines.take(b"a\\nb"), *lines.take(b"c\\nd\\n"), *lines.rest()]
+    >>> [*lines.feed(b"a\\nb"), *lines.feed(b"c\\nd\\n"), *lines.flush()]
     [b'a\\nbc\\n', b'd\\n']
     """
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffered = b""
 
-    def take(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Yield complete lines except the last: a stream may end with a record of another kind."""
-        held = self._held + chunk
-        cut = held.rfind(b"\n", 0, max(held.rfind(b"\n"), 0)) + 1
-        self._held = held[cut:]
+        buffered = self._buffered + chunk
+        cut = buffered.rfind(b"\n", 0, max(buffered.rfind(b"\n"), 0)) + 1
+        self._buffered = buffered[cut:]
         if cut:
-            yield held[:cut]
+            yield buffered[:cut]
 
-    def rest(self) -> Iterator[bytes]:
-        """Yield the rest at the end of the stream."""
-        if self._held:
-            yield self._held
+    def flush(self) -> Iterator[bytes]:
+        """Yield the remaining lines at the end of the stream."""
+        if self._buffered:
+            yield self._buffered
 
 
 T = TypeVar("T")
@@ -76,8 +76,8 @@ def _response(response: httpx.Response, body: bytes) -> Response:
 
 
 def _stream_error(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
-    what = "the stream broke off" if has_begun else "the server did not answer"
-    return GraphError(f"{what}: {_no_response(error).reason}; start again", code="server.unreachable")
+    event = "the stream was interrupted" if has_begun else "no response from the server"
+    return GraphError(f"{event}: {_no_response(error).reason}; retry", code="server.unreachable")
 
 
 class Transport:
@@ -113,10 +113,10 @@ class Transport:
                 if response.status_code >= 400:
                     raise parse_error(_response(response, response.read()))
                 for chunk in response.iter_bytes():
-                    yield from lines.take(chunk)
+                    yield from lines.feed(chunk)
         except self._transport_errors as error:
             raise _stream_error(error, has_begun=has_begun) from error
-        yield from lines.rest()
+        yield from lines.flush()
 
     def close(self) -> None:
         self._client.close()
@@ -170,11 +170,11 @@ class AsyncTransport:
                 if response.status_code >= 400:
                     raise parse_error(_response(response, await response.aread()))
                 async for chunk in response.aiter_bytes():
-                    for lines_chunk in lines.take(chunk):
+                    for lines_chunk in lines.feed(chunk):
                         yield lines_chunk
         except self._transport_errors as error:
             raise _stream_error(error, has_begun=has_begun) from error
-        for lines_chunk in lines.rest():
+        for lines_chunk in lines.flush():
             yield lines_chunk
 
     async def close(self) -> None:

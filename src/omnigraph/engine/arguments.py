@@ -162,7 +162,7 @@ def _parse_integer(text: str) -> int:
 
 def _float(value: object, type_: PropertyType) -> float:
     if isinstance(value, float | np.floating) and not isfinite(value):
-        # What is not finite can be compared; it is refused where it would be stored.
+        # Non-finite numbers can be compared; they are rejected when stored.
         return float(value)
     number: float = fit(value, type_)
     return float(np.float32(number)) if type_.scalar is Scalar.F32 else number
@@ -174,14 +174,14 @@ def _vector(value: object, type_: PropertyType) -> tuple[float, ...]:
         actual = shown(value) if items is None else f"a list of {len(items)}"
         raise Misfit(f"a list of {type_.dimension} numbers is needed, not {actual}")
     if not all(issubclass(kind, int | float | np.number) and kind is not bool for kind in set(map(type, items))):
-        raise Misfit("it holds something else than numbers")
+        raise Misfit("it has elements that are not numbers")
     try:
         with np.errstate(over="ignore"):
             numbers = np.array(items, np.float64).astype(np.float32)
     except OverflowError:
         numbers = np.array([np.inf], np.float32)
     if not np.isfinite(numbers).all():
-        raise Misfit("it holds a number that is not finite as F32")
+        raise Misfit("it has a number that is not finite as F32")
     return tuple(numbers.tolist())
 
 

@@ -43,7 +43,7 @@ class Scope:
     target: str | None = None
     branch_names: BranchNames | None = field(default=None, compare=False)
     target_names: BranchNames | None = field(default=None, compare=False)
-    # The decision only shapes an answer: it refuses nothing, and is not worth a line in a log of decisions.
+    # The decision only affects what a response shows; it denies nothing, so it is not logged.
     is_probe: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class PolicyHook(Protocol):
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return those of the types on which the actor may not perform the action."""
+        """Return the types on which the actor may not perform the action."""
         ...
 
     def is_protected(self, branch: PolicyBranch) -> bool:
@@ -129,7 +129,7 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
     """Return a snapshot as if the graph never had the hidden types; `schema` is its restricted schema."""
     state = snapshot.state
     pins = {key: pin for key, pin in state.pins.items() if key.name not in hidden}
-    kept = {pin.ref.stored for pin in pins.values()}
+    visible_refs = {pin.ref.stored for pin in pins.values()}
     return replace(
         snapshot,
         state=replace(
@@ -139,7 +139,7 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
             # No rule can allow reading the name of a dropped type.
             tombstones=(),
         ),
-        links=tuple(link for link in snapshot.links if link.ref in kept),
+        links=tuple(link for link in snapshot.links if link.ref in visible_refs),
     )
 
 
@@ -150,9 +150,9 @@ _REVEALING: Final = frozenset({HARD_DROPS, ADOPTED})
 
 
 def redact_commit(commit: Commit, *, is_own: bool) -> Commit:
-    """Return a commit without properties that could reveal hidden types or values; its author knows what it sent."""
-    kept = commit.properties.keys() - _REVEALING if is_own else commit.properties.keys() & _PUBLIC
-    return replace(commit, properties={key: value for key, value in commit.properties.items() if key in kept})
+    """Return a commit without properties that could reveal hidden types or values; its author may see them."""
+    public_names = commit.properties.keys() - _REVEALING if is_own else commit.properties.keys() & _PUBLIC
+    return replace(commit, properties={key: value for key, value in commit.properties.items() if key in public_names})
 
 
 def redact_state(state: State) -> State:

@@ -32,7 +32,7 @@ class Blob:
     _row_id: int
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
+        """Return the bytes from `start` up to, not including, `end`; by default the end of the blob."""
         end = end_of_range(self.length, start, end)
         return read_range(self._dataset, self._column, self._row_id, start, end - start)
 
@@ -42,7 +42,7 @@ def end_of_range(length: int, start: int, end: int | None) -> int:
     end = length if end is None else end
     if not 0 <= start <= end <= length:
         raise GraphError(
-            f"the blob has {length} bytes, and {start} to {end} is not a range of it",
+            f"the range {start} to {end} is outside the blob, which has {length} bytes",
             code="blob.range",
             start=start,
             end=end,
@@ -50,8 +50,8 @@ def end_of_range(length: int, start: int, end: int | None) -> int:
         )
     if end - start > BLOB_READ_BYTES_MAX:
         raise LimitExceeded(
-            f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, and {end - start} were asked for; read it in"
-            " ranges",
+            f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, but {end - start} were requested; read the blob in"
+            " smaller ranges",
             resource="Blob read range bytes",
             limit=BLOB_READ_BYTES_MAX,
             actual=end - start,
@@ -101,7 +101,7 @@ def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) 
 
 
 def _unknown(message: str, name: str) -> UsageError:
-    return UsageError(f'{message}; name one that it has, or ask an older state with `names="then"`', name=name)
+    return UsageError(f'{message}; check the name, or read an older state with `names="then"`', name=name)
 
 
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:

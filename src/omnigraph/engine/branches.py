@@ -104,11 +104,11 @@ def mask_hidden_names(session: GraphSession, name: str) -> Iterator[None]:
 
 
 def _purged_error(error: GraphError) -> GraphError:
-    """Return the error of a branch that would bring back what was dropped for good, without saying what that is."""
+    """Return the error of a branch that would restore hard-dropped data, without naming the data."""
     commit_id = error.context["commit_id"]
     return GraphError(
-        f"commit {commit_id} is from before something was dropped for good, and a branch of it would bring that back;"
-        " nothing was written. Make the branch from a newer commit",
+        f"commit {commit_id} is older than a hard drop, and a branch from it would restore the dropped data;"
+        " nothing was written. Create the branch from a newer commit",
         code=error.code,
         commit_id=commit_id,
     )

@@ -102,7 +102,7 @@ def capture_contents(kernel: Kernel) -> Contents:
     pins = read_pins(kernel.store, refs)
     waiting = {link.ref: link.manifest for snapshot in snapshots for link in snapshot.links}
     manifests = _find_manifests(pins.versions, waiting, listing)
-    _check_heads(snapshots, {manifest for listed in manifests.values() for manifest in listed})
+    _check_heads(snapshots, {manifest for paths in manifests.values() for manifest in paths})
     for path in (LOG_PATH, AUDIT_PATH):
         if versions := listing.versions.get((path, None)):
             manifests[path] = [StoredManifest.of(DatasetRef(path, None, max(versions)))]
@@ -138,7 +138,7 @@ def _check_heads(snapshots: Sequence[Snapshot], manifests: set[StoredManifest]) 
             ref = DatasetRef(pin.path, pin.fork, pin.version)
             if not {ref.manifest_path, waiting.get(ref)} & stored:
                 raise GraphError(
-                    f"`{ref}`, the newest version of `{pin.table_key}` on branch `{snapshot.branch}`, is not there;"
+                    f"`{ref}`, the newest version of `{pin.table_key}` on branch `{snapshot.branch}`, is missing;"
                     " run `omnigraph verify`",
                     code="graph.version_reclaimed",
                     object=str(ref),
@@ -308,7 +308,7 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
 
 def _diverged(store: Store, subject: str) -> GraphError:
     return GraphError(
-        f"`{store.root.uri}` {subject}; nothing was copied. Clone to another place",
+        f"`{store.root.uri}` {subject}; nothing was copied. Clone to another location",
         code="clone.diverged",
         uri=store.root.uri,
     )

@@ -27,7 +27,7 @@ from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 
 def export(
@@ -50,8 +50,8 @@ def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeTyp
     types: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
     unknown = sorted({*(names or ())} - {type_.name for type_ in types})
     if unknown:
-        listed = ", ".join(sorted({type_.name for type_ in types}))
-        raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {listed}", type_name=unknown[0])
+        available = ", ".join(sorted({type_.name for type_ in types}))
+        raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {available}", type_name=unknown[0])
     selected = [type_ for type_ in types if type_.name in names] if names else types
     return sorted(selected, key=lambda type_: type_.table_key)
 
@@ -82,7 +82,7 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
     for name in blobs:
         weights += blob_sizes(batch.column(name)).to_numpy(zero_copy_only=False)
     chunks = np.cumsum(weights) // EXPORT_CHUNK_BYTES
-    # A row that fills a chunk is alone in its own, so that its blobs need never be held whole.
+    # A row that fills a chunk gets its own chunk, so that its blobs can be streamed.
     is_cut = (np.diff(chunks) != 0) | (weights[:-1] > EXPORT_CHUNK_BYTES)
     starts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), batch.num_rows]
     for start, end in pairwise(starts):
@@ -155,7 +155,7 @@ def _encode_large_blob(dataset: Dataset, name: str, batch: pa.RecordBatch) -> It
 
 
 def _string_bytes(lines: pa.Array[Any]) -> bytes:
-    """Return the text of a string array as it lies in memory: one value right after the other."""
+    """Return the data buffer of a string array: its values, concatenated."""
     _, offsets, data = lines.buffers()
     bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()

@@ -92,7 +92,7 @@ class _Ensure:
     def __init__(self, session: GraphSession, stack: ExitStack) -> None:
         self.session = session
         self._stack = stack
-        self._held: Declared | None = None
+        self._intent: Declared | None = None
         self._lock = threading.Lock()
         self.built: list[tuple[str, IndexSpec]] = []
         self.pending: list[tuple[str, PendingIndex]] = []
@@ -106,7 +106,7 @@ class _Ensure:
         effects = tuple(
             effecte_ for effecte_ in self.session.kernel.store.in_parallel(tasks, at_once()) if effecte_ is not None
         )
-        if not effects or self._held is None:
+        if not effects or self._intent is None:
             return None
         pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
@@ -114,20 +114,20 @@ class _Ensure:
             effects,
             requirements=(SchemaIs(catalog.ir_hash), *pins),
             actor=system_actor(self.session.actor, "ensure_indices"),
-            operation_id=self._held.operation_id,
+            operation_id=self._intent.operation_id,
         )
 
     def _declare(self, snapshot: Snapshot) -> None:
         """Say that there is something to build, which may take long, before anything is written for it."""
         with self._lock:
-            if self._held is None:
-                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
-                self._held = self._stack.enter_context(held)
+            if self._intent is None:
+                intent = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
+                self._intent = self._stack.enter_context(intent)
 
     def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
         key = type_.table_key
         specs = declared_indexes(type_)
-        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        # Checked on the inherited dataset first, so that a branch forks only datasets that change.
         inherited = self.session.kernel.dataset(snapshot, key)
         ready, pending = missing(inherited, specs)
         ready = [*ready, *misleading(inherited)]
@@ -137,13 +137,13 @@ class _Ensure:
         self._declare(snapshot)
         dataset = self.session.kernel.writable(snapshot, key)
         change = build(dataset, specs)
-        assert change is not None, "what is ready to be built is a change"
+        assert change is not None, "building an index is a change"
         self.built.extend((key, spec) for spec in ready)
         return Effect(key, dataset, (change,))
 
 
 def describe_coverage(dataset: Dataset) -> Iterator[str]:
-    """Tell of indexes that another analyser built, that claim entities which are newer, or that lag behind."""
+    """Report indexes that another analyser built, that cover entities newer than themselves, or that lag behind."""
     coverages = coverage(dataset)
     outdated = sorted(name for name, index in coverages.items() if index.is_outdated)
     if outdated:

@@ -16,7 +16,7 @@ from omnigraph.ids import BranchId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.manifest.model import UNKNOWN_NAMES, BranchNames, Snapshot
 
-# Either of them shows what a type holds.
+# Either action reveals the data of a type.
 _SHOWING = ("read", "export")
 
 
@@ -30,7 +30,7 @@ def check_flow(session: GraphSession, source: Snapshot, target: PolicyBranch, to
         return
     origin, catalog = session.names_of(source), session.catalog(source)
     hidden = None if today is None else session.hidden_then(source, today, *_SHOWING)
-    if _shown(session, catalog, origin, target, hidden):
+    if _newly_readable(session, catalog, origin, target, hidden):
         raise PolicyDenied(
             f"branch `{display_name(target)}` could show types that are hidden from `{session.actor}` on branch"
             f" `{display_name(origin)}`; nothing was written. Ask an actor who may read all types there",
@@ -53,12 +53,12 @@ def types_hidden_at_base(
         return frozenset()
     catalog, branches = session.catalog(base), {base.state.branch_id, *began}
     names = session.kernel.all_names_of(branches)
-    return frozenset.intersection(*(_shown(session, catalog, names[branch], target) for branch in branches))
+    return frozenset.intersection(*(_newly_readable(session, catalog, names[branch], target) for branch in branches))
 
 
 def types_out_of_reach(session: GraphSession, catalog: Catalog) -> frozenset[str]:
     """Return the types that the actor may neither read nor change, on protected and on other branches."""
-    # Rules see only whether a branch is protected; one without known names is.
+    # Rules only see whether a branch is protected; a branch without recorded names counts as protected.
     kinds_of_branches = (UNKNOWN_NAMES, BranchNames(()))
     return frozenset.intersection(*(session.hidden_in(catalog, names, "read", "change") for names in kinds_of_branches))
 
@@ -75,7 +75,7 @@ def hidden_base_error(session: GraphSession, target: PolicyBranch) -> PolicyDeni
     )
 
 
-def _shown(
+def _newly_readable(
     session: GraphSession,
     catalog: Catalog,
     origin: BranchNames,
@@ -89,10 +89,10 @@ def _shown(
     hidden = session.hidden_in(catalog, origin, *_SHOWING) if hidden is None else hidden
     if not hidden:
         return hidden
-    shown = hidden - session.hidden_in(catalog, target, *_SHOWING)
+    revealed = hidden - session.hidden_in(catalog, target, *_SHOWING)
     if session.policy.is_protected(origin) and not session.policy.is_protected(target):
-        shown |= hidden & _revealed(session, catalog, origin, target)
-    return shown
+        revealed |= hidden & _revealed(session, catalog, origin, target)
+    return revealed
 
 
 def _revealed(session: GraphSession, catalog: Catalog, origin: BranchNames, target: PolicyBranch) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Members that come twice in one object of a JSON text, which the parser takes silently.
+"""Find duplicate members in the objects of a JSON text, which the parser accepts silently.
 
 Pure. They are found by counting; only a text that has such a member is parsed a second time, to name it.
 """
@@ -34,7 +34,7 @@ def count_outside_strings(text: bytes, characters: bytes) -> int:
 
 
 def _is_surely_complete(text: bytes, members: int) -> bool:
-    """Return True only if no member was overwritten; False says nothing.
+    """Return True only if there is no duplicate member; False is inconclusive.
 
     Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
     or begins a string. So a text has at least as many of them as members, and equal numbers mean that none was lost.

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from omnigraph.rules.arrow_typing import pc
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 JSON_NULL: Final = "null"
 
@@ -20,8 +20,8 @@ _CONTROLS: Final = "".join(chr(code) for code in range(0x20))
 def json_text(values: pa.Array[Any]) -> pa.Array[Any]:
     """Return a string array of JSON values; no entry is null, since null itself has a text.
 
-    Dates are the integers that they are stored as, 32-bit floats are widened, and what JSON has no number for, such
-    as NaN, is spelled as a string.
+    Dates are written as their stored integers, 32-bit floats are widened, and NaN and infinities, which JSON lacks,
+    become strings.
 
     >>> json_text(pa.array(["say \\"hi\\"", None])).to_pylist()
     ['"say \\\\"hi\\\\""', 'null']
@@ -69,7 +69,7 @@ def _encode_floats(values: pa.Array[Any]) -> Any:
 
 
 def _encode_lists(values: Any) -> Any:
-    # Flattening leaves out what null lists hide, so they count for nothing in the offsets either.
+    # Flattening skips the values of null lists, so the offsets must skip them as well.
     lengths = pc.if_else(pc.is_valid(values), pc.list_value_length(values), 0)
     ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int32)
     offsets: Any = pa.array(np.concatenate([[0], ends]), pa.int32())

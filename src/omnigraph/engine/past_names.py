@@ -110,14 +110,14 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
         return snapshot
     types = {purge.identity for purge in purges if purge.property_id is None}
     hidden = with_their_edges(catalog, {key.name for key, pin in snapshot.state.pins.items() if pin.identity in types})
-    gone = {(purge.identity, purge.property_id) for purge in purges}
+    purged_ids = {(purge.identity, purge.property_id) for purge in purges}
     pins: dict[TypeKey, Pin] = {}
     dropped: set[int] = set()
     for key, pin in snapshot.state.pins.items():
         purged = [
             property_
             for property_ in catalog.type_of(key).properties.values()
-            if (pin.identity, property_.property_id) in gone
+            if (pin.identity, property_.property_id) in purged_ids
         ]
         dropped |= {property_.property_id for property_ in purged}
         pins[key] = replace(pin, shape=shape_of({}, [property_.name for property_ in purged], [])) if purged else pin

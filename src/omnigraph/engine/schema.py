@@ -197,9 +197,9 @@ def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> Migratio
 def _check_no_branches(main: Snapshot) -> None:
     names = sorted(main.state.branches)
     if names:
-        listed = ", ".join(f"`{name}`" for name in names)
+        quoted = ", ".join(f"`{name}`" for name in names)
         raise GraphError(
-            f"the schema cannot change while other branches exist: {listed}; merge or delete them first",
+            f"the schema cannot change while other branches exist: {quoted}; merge or delete them first",
             code="schema.branches_exist",
             branches=names,
         )
@@ -226,7 +226,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
         pin = pins[old.table_key]
         for name in compare_columns(old, new).dropped:
             property_ = old.properties[name]
-            fields = kernel.dataset(snapshot, old.table_key).family_ids(name)
+            fields = kernel.dataset(snapshot, old.table_key).nested_field_ids(name)
             is_blob = property_.type.scalar is Scalar.BLOB
             label = f"{old.table_key}.{name}"
             purges.append(

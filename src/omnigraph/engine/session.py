@@ -159,7 +159,7 @@ class GraphSession:
         return True
 
     def would_allow(self, action: str, scope: Scope) -> bool:
-        """Return `may` for something that was not asked for and only decides what an answer shows; it is not logged."""
+        """Return `may` for a decision that only affects what a response shows; it is not logged."""
         return self.may(action, replace(scope, is_probe=True))
 
     def address_or(self, name: str) -> str:

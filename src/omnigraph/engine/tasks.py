@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 P = TypeVar("P")
 R = TypeVar("R")
 
-# What is counted: bytes of input, or things that the stage names.
+# The unit of progress: bytes of input, or items of the stage.
 Unit: TypeAlias = Literal["bytes", "items"]
 
 # How often progress is updated while tasks run.
@@ -65,7 +65,7 @@ class Runner(Protocol):
 
     @property
     def processes(self) -> int:
-        """How many processes run tasks at the same time, and share what is limited for all of them."""
+        """How many processes run tasks at the same time, and share global limits."""
         ...
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
@@ -95,8 +95,8 @@ class Threads:
             pending: set[Future[R]] = set(futures)
             while pending:
                 _, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
-                done = sum(weight for weight, future in zip(weights, futures, strict=True) if future.done())
-                report_progress(stage, done, sum(weights), unit)
+                finished = sum(weight for weight, future in zip(weights, futures, strict=True) if future.done())
+                report_progress(stage, finished, sum(weights), unit)
                 failed = next((future for future in futures if future.done() and future.exception() is not None), None)
                 if failed is not None:
                     failed.result()
@@ -107,7 +107,7 @@ class Threads:
 
 
 def weigh_tasks(payloads: Sequence[object], sizes: Sequence[int]) -> tuple[Unit, list[int]]:
-    """Return what progress counts, and how much of it each task is.
+    """Return the unit of progress, and the weight of each task.
 
     >>> weigh_tasks(["a", "b"], [10, 20]), weigh_tasks(["a", "b"], [])
     (('bytes', [10, 20]), ('items', [1, 1]))

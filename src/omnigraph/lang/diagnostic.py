@@ -170,8 +170,8 @@ class LanguageError(OmniGraphError):
         return "\n\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 
     def to_json(self) -> dict[str, object]:
-        shown: dict[str, object] = {"code": self.code, "error": self.message, "effect": self.effect.value}
-        return {**shown, "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics]}
+        body: dict[str, object] = {"code": self.code, "error": self.message, "effect": self.effect.value}
+        return {**body, "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics]}
 
 
 def decode_source(name: str, data: bytes, code: str) -> Source:
@@ -190,9 +190,9 @@ def decode_source(name: str, data: bytes, code: str) -> Source:
         return Source(name, data.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
-        shown = Source(name, data.decode("utf-8", errors="replace").removeprefix("\ufeff"))
+        readable = Source(name, data.decode("utf-8", errors="replace").removeprefix("\ufeff"))
         message = f"byte 0x{data[error.start]:02x} is not valid UTF-8"
-        raise _source_error(code, message, shown, len(before), "save the file as UTF-8") from None
+        raise _source_error(code, message, readable, len(before), "save the file as UTF-8") from None
 
 
 def _source_error(code: str, message: str, source: Source, offset: int, hint: str) -> LanguageError:
@@ -203,14 +203,14 @@ def _source_error(code: str, message: str, source: Source, offset: int, hint: st
 _WORD_LENGTH_MAX: Final = 100
 
 
-def nearest_word(word: str, known: Iterable[str]) -> str | None:
+def nearest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the known word most similar to `word`, ignoring case, or None if none is similar.
 
     >>> nearest_word("Vesel", ["Port", "Vessel"]), nearest_word("x", ["Port"])
     ('Vessel', None)
     """
     # Matching is quadratic in the length of a word and linear in the number of words, so both are bounded.
-    names = sorted(set(known))
+    names = sorted(set(words))
     if len(word) > _WORD_LENGTH_MAX or len(names) > SUGGESTION_NAMES_MAX:
         return None
     by_lower_case = {name.lower(): name for name in reversed(names)}
@@ -218,13 +218,13 @@ def nearest_word(word: str, known: Iterable[str]) -> str | None:
     return by_lower_case[matches[0]] if matches else None
 
 
-def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", otherwise: str | None = None) -> str | None:
+def did_you_mean(word: str, words: Iterable[str], *, prefix: str = "", otherwise: str | None = None) -> str | None:
     """Return a hint that names the nearest known word, or `otherwise` if none is similar.
 
     >>> did_you_mean("callsat", ["callsAt"]), did_you_mean("sails", ["callsAt"], otherwise="traverse an edge")
     ('did you mean `callsAt`?', 'traverse an edge')
     """
-    near = nearest_word(word, known)
+    near = nearest_word(word, words)
     return f"did you mean `{prefix}{near}`?" if near else otherwise
 
 

@@ -1,4 +1,4 @@
-"""The record of branch names: every name that a branch ever had, also after its deletion.
+"""Look up every name that a branch has had, even after its deletion; recover names that older releases did not record.
 
 A live branch has its names in its row of main's catalog, where creating and renaming publish them together with the
 name itself. Deleting a branch first writes them to the commit log, with its commits. So a record always exists, and

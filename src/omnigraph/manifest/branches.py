@@ -77,7 +77,7 @@ def delete_branch(
                 words.append("a branch or tag that you may not list")
             raise GraphError(
                 f"branch `{name}` cannot be deleted: {', '.join(words)} still"
-                f" stand{'s' if len(words) == 1 else ''} on it; delete that first",
+                f" depend{'s' if len(words) == 1 else ''} on it; delete {'that' if len(words) == 1 else 'those'} first",
                 code="branch.in_use",
                 branch=name,
                 dependents=[dependent for _, dependent in named],
@@ -168,8 +168,8 @@ def checked_name(name: str, noun: str) -> str:
     elif is_ulid(name):
         reason = "it looks like the id of a commit"
     elif any(part in ("", ".", "..") for part in name.split("/")):
-        # Clients and proxies normalise addresses, and would ask for another one than was meant.
-        reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
+        # Clients and proxies normalise such paths, and would request another URL.
+        reason = "a part between its slashes is empty, `.` or `..`, which cannot be part of a URL"
     if reason:
         raise GraphError(f"`{name}` cannot name a {noun}: {reason}", code="branch.invalid_name", name=name)
     return name
@@ -186,7 +186,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
     if kernel.heads.was_head(snapshot.ref):
         yield new_operation_id(None)
         return
-    with declared(kernel.store, NAMING, snapshot, actor) as held:
+    with declared(kernel.store, NAMING, snapshot, actor) as own_intent:
         intents, unreadable = pending(kernel.store)
         reject_unreadable(unreadable, CLEANUP)
         if any(intent.kind == CLEANUP for intent in intents):
@@ -197,7 +197,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
             )
         if not kernel.store.has_version(snapshot.ref):
             raise reclaimed(snapshot.ref)
-        yield held.operation_id
+        yield own_intent.operation_id
 
 
 def _reject_taken(main: Snapshot, name: str, noun: str) -> None:
@@ -214,7 +214,7 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
         raise _not_found("branch", name)
     if expected is not None and entry.branch_id != expected:
         raise ReadSetChanged(
-            f"branch `{entry.name}` was deleted and created again meanwhile; nothing was written, run it again",
+            f"branch `{entry.name}` was deleted and recreated meanwhile; nothing was written, retry",
             member=f"branch_incarnation:{entry.name}",
             expected=expected,
             actual=entry.branch_id,
@@ -228,7 +228,7 @@ def _reject_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
 
 
 def _reject_purged(main: Snapshot, source: Snapshot) -> None:
-    """Refuse a branch that would bring back what was dropped for good."""
+    """Reject a branch that would restore hard-dropped data."""
     if not main.state.purges:
         return
     ir = orjson.loads(source.state.schema.ir)
@@ -242,8 +242,8 @@ def _reject_purged(main: Snapshot, source: Snapshot) -> None:
     for purge in main.state.purges:
         if purge.identity in types if purge.property_id is None else purge.property_id in properties:
             raise GraphError(
-                f"commit {source.head} is from before `{purge.name}` was dropped for good, and a branch of it would"
-                " bring that back; make the branch from a newer commit",
+                f"commit {source.head} is older than the hard drop of `{purge.name}`, and a branch from it would"
+                " restore the dropped data; create the branch from a newer commit",
                 code="branch.purged",
                 commit_id=source.head,
                 dropped=purge.name,

@@ -18,7 +18,7 @@ FORMAT_STAMP: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FormatUpgrade:
     """Rewrites the rows of one format as rows of a later one."""
 
     before: int
@@ -27,20 +27,22 @@ class Step:
 
 
 # Graphs in the formats of the other system are imported by export and load.
-STEPS: tuple[Step, ...] = ()
+UPGRADES: tuple[FormatUpgrade, ...] = ()
 
 
-def steps(before: int, after: int) -> tuple[Step, ...] | None:
-    """Return the steps from one format to another; None when they do not lead there.
+def upgrade_path(before: int, after: int) -> tuple[FormatUpgrade, ...] | None:
+    """Return the upgrades that lead from one format to another; None if there is no such path.
 
-    >>> steps(7, 7), steps(3, 7)
+    >>> upgrade_path(7, 7), upgrade_path(3, 7)
     ((), None)
     """
-    way: list[Step] = []
+    path: list[FormatUpgrade] = []
     while before != after:
-        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
-        if step is None:
+        upgrade = next(
+            (candidate for candidate in UPGRADES if candidate.before == before and candidate.after <= after), None
+        )
+        if upgrade is None:
             return None
-        way.append(step)
-        before = step.after
-    return tuple(way)
+        path.append(upgrade)
+        before = upgrade.after
+    return tuple(path)

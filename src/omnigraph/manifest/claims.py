@@ -36,7 +36,7 @@ _HOLD_FACTOR = 3
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """One claim as a listing shows it: its order in the queue, and how long it may stand first there."""
+    """A claim in a listing: its position in the queue, and how long it may stay first."""
 
     written_us: int
     name: str
@@ -64,7 +64,7 @@ class Contention:
     Without contention a look costs nothing that is waited for, and comes once in `CLAIM_LOOK_COMMITS` commits.
     """
 
-    # Nothing is known of a branch that this process has not looked at.
+    # No observation exists for a branch that this process has not checked.
     _wins: int = CLAIM_LOOK_COMMITS + 1
     _watched_until: float = float("-inf")
     _attempt_seconds: float = 0.0
@@ -104,7 +104,7 @@ class Contention:
         return CLAIM_POLL_SECONDS + min((ahead - 1) * self._attempt_seconds / 2, CLAIM_POLL_SECONDS_MAX)
 
     def hold_seconds(self, attempt_seconds: float) -> float:
-        """Return how long a claim asks the others to wait: what the latest attempts took, with some room."""
+        """Return how long a claim asks others to wait: the duration of the latest attempts, with a margin."""
         return _HOLD_FACTOR * max(attempt_seconds, self._attempt_seconds)
 
 
@@ -123,7 +123,7 @@ class ClaimQueue:
     _first_since: float = 0.0
 
     def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
-        """Return the claims that come before ours, in order."""
+        """Return the claims ahead of this one, in order."""
         claims = sorted(listing)
         # A ticket lock without a lock: tickets are ordered by storage's timestamp and then by name, which every process
         # lists alike, so all agree on who is first.
@@ -164,14 +164,14 @@ class ClaimLine:
         return self._queue is not None
 
     def look(self, store: Store) -> bool:
-        """Return True if other processes claim the branch; one request, which may run beside others."""
+        """Return True if other processes claim the branch; one request, which may run concurrently with others."""
         queue = self._queue
         has_others = any(queue is None or claim.name != queue.name for claim in self._list(store))
         self.contention.note_look(has_others, clock.elapsed())
         return has_others
 
     def join(self, store: Store, attempt_seconds: float = 0.0) -> None:
-        """Queue up behind the claims that are there."""
+        """Join the queue behind the existing claims."""
         if self._queue is not None:
             return
         name = claim_name(self.contention.hold_seconds(attempt_seconds))

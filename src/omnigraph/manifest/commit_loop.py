@@ -43,7 +43,7 @@ class BranchTurn:
 
     @contextmanager
     def held(self) -> Iterator[BranchTurn]:
-        """Hold the turn. Unlike a plain lock it is fair: a busy thread cannot overtake those that wait."""
+        """Hold the turn. Unlike a plain lock it is fair: a busy thread cannot overtake waiting ones."""
         self._take()
         try:
             yield self
@@ -134,7 +134,7 @@ class Attempt:
         self.tried_at = self.begun
 
     def prepare_on(self, head: ObservedHead) -> tuple[ObservedHead, Plan] | None:
-        """Prepare on a head; None when there is nothing to do."""
+        """Prepare on a head; return None if there is nothing to do."""
         self.tried_at = clock.elapsed()
         plan = self.prepare(head.snapshot)
         self.prepared = (head, plan) if plan is not None else None
@@ -150,7 +150,7 @@ class Attempt:
         if attempts == 0:
             raise ReadSetChanged(
                 f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
-                " prepared; nothing was written, run it again",
+                " prepared; nothing was written, retry",
                 member=f"graph_head:{before.branch}",
                 expected=before.head,
                 actual=after.head,
@@ -329,7 +329,7 @@ class CommitLoop:
         recent = self._heads.recent(branch)
         base = None if self._store.root.is_local else recent
         if policy.is_costly:
-            # Such work takes so long to prepare that whatever was read now would be stale by then.
+            # Preparing takes so long that a head read now would be stale by then.
             base = base or self._refresh(branch)
             return base, lambda: (base, None)
         resolved = self._start(lambda: self._heads.resolve(branch))

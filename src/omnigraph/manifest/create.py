@@ -1,4 +1,4 @@
-"""Creation of a graph: claimed by one process, completed by one commit, and undone if it fails before that.
+"""Create a graph: claimed by one process, completed by one commit, and undone if it fails before that.
 
 The first version of `__manifest` is the birth itself; everything written before it is nothing to any reader.
 """
@@ -54,7 +54,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
     try:
         encoding.check_stamp(store.open_latest(MANIFEST_PATH, None).schema, f"the graph at `{store.root.uri}`")
     except OmniGraphError as error:
-        # That storage gave no answer says nothing against the graph.
+        # A failed storage request is no evidence that the graph is damaged.
         if not (isinstance(error, StorageError) and error.retryable):
             raise GraphError(
                 f"the graph was created, but reading it back failed: {error.message}. Open it, or look at its storage",
@@ -90,28 +90,28 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
     """
     owner = this_process()
     body = orjson.dumps({"operation_id": operation_id, "owner": owner.to_json(), "started_at": clock.now_us()})
-    held = [info.path for info in claims_of(store)]
+    claim_paths = [info.path for info in claims_of(store)]
     claimed = False
-    if not held or _is_abandoned(store, held[-1]):
-        # Older claims may be gone already, so the last number counts, not how many there are.
-        number = int(held[-1].split(".")[1]) + 1 if held else 1
-        held.append(f"{CLAIM_PREFIX}.{number:06d}.json")
-        claimed = store.objects.write_if_absent(held[-1], body)
+    if not claim_paths or _is_abandoned(store, claim_paths[-1]):
+        # Older claims may have been removed, so the last number counts, not the number of claims.
+        number = int(claim_paths[-1].split(".")[1]) + 1 if claim_paths else 1
+        claim_paths.append(f"{CLAIM_PREFIX}.{number:06d}.json")
+        claimed = store.objects.write_if_absent(claim_paths[-1], body)
     if not claimed:
         raise GraphError(
             f"another process is creating a graph at `{store.root.uri}`; wait for it, then open the graph",
             code="graph.initialization_claimed",
             uri=store.root.uri,
         )
-    if len(held) > 1:
-        # The dead owner's half-made datasets stand where ours will.
+    if len(claim_paths) > 1:
+        # The incomplete datasets of the dead owner are in the way.
         for folder in ("nodes", "edges"):
             store.objects.delete_prefix(folder)
-    return held
+    return claim_paths
 
 
 def claims_of(store: Store) -> list[ObjectInfo]:
-    """Return the claims that lie in storage, oldest first; once there is a manifest they mean nothing any more."""
+    """Return the stored claims, oldest first; they are irrelevant once there is a manifest."""
     return [info for info in store.objects.list("") if info.path.startswith(CLAIM_PREFIX)]
 
 
@@ -174,7 +174,7 @@ def _create_manifest(store: Store, state: State, operation_id: OperationId, clai
         if isinstance(error, OmniGraphError):
             _undo(store, claims)
             raise
-        # What is here now belongs to the process that won.
+        # The existing files belong to the process that won.
         _release(store, claims)
         raise GraphError(
             f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",

@@ -1,6 +1,6 @@
-"""Encode and decode the rows of `__manifest`; rows that contradict themselves are reported as corruption.
+"""Encode and decode a version of `__manifest`: its rows, its metadata and the format stamp.
 
-Knows the format stamp. Reads and writes no storage itself.
+Inconsistent rows are reported as corruption. Does no I/O.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def operation_of(schema: pa.Schema) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileChecksums:
-    """What a version of the catalog says about files: its own rows, the versions it publishes, and the one before it.
+    """The checksums in the metadata of a catalog version: of its row files, and of the dataset versions it publishes.
 
-    `rows` is packed by `store.checksums`; the others are by path. The commit names the other files.
+    `rows` is packed by `store.write.file_proof`; `versions` is by path. The commit has the checksums of other files.
     """
 
     rows: str = ""
@@ -81,9 +81,9 @@ NO_CHECKSUMS: Final = FileChecksums()
 
 
 def checksums_of(schema: pa.Schema) -> FileChecksums:
-    """Return what the metadata of a version of the catalog says about files; nothing, if it is older than that.
+    """Return the file checksums in the metadata of a catalog version; empty for versions of older releases.
 
-    `ValueError` when the metadata is not as it was written.
+    Raises `ValueError` if the metadata is damaged.
     """
     metadata = schema.metadata or {}
     if metadata.get(SEAL_KEY, _seal(metadata)) != _seal(metadata):
@@ -98,23 +98,23 @@ def schema_of(
     links: tuple[Link, ...],
     checksums: FileChecksums = NO_CHECKSUMS,
 ) -> pa.Schema:
-    """Return the schema of a coming version.
+    """Return the schema of the next catalog version.
 
-    Its metadata names its operation, the one before, what to link and checksums of files, under a seal of its own.
+    Its metadata holds the operation, the previous operation, links and file checksums, with a checksum of itself.
     """
-    listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
+    encoded_links = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
         STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
-        LINKS_KEY: orjson.dumps(listed),
+        LINKS_KEY: orjson.dumps(encoded_links),
         CHECKSUMS_KEY: orjson.dumps({"rows": checksums.rows, "versions": dict(checksums.versions)}),
     }
     return SCHEMA.with_metadata({**metadata, SEAL_KEY: _seal(metadata)})
 
 
 def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return a checksum of metadata: nothing else protects that of the newest version."""
+    """Return a checksum of the metadata: the newest version has no other protection."""
     keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
     return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
 
@@ -256,7 +256,7 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=int(text),
         )
-    if catalog_format.steps(int(text), catalog_format.FORMAT_STAMP) is None:
+    if catalog_format.upgrade_path(int(text), catalog_format.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
             f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
@@ -281,23 +281,23 @@ def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
 
 
 def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: int) -> Snapshot:
-    """Return what a version of the manifest says; rows that contradict themselves are corruption."""
+    """Return the snapshot in a version of the manifest; inconsistent rows are corruption."""
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for step in catalog_format.steps(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
-            table = step.rewrite(table)
+        for upgrade in catalog_format.upgrade_path(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
+            table = upgrade.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
-        listed = orjson.loads(metadata[LINKS_KEY])
-        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
+        encoded_links = orjson.loads(metadata[LINKS_KEY])
+        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in encoded_links)
         state = share_values(_decode_state(table, branch_id, checksums))
     return Snapshot(branch, version, operation_id, state, links)
 
 
 @contextmanager
 def report_damage(where: str, remedy: str) -> Iterator[None]:
-    """Raise `graph.corrupt` for rows that cannot be decoded; flipped bits may make any text of any of them."""
+    """Raise `graph.corrupt` for rows that cannot be decoded; a flipped bit may be in any of them."""
     try:
         yield
     except GraphError:
@@ -334,7 +334,7 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
 def _decode_pins(
     tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
 ) -> dict[TypeKey, Pin]:
-    paths = {_identity(row): row["location"] for row in tables if _owns(row, "table:{}")}
+    paths = {_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
     pins: dict[TypeKey, Pin] = {}
     for row in versions:
         identity = _identity(row)
@@ -351,8 +351,8 @@ def _decode_pins(
             checksum=row["json"].get("checksum"),
         )
         # A version that was published with these rows got its checksum when they were written already.
-        noted = checksums.versions.get(pin.ref.manifest_path)
-        pins[pin.table_key] = pin if noted is None else replace(pin, checksum=noted)
+        checksum = checksums.versions.get(pin.ref.manifest_path)
+        pins[pin.table_key] = pin if checksum is None else replace(pin, checksum=checksum)
     if len(pins) != len(paths):
         raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")
     return pins
@@ -362,7 +362,7 @@ def _identity(row: dict[str, Any]) -> TypeIdentity:
     return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
 
 
-def _owns(row: dict[str, Any], pattern: str) -> bool:
+def _check_table_id(row: dict[str, Any], pattern: str) -> bool:
     assert_consistent(row["object_id"] == pattern.format(_identity(row)), row)
     return True
 

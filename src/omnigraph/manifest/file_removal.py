@@ -57,7 +57,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """What goes of one dataset and its forks: manifests of versions first, then their files, then residue.
+    """The files to remove from one dataset and its forks: manifests of versions first, then their files, then residue.
 
     `residue` was named by no version. `missing` is a file that must stay and that storage does not list.
     """
@@ -113,7 +113,7 @@ class Planner:
         except UnknownManifest as error:
             return _disputed(path, f"what Lance lists for `{path}` cannot be interpreted: {error}")
         except OmniGraphError as error:
-            # A failure stays with this dataset: without the second opinion nothing of it goes.
+            # A failure affects only this dataset: without the second computation none of its files are removed.
             return error
 
     def _manifests(self, path: str, kept: KeptVersions) -> list[StoredManifest]:
@@ -183,7 +183,7 @@ class Planner:
             stays.update(own_stays)
             goes.update(own_goes)
             newer.update(own_newer)
-        # What was staged when storage was listed may have been published since; its versions must stay.
+        # Versions staged when storage was listed may have been published since; they must be kept.
         plan = replace(plan, residue=tuple(info for info in plan.residue if not newer.reaches(info.path)))
         for info in plan.residue:
             if stays.reaches(info.path):
@@ -222,7 +222,7 @@ def _disputed(path: str, reason: str) -> ReachabilityDisputed:
 
 
 def remove(store: Store, plan: RemovalPlan) -> None:
-    """Delete what a plan names, in bulk: what names comes before what is named."""
+    """Delete the files of a plan, in bulk: referrers before the files they refer to."""
     # A fork of which nothing is kept is residue as a whole; its manifests name the rest of it.
     naming = [info for info in plan.residue if info.path.endswith(".manifest")]
     others = [info for info in plan.residue if not info.path.endswith(".manifest")]

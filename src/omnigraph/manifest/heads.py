@@ -30,7 +30,7 @@ class ObservedHead:
         return clock.elapsed() - self.at > PUBLISH_DEADLINE_SECONDS
 
     def named(self, branch: str) -> ObservedHead:
-        """Return the head under the name by which the caller asked: a renamed branch is still the same branch."""
+        """Return the head under the name that the caller used: a renamed branch is still the same branch."""
         if self.snapshot.branch == branch.strip():
             return self
         return ObservedHead(replace(self.snapshot, branch=branch.strip()), self.at)
@@ -148,7 +148,7 @@ class BranchHeads:
         try:
             table = manifest.read()
         except StorageError as error:
-            # A transient failure says nothing about the catalog; only bytes that are wrong or missing make it corrupt.
+            # A transient failure is no evidence of corruption; only wrong or missing bytes are.
             if error.storage_kind not in (StorageKind.UNKNOWN, StorageKind.NOT_FOUND):
                 raise
             raise GraphError(

@@ -37,16 +37,18 @@ def spill(store: Store, commits: Sequence[Commit]) -> None:
 
 
 def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], names: tuple[str, ...]) -> None:
-    """Write the commits that led to a branch, or those after the last of some; `names` are recorded as the branch's.
+    """Write the commits of a branch to the log, from the last one in `after` on, and record `names` as its names.
 
-    Main cannot be deleted, and every walk reads it, so its commits are left out.
+    Commits of main are left out: main cannot be deleted, and every walk reads it.
     """
     commits = [commit for commit in snapshot.state.commits if commit.branch is not None]
-    known = max((number for number, commit in enumerate(commits, 1) if commit.commit_id in after), default=0)
+    first_new = max((number for number, commit in enumerate(commits, 1) if commit.commit_id in after), default=0)
     branch_id = snapshot.state.branch_id
-    kept = [replace(commit, branch_names=names) if commit.branch == branch_id else commit for commit in commits[known:]]
-    if kept:
-        spill(store, kept)
+    new_commits = [
+        replace(commit, branch_names=names) if commit.branch == branch_id else commit for commit in commits[first_new:]
+    ]
+    if new_commits:
+        spill(store, new_commits)
 
 
 def read(store: Store) -> dict[CommitId, Commit]:
@@ -66,14 +68,14 @@ def read_all(log: Dataset) -> list[Commit]:
 
 
 def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
-    """Return those of some commits that the log has."""
+    """Return the commits with these ids, as far as the log has them."""
     # Only generated ids are safe inside a filter string.
     quoted_ids = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
     return _decode(log.read(filter=f"object_id in ({quoted_ids})")) if quoted_ids else []
 
 
 def read_operation(store: Store, operation_id: str) -> list[Commit]:
-    """Return the commits in whose row an id stands, as their operation or anywhere else."""
+    """Return the commits whose row mentions an operation id."""
     log = open_log(store)
     if log is None:
         return []
@@ -93,14 +95,14 @@ def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: i
 def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
     """Return the names of deleted branches, as far as they were recorded at their deletion."""
     # Only generated ids are safe inside a filter string.
-    listed = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
+    quoted_ids = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
     names: dict[BranchId, BranchNames] = {}
-    for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():
+    for commit in _decode(log.read(filter=f"table_branch in ({quoted_ids})")) if quoted_ids else ():
         if commit.branch is not None and commit.branch_names:
-            # A deletion that lost to a rename has left a shorter list before.
-            known = names.get(commit.branch, BranchNames(()))
-            longest = max(known.names, commit.branch_names, key=len)
-            missing = tuple(name for name in (*known.names, *commit.branch_names) if name not in longest)
+            # A deletion that lost to a concurrent rename has written a shorter list.
+            recorded = names.get(commit.branch, BranchNames(()))
+            longest = max(recorded.names, commit.branch_names, key=len)
+            missing = tuple(name for name in (*recorded.names, *commit.branch_names) if name not in longest)
             names[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
     return names
 
@@ -114,17 +116,17 @@ def _decode(table: pa.Table) -> list[Commit]:
 
 
 class Commits(Protocol):
-    """Commits by id: a dictionary, or a source that reads them when they are asked for."""
+    """Commits by id: a dictionary, or a source that reads them on demand."""
 
     def __getitem__(self, commit_id: CommitId, /) -> Commit: ...
 
 
 class CommitSource:
-    """Commits by id for one walk; what is read once is kept."""
+    """Reads commits by id for one walk, and caches them."""
 
     def __init__(self, kernel: Kernel, *snapshots: Snapshot) -> None:
         self._kernel = kernel
-        self._known: dict[CommitId, Commit] = {}
+        self._commits: dict[CommitId, Commit] = {}
         self._children: dict[CommitId, Commit] = {}
         # Parents of known commits that are not known themselves.
         self._missing: set[CommitId] = set()
@@ -133,7 +135,7 @@ class CommitSource:
         self._chunk = COMMIT_LOG_CHUNK_VERSIONS
         self._scans = 0
         self._is_log_read = False
-        # From which manifest version on the catalogs at hand have all commits that were made on a branch.
+        # The manifest version from which on the loaded catalogs have all commits made on a branch.
         self._complete_from: dict[BranchId | None, int] = {}
         for snapshot in snapshots:
             self._add(snapshot.state.commits)
@@ -147,37 +149,37 @@ class CommitSource:
         return commit
 
     def find(self, commit_id: CommitId) -> Commit | None:
-        """Return a commit of any branch, or None if there is none; what leads from a known one is found fastest."""
-        looks: tuple[Callable[[CommitId], None], ...] = (
-            self._look_at_main,
+        """Return a commit of any branch, or None; ancestors of commits read before are found fastest."""
+        searches: tuple[Callable[[CommitId], None], ...] = (
+            self._read_main,
             self._read_before,
             self._read_ids,
-            self._look_where_hinted,
-            self._look_everywhere,
+            self._read_hinted_branch,
+            self._read_all_branches,
         )
-        for look in looks:
-            if commit_id in self._known:
+        for search in searches:
+            if commit_id in self._commits:
                 break
-            look(commit_id)
-        return self._known.get(commit_id)
+            search(commit_id)
+        return self._commits.get(commit_id)
 
     def of_branch(self, branch_id: BranchId | None, after: int, until: int, count: int) -> list[Commit]:
         """Return the next commits that were made on a branch after one manifest version and up to another, in order."""
         is_complete = self._complete_from.get(branch_id, after + 1) <= after
         if not is_complete:
-            self._look_at_main(CommitId(""))
+            self._read_main(CommitId(""))
         low, step = after, 2 * count
         while True:
             high = until if is_complete else min(low + step, until)
             if self._log is not None and not is_complete:
                 self._add(read_versions(self._log, branch_id, after, high))
-            made = [commit for commit in self._known.values() if commit.branch == branch_id]
-            commits = sorted((commit for commit in made if after < commit.manifest_version <= high), key=_version)
+            on_branch = [commit for commit in self._commits.values() if commit.branch == branch_id]
+            commits = sorted((commit for commit in on_branch if after < commit.manifest_version <= high), key=_version)
             if len(commits) >= count or high == until:
                 return commits[:count]
             low, step = high, 2 * step
 
-    def _look_at_main(self, _: CommitId) -> None:
+    def _read_main(self, _: CommitId) -> None:
         if not self._is_open:
             # Commits move from catalogs to the log, so reading the log first would miss those that move meanwhile.
             self._add(self._kernel.snapshot(MAIN).state.commits)
@@ -192,7 +194,7 @@ class CommitSource:
             return
         version = child.manifest_version
         self._add(read_versions(log, child.branch, version - self._chunk - 1, version - 1))
-        if commit_id in self._known:
+        if commit_id in self._commits:
             self._chunk *= 2
 
     def _read_ids(self, commit_id: CommitId) -> None:
@@ -212,7 +214,7 @@ class CommitSource:
         self._is_log_read = True
         return None
 
-    def _look_where_hinted(self, commit_id: CommitId) -> None:
+    def _read_hinted_branch(self, commit_id: CommitId) -> None:
         """Read the branch that the id hints at, and the log again: commits move from branches to the log."""
         branches = self._kernel.snapshot(MAIN).state.branches.values()
         hinted = [branch.name for branch in branches if branch_hint(branch.branch_id) == branch_hint(commit_id)]
@@ -222,19 +224,19 @@ class CommitSource:
             self._log, self._is_log_read = open_log(self._kernel.store), False
             self._read_ids(commit_id)
 
-    def _look_everywhere(self, _: CommitId) -> None:
+    def _read_all_branches(self, _: CommitId) -> None:
         # Older releases gave no hints, and left commits of nested branches only in the catalogs of these.
         self._add(self._kernel.all_commits().values())
 
     def _add(self, commits: Iterable[Commit]) -> None:
         for commit in commits:
-            if commit.commit_id not in self._known:
-                self._known[commit.commit_id] = commit
+            if commit.commit_id not in self._commits:
+                self._commits[commit.commit_id] = commit
                 self._missing.discard(commit.commit_id)
                 for parent in (commit.parent, commit.merged_parent):
                     if parent is not None:
                         self._children[parent] = commit
-                        if parent not in self._known:
+                        if parent not in self._commits:
                             self._missing.add(parent)
 
 
@@ -246,24 +248,24 @@ def walk_history(kernel: Kernel, snapshot: Snapshot) -> Iterator[Commit]:
 def walk_newest_first(commits: Commits, head: CommitId) -> Iterator[Commit]:
     """Yield a commit and all that lead to it by their corrected dates: newest first, each before its parents.
 
-    That is one fixed order of all commits, so a page goes on where the last one ended, also after new merges. Commits
-    of releases before this one have bare times: among those, clocks that went back can put a parent first.
+    The order is total and stable, so a page continues where the last one ended, even after new merges. Commits of
+    older releases have no corrected date: among those, a clock that went back can put a parent first.
     """
-    waiting, listed = {head}, set[CommitId]()
+    waiting, visited = {head}, set[CommitId]()
     while waiting:
         # Where several lines continue, their next commits must be read to compare their dates.
         newest = (
             max(waiting, key=lambda commit_id: _age(commits[commit_id])) if len(waiting) > 1 else next(iter(waiting))
         )
         waiting.remove(newest)
-        listed.add(newest)
+        visited.add(newest)
         commit = commits[newest]
         yield commit
         parents = (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
-        waiting |= {parent for parent in parents if parent not in listed}
+        waiting |= {parent for parent in parents if parent not in visited}
 
 
-class Line:
+class FirstParentLine:
     """The line of first parents of a branch, oldest first, by manifest versions: no walk from the head is needed.
 
     Every commit that was made on a branch is on its line, and before them those of the branch that it started from.
@@ -309,7 +311,7 @@ class Line:
         return commits
 
     def is_ordered(self, older: Commit, newer: Commit) -> bool:
-        """Return True if a commit of the line comes before another, or is the same."""
+        """Return True if `older` comes before `newer` on the line, or is the same commit."""
         positions = [(self._part_of(commit), commit.manifest_version) for commit in (older, newer)]
         return positions[0] <= positions[1]
 

@@ -38,7 +38,7 @@ def reject_repeated(snapshot: Snapshot, key: RequestKey, all_commits: Callable[[
         commit = find_request(all_commits().values(), key)
     if commit is not None:
         raise GraphError(
-            f"this was done before, by commit {commit.commit_id}; nothing was written again",
+            f"this write was already applied as commit {commit.commit_id}; nothing was written again",
             code="conflict.repeated",
             effect=Effect.APPLIED,
             operation_id=key.request_id,

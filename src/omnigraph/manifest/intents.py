@@ -182,12 +182,12 @@ class Intent:
 
 @dataclass
 class Declared:
-    """A live intent, held by its owner."""
+    """A live intent, kept fresh by its owner."""
 
     store: Store
     intent: Intent
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    # What storage may hold of it: the last body that was written, and all that were tried since.
+    # The bodies that storage may have: the last one that was written, and all attempts since.
     _written: set[bytes] = field(default_factory=set)
     _beaten_at: float = field(default_factory=clock.elapsed)
     _is_lost: bool = False
@@ -248,8 +248,8 @@ class Declared:
                 self._is_lost |= stored is None or stored.rstrip() not in self._written
             if self._is_lost:
                 raise ConflictError(
-                    f"this {self.intent.kind} was silent for so long that its files were taken for a dead worker's;"
-                    " nothing was published, run it again",
+                    f"this {self.intent.kind} sent no heartbeat for so long that another process removed its files;"
+                    " nothing was published, retry",
                     operation_id=self.operation_id,
                 )
 
@@ -273,7 +273,7 @@ def held_here(operation_id: OperationId) -> Declared | None:
 
 
 def finish(store: Store, intent: Intent) -> None:
-    """Delete an intent when its work has ended; never fails, since what was published stands."""
+    """Delete an intent when its work has ended; never fails, because the commit is already published."""
     _finished.add((store.root.uri, intent.object_path))
     _discard_finished(store)
 
@@ -339,24 +339,24 @@ def _reject_others(store: Store, kind: str, excluded: OperationId | None = None)
 @contextmanager
 def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
     """Write an intent and send heartbeats within the block, for work that passes from process to process."""
-    held = Declared(store, intent)
-    held.beat()
-    _held[intent.operation_id] = held
+    declared_intent = Declared(store, intent)
+    declared_intent.beat()
+    _held[intent.operation_id] = declared_intent
     stop = threading.Event()
-    thread = threading.Thread(target=_keep_fresh, args=(held, stop), name="omnigraph-heartbeat", daemon=True)
+    thread = threading.Thread(target=_keep_fresh, args=(declared_intent, stop), name="omnigraph-heartbeat", daemon=True)
     thread.start()
     try:
-        yield held
+        yield declared_intent
     finally:
         stop.set()
         thread.join()
         _held.pop(intent.operation_id, None)
 
 
-def _keep_fresh(held: Declared, stop: threading.Event) -> None:
+def _keep_fresh(declared_intent: Declared, stop: threading.Event) -> None:
     while not stop.wait(HEARTBEAT_SECONDS):
         try:
-            held.beat()
+            declared_intent.beat()
         except OmniGraphError:
             # The next heartbeat makes up for a missed one. Only a long silence lets a sweep roll the work back, and
             # `reject_lost` detects that before it publishes.
@@ -371,8 +371,8 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
     _discard_finished(store)
     intents: list[tuple[Intent, ObjectInfo]] = []
     unreadable: list[str] = []
-    listed = [info for info in store.objects.list(FOLDER) if info.path.endswith(".json")]
-    for info in listed:
+    infos = [info for info in store.objects.list(FOLDER) if info.path.endswith(".json")]
+    for info in infos:
         body = None if (store.root.uri, info.path) in _finished else store.objects.read_if_exists(info.path)
         if body is None:
             continue
@@ -381,23 +381,23 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
         except ValueError:
             unreadable.append(info.path)
     # Only owners on other machines are judged by missed heartbeats, so storage's time is rarely needed.
-    now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
+    now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, infos)
     judged = [replace(intent, silent_us=now_us - info.modified_us) for intent, info in intents]
     return sorted(judged, key=lambda intent: intent.operation_id), unreadable
 
 
-def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
+def _read_time(store: Store, infos: Sequence[ObjectInfo]) -> int:
     """Return storage's time; who may only read, or has no room, gets the youngest beat as a lower bound."""
     try:
         return store.objects.read_time()
     except StorageError as error:
         if error.storage_kind not in (StorageKind.CONFIGURATION, StorageKind.FULL):
             raise
-        return clock.storage_us(max(info.modified_us for info in listed))
+        return clock.storage_us(max(info.modified_us for info in infos))
 
 
 def reject_unreadable(paths: Sequence[str], kind: str) -> None:
-    """Refuse work that must not run beside another of its kind, while an intent might be one of those."""
+    """Reject work that must not run concurrently with another of its kind, while an unreadable intent might be one."""
     if paths:
         raise Busy(
             f"`{paths[0]}` cannot be read, so another {kind} may be running; nothing was done. Remove it if no process"

@@ -348,9 +348,9 @@ class _Shared(Generic[V]):
         self._values: WeakValueDictionary[Hashable, V] = WeakValueDictionary()
 
     def share(self, key: Hashable, value: V) -> V:
-        known = self._values.get(key)
-        if known == value:
-            return known
+        shared = self._values.get(key)
+        if shared == value:
+            return shared
         self._values[key] = value
         return value
 

@@ -101,10 +101,10 @@ def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Tabl
     table = read_overwritten(store, ref, _COLUMNS, needed)
     stamp = encoding.check_stamp(table.schema, f"`{ref}`")
     if stamp != catalog_format.FORMAT_STAMP:
-        # A step from an older format may look at any column.
+        # An upgrade from an older format may read any column.
         table = read_overwritten(store, ref, None, needed)
-        for step in catalog_format.steps(stamp, catalog_format.FORMAT_STAMP) or ():
-            table = step.rewrite(table)
+        for upgrade in catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) or ():
+            table = upgrade.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())
     # Cleanup deletes what no catalog names, so a catalog that lost rows must stop it instead of naming too little.

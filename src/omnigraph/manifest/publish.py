@@ -91,8 +91,8 @@ def current() -> Publication:
 def unknown_outcome(operation_id: OperationId, why: str) -> StorageError:
     """Return the error for a write that may or may not have been published."""
     return StorageError(
-        f"storage did not answer whether operation {operation_id} was published; look for it in the history of the"
-        f" branch before you run it again ({why})",
+        f"storage did not confirm whether operation {operation_id} was published; look for it in the history of the"
+        f" branch before you retry ({why})",
         effect=Effect.UNKNOWN,
         kind=StorageKind.TRANSIENT,
         operation_id=operation_id,
@@ -205,14 +205,14 @@ def _checksums(
     versions = {version.ref.manifest_path: version.dataset.checksum for version in staged}
     # Nothing else could vouch for the file that holds a version of the catalog; that of the newest has a seal.
     versions[manifest.ref.manifest_path] = store.checksum_of(manifest)
-    noted = {path: checksum for path, checksum in versions.items() if checksum is not None}
-    return encoding.FileChecksums(store.pack_checksums(staged_rows.proofs), noted)
+    recorded = {path: checksum for path, checksum in versions.items() if checksum is not None}
+    return encoding.FileChecksums(store.pack_checksums(staged_rows.proofs), recorded)
 
 
 def _with_checksums(state: State, staged: list[Staged]) -> State:
     """Return the state that others read from the rows and the metadata together."""
-    noted = {version.ref: version.dataset.checksum for version in staged}
-    pins = {key: replace(pin, checksum=noted[pin.ref]) for key, pin in state.pins.items() if pin.ref in noted}
+    checksums = {version.ref: version.dataset.checksum for version in staged}
+    pins = {key: replace(pin, checksum=checksums[pin.ref]) for key, pin in state.pins.items() if pin.ref in checksums}
     return replace(state, pins={**state.pins, **pins})
 
 

@@ -157,13 +157,13 @@ def settle(kernel: Kernel, report: SweepReport) -> Claims:
 def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
     """Report what a sweep would do about intents and orphan files, without changing anything."""
     intents, report, staged = preview_intents(kernel)
-    gone = {info.path: info for info in staged}
+    removed = {info.path: info for info in staged}
     if not report.unreadable:
         age = Age.of(kernel, Claims.of(intents), older_than_seconds)
         plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
-        gone |= {info.path: info for plan in plans for info in (*plan.of_versions, *plan.residue)}
-        gone |= {info.path: info for info in strays}
-    report.add(gone.values())
+        removed |= {info.path: info for plan in plans for info in (*plan.of_versions, *plan.residue)}
+        removed |= {info.path: info for info in strays}
+    report.add(removed.values())
     return report
 
 
@@ -346,32 +346,32 @@ def plan_residue(
 ) -> tuple[list[RemovalPlan], list[ObjectInfo]]:
     """Return the orphan files, which no version of a live branch names: by dataset, and those outside of datasets."""
     listing = Listing.read(kernel.store)
-    known = known_datasets(snapshots)
+    datasets = known_datasets(snapshots)
     # Mark: everything that a version of a live branch reaches. What is left, old enough and unclaimed, is swept.
     adopted = _adopted_forks(kernel, {snapshot.state.branch_id for snapshot in snapshots})
-    kept = {path: _every_version(listing, path, snapshots, adopted) for path in sorted(known)}
+    kept_versions = {path: _every_version(listing, path, snapshots, adopted) for path in sorted(datasets)}
     if only is not None:
-        kept = {path: versions for path, versions in kept.items() if path in only}
+        kept_versions = {path: versions for path, versions in kept_versions.items() if path in only}
     planner = Planner(kernel.store, listing, age.may_go, waiting_manifests(kernel, snapshots, listing))
-    return planner.plan(kept), find_strays(listing, known, age)
+    return planner.plan(kept_versions), find_strays(listing, datasets, age)
 
 
 def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
     """Return the datasets that live branches know: the catalog, the logs, their types, and types that they dropped."""
-    known = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
+    paths = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
     for snapshot in snapshots:
-        known |= {pin.path for pin in snapshot.state.pins.values()}
-        known |= {tombstone.path for tombstone in snapshot.state.tombstones}
-    return known
+        paths |= {pin.path for pin in snapshot.state.pins.values()}
+        paths |= {tombstone.path for tombstone in snapshot.state.tombstones}
+    return paths
 
 
-def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[ObjectInfo]:
+def find_strays(listing: Listing, datasets: Collection[str], age: Age) -> list[ObjectInfo]:
     """Return the orphans outside of known datasets: types that no branch knows, and leftover control objects."""
     # A graph that can be opened was created, so a leftover claim of an init has no use.
     leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
     strays = []
     for dataset, objects in listing.objects.items():
-        if dataset in known:
+        if dataset in datasets:
             continue
         is_whole = dataset.startswith(("nodes/", "edges/", write_claims.FOLDER))
         strays += [info for info in objects if is_whole or info.path.rpartition("/")[2].startswith(leftovers)]

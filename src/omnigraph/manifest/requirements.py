@@ -90,7 +90,7 @@ class BranchIs:
 
 def _changed(member: str, expected: object, actual: object) -> ReadSetChanged:
     return ReadSetChanged(
-        f"`{member}` was {expected} when the write was prepared and is {actual} now; nothing was written, run it again",
+        f"`{member}` was {expected} when the write was prepared and is {actual} now; nothing was written, retry",
         member=member,
         expected=expected,
         actual=actual,
@@ -99,7 +99,7 @@ def _changed(member: str, expected: object, actual: object) -> ReadSetChanged:
 
 def _mismatch(table_key: TypeKey, expected: int, actual: int) -> None:
     raise VersionMismatch(
-        f"`{table_key}` is at version {actual}, not at {expected}; nothing was written, run it again",
+        f"`{table_key}` is at version {actual}, not at {expected}; nothing was written, retry",
         type_key=table_key,
         expected=expected,
         actual=actual,

@@ -58,7 +58,7 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         operations = _write_down(store, old)
         # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
         # commit is in the new format by itself.
-        done = tuple(
+        upgraded = tuple(
             snapshot.branch for snapshot in old if _upgraded(kernel, snapshot.branch, operations[_key(snapshot)], actor)
         )
         if operations:
@@ -66,7 +66,7 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         named = recover_names(kernel, actor)
     finally:
         kernel.close()
-    return UpgradeReport(before, catalog_format.FORMAT_STAMP, done, named)
+    return UpgradeReport(before, catalog_format.FORMAT_STAMP, upgraded, named)
 
 
 def _key(snapshot: Snapshot) -> str:

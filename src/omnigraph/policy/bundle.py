@@ -64,24 +64,26 @@ class Document:
             raise self._error(self.problems)
 
     def _error(self, problems: Sequence[str]) -> PolicyError:
-        shown = "\n".join(problems[:POLICY_PROBLEMS_SHOWN])
+        first_problems = "\n".join(problems[:POLICY_PROBLEMS_SHOWN])
         more = len(problems) - POLICY_PROBLEMS_SHOWN
-        return PolicyError(f"{shown}{f'{chr(10)}and {more} more' if more > 0 else ''}", problems=list(problems))
+        return PolicyError(
+            f"{first_problems}{f'{chr(10)}and {more} more' if more > 0 else ''}", problems=list(problems)
+        )
 
-    def fields(self, node: yaml.Node | None, known: Sequence[str], required: Sequence[str]) -> dict[str, yaml.Node]:
+    def fields(self, node: yaml.Node | None, allowed: Sequence[str], required: Sequence[str]) -> dict[str, yaml.Node]:
         """Return the fields of a mapping; reports unknown fields and missing required ones."""
-        names = ", ".join(f"`{name}`" for name in known)
+        names = ", ".join(f"`{name}`" for name in allowed)
         if not isinstance(node, yaml.MappingNode):
             self.fault(node, f"expected a mapping with the fields {names}")
             return {}
         entries = self.entries(node)
         for key in node.value:
-            if isinstance(key[0], yaml.ScalarNode) and key[0].value not in known:
+            if isinstance(key[0], yaml.ScalarNode) and key[0].value not in allowed:
                 self.fault(key[0], f"unknown field `{key[0].value}`; expected one of {names}")
         for name in required:
             if name not in entries:
                 self.fault(node, f"the field `{name}` is missing")
-        return {name: value for name, value in entries.items() if name in known}
+        return {name: value for name, value in entries.items() if name in allowed}
 
     def entries(self, node: yaml.Node) -> dict[str, yaml.Node]:
         """Return the entries of a mapping with arbitrary keys; reports duplicates."""
@@ -107,12 +109,12 @@ class Document:
             return None
         return str(node.value).strip()
 
-    def word(self, node: yaml.Node, known: Sequence[str]) -> str | None:
+    def word(self, node: yaml.Node, allowed: Sequence[str]) -> str | None:
         """Return a string that must be one of the known words."""
         text = self.text(node)
-        if text is None or text in known:
+        if text is None or text in allowed:
             return text
-        self.fault(node, f"`{text}` is not one of {', '.join(f'`{word}`' for word in known)}")
+        self.fault(node, f"`{text}` is not one of {', '.join(f'`{word}`' for word in allowed)}")
         return None
 
     def texts(self, node: yaml.Node) -> tuple[str, ...]:
@@ -205,8 +207,8 @@ def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "
     True
     """
     document = Document(name)
-    known = ("version", "groups", "protected_branches", "rules")
-    fields = document.fields(document.open(text), known, ("version",))
+    keys = ("version", "groups", "protected_branches", "rules")
+    fields = document.fields(document.open(text), keys, ("version",))
     if "version" in fields:
         document.version(fields["version"])
     groups = _groups(document, fields.get("groups"))

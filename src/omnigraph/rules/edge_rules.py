@@ -70,8 +70,10 @@ def orphans(changes: Changes, committed: Committed, findings: Findings) -> None:
             if delta is not None and delta.intent is Intent.REPLACE:
                 continue
             candidates = committed.matching(edge.table_key, ("id", column), {column: removed})
-            gone = NO_IDS if delta is None else delta.gone
-            dangling = candidates.filter(pa.array(~is_among(one_array(candidates.column("id")), gone))).sort_by("id")
+            removed_ids = NO_IDS if delta is None else delta.gone
+            dangling = candidates.filter(pa.array(~is_among(one_array(candidates.column("id")), removed_ids))).sort_by(
+                "id"
+            )
             for entity, end in zip(
                 *(dangling.column(name).to_pylist()[: findings.room] for name in ("id", column)), strict=True
             ):

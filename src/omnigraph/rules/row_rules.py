@@ -75,8 +75,8 @@ def enum_values(type_: Type, batch: pa.Table) -> Iterator[Breach]:
         allowed = item.type.enum_values
         if allowed is not None:
             column = batch.column(name)
-            known = pc.is_in(column, value_set=pa.array(allowed, pa.string()))
-            rows = _where(pc.and_(pc.is_valid(column), pc.invert(known)))
+            is_allowed = pc.is_in(column, value_set=pa.array(allowed, pa.string()))
+            rows = _where(pc.and_(pc.is_valid(column), pc.invert(is_allowed)))
             if len(rows):
                 after = f"; it is one of {', '.join(allowed)}"
                 yield Breach("E7", name, rows, f"enum `{type_.name}.{name}` cannot be ", after)

@@ -42,8 +42,8 @@ def new_ids(changes: Changes, committed: Committed, findings: Findings) -> None:
     for delta in changes.deltas.values():
         if delta.intent is not Intent.INSERT or delta.rows.num_rows == 0:
             continue
-        taken = committed.existing(delta.key, delta.ids)
-        for row in np.flatnonzero(is_among(delta.ids, taken))[: findings.room].tolist():
+        existing_ids = committed.existing(delta.key, delta.ids)
+        for row in np.flatnonzero(is_among(delta.ids, existing_ids))[: findings.room].tolist():
             entity = str(delta.ids[row])
             message = f"`{delta.type.name}` has an entity with the id `{entity}`; update it, or use mode `merge`"
             findings.add(Violation("E11", message, delta.key, entity, line=delta.line(row)))

@@ -1,4 +1,4 @@
-"""`python -m omnigraph.server`: prints the description of the interface, as `docs/openapi.json` holds it."""
+"""`python -m omnigraph.server`: print the OpenAPI document, which is stored as `docs/openapi.json`."""
 
 import json
 

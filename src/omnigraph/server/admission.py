@@ -1,6 +1,6 @@
-"""Admission: how many writes, and how many bytes of them, one actor may have under way.
+"""Admission control: limits on the writes and bytes in flight per actor, fair slots for reads, and export slots.
 
-Counts are exact whatever runs at the same time, and are given back on every way out.
+Counts are exact under concurrency, and are released on every exit path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Admission:
 
     inflight_max: int
     bytes_max: int
-    _held: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    _in_flight: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     _lock: Lock = field(default_factory=Lock)
 
     @contextmanager
@@ -48,34 +48,37 @@ class Admission:
 
     def _enter(self, name: str, size: int) -> None:
         with self._lock:
-            count, held = self._held.get(name, (0, 0))
-            for what, now, most in (("requests", count + 1, self.inflight_max), ("bytes", held + size, self.bytes_max)):
-                if now > most:
+            count, size_in_flight = self._in_flight.get(name, (0, 0))
+            for resource, requested, limit in (
+                ("requests", count + 1, self.inflight_max),
+                ("bytes", size_in_flight + size, self.bytes_max),
+            ):
+                if requested > limit:
                     raise GraphError(
-                        f"this actor may have {most} {what} of writes in flight; retry later",
+                        f"this actor may have {limit} {resource} of writes in flight; retry later",
                         code="request.too_many",
-                        resource=what,
-                        limit=most,
+                        resource=resource,
+                        limit=limit,
                     )
-            self._held[name] = [count + 1, held + size]
+            self._in_flight[name] = [count + 1, size_in_flight + size]
 
     def _leave(self, name: str, size: int) -> None:
         with self._lock:
-            count, held = self._held[name]
+            count, size_in_flight = self._in_flight[name]
             if count == 1:
-                del self._held[name]
+                del self._in_flight[name]
             else:
-                self._held[name] = [count - 1, held - size]
+                self._in_flight[name] = [count - 1, size_in_flight - size]
 
     @property
     def inflight(self) -> int:
         """Number of in-flight writes of all actors."""
         with self._lock:
-            return sum(count for count, _ in self._held.values())
+            return sum(count for count, _ in self._in_flight.values())
 
 
 def read_admission() -> Admission:
-    """Return the admission that the settings ask for."""
+    """Return the configured admission limits."""
     inflight_max = settings.whole("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
     return Admission(inflight_max, settings.whole("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))
 
@@ -184,7 +187,7 @@ class BodyTooLarge(LimitExceeded):
     """A body of undeclared length exceeds its limit."""
 
 
-# As many as the largest signed integer of 64 bits has.
+# The number of digits of the largest signed 64-bit integer.
 _LENGTH_DIGITS_MAX: Final = 19
 
 
@@ -221,7 +224,7 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
                     return b"".join(parts)
     except TimeoutError:
         raise GraphError(
-            f"the body did not arrive within {SERVER_BODY_SECONDS_MAX} seconds; send it again", code="request.timeout"
+            f"the request body was not received within {SERVER_BODY_SECONDS_MAX} seconds; retry", code="request.timeout"
         ) from None
 
 
@@ -247,36 +250,36 @@ class ExportSlots:
 
     slots_max: int = SERVER_EXPORTS_MAX
     per_caller_max: int = SERVER_EXPORTS_PER_ACTOR_MAX
-    _held: Counter[str] = field(default_factory=Counter)
+    _in_flight: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock)
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Number of in-flight exports."""
         with self._lock:
-            return self._held.total()
+            return self._in_flight.total()
 
     def take(self, caller: str) -> Callable[[], None]:
         """Take a slot and return the function that releases it; raises `LimitExceeded` if none is free."""
         with self._lock:
-            if self._held[caller] >= self.per_caller_max:
-                raise _too_many_exports("an export of yours", self.per_caller_max)
-            if self._held.total() >= self.slots_max:
-                raise _too_many_exports(f"{self.slots_max} exports", self.slots_max)
-            self._held[caller] += 1
+            if self._in_flight[caller] >= self.per_caller_max:
+                raise _too_many_exports(self.per_caller_max, "of this caller")
+            if self._in_flight.total() >= self.slots_max:
+                raise _too_many_exports(self.slots_max, "of this graph")
+            self._in_flight[caller] += 1
 
-        def give_back() -> None:
+        def release() -> None:
             with self._lock:
-                self._held[caller] -= 1
-                if not self._held[caller]:
-                    del self._held[caller]
+                self._in_flight[caller] -= 1
+                if not self._in_flight[caller]:
+                    del self._in_flight[caller]
 
-        return give_back
+        return release
 
 
-def _too_many_exports(under_way: str, limit: int) -> LimitExceeded:
+def _too_many_exports(limit: int, owner: str) -> LimitExceeded:
     return LimitExceeded(
-        f"{under_way} of this graph is under way, and a server runs no more at a time; try again when it has ended",
+        f"too many exports {owner} are in flight, the limit is {limit}; retry when one has finished",
         resource="stream_export_slots",
         limit=limit,
         actual=limit + 1,

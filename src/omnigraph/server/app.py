@@ -1,6 +1,6 @@
-"""The ASGI application: routing over the tables of routes, and the one place where errors become responses.
+"""The ASGI application: dispatches requests to routes, and turns errors into responses.
 
-Every response, those of unknown paths and methods included, has the shape of `errors.error_body`.
+Every error response, including those for unknown paths and methods, has the shape of `errors.error_body`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Router:
             match = pattern.fullmatch(scope["path"])
             if match is None:
                 continue
-            # HEAD is GET without the body, which the host leaves out.
+            # HEAD is GET; the HTTP host drops the body.
             endpoint = endpoints.get(method) or (endpoints.get("GET") if method == "HEAD" else None)
             if endpoint is not None:
                 scope["path_params"] = match.groupdict()
@@ -94,11 +94,11 @@ def path_pattern(path: str) -> re.Pattern[str]:
 def _no_route(service: Service, log: RequestLog, allowed: list[str]) -> Response:
     """Return the error for an unknown path or, if `allowed` names some, for a method that the path does not have."""
     if not allowed:
-        error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
+        error = GraphError("there is no route at this path; see `/openapi.json`", code="request.no_route")
         return error_response(service, log, error)
     methods = ", ".join(allowed)
     response = error_response(
-        service, log, GraphError(f"this address answers {methods}", code="request.method", allowed=allowed)
+        service, log, GraphError(f"this path supports {methods}", code="request.method", allowed=allowed)
     )
     return replace(response, headers={**response.headers, "Allow": methods})
 
@@ -112,8 +112,8 @@ def error_response(service: Service, log: RequestLog, error: OmniGraphError, *, 
         body = redact_error(error, served, is_change=is_change)
     except Exception as failure:  # noqa: BLE001 - an error that cannot be encoded is a bug
         log_failure(failure, log.request_id)
-        known = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
-        error = GraphError("", code="internal.bug", effect=error.effect, **known)
+        operation = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
+        error = GraphError("", code="internal.bug", effect=error.effect, **operation)
         log.code, body = error.code, redact_error(error, served, is_change=is_change)
     response = json_response({**body, "request_id": log.request_id}, error.kind.http_status)
     return replace(response, headers=_error_headers(error))

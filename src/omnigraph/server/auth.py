@@ -44,9 +44,12 @@ class Tokens:
             if not actor.strip() or not token.strip():
                 raise UsageError("a bearer token and its actor must not be blank", actor=actor)
             entries.append((_digest(token.strip()), actor.strip()))
-        for what, distinct in (("token", {value for value, _ in entries}), ("actor", {value for _, value in entries})):
+        for subject, distinct in (
+            ("token", {value for value, _ in entries}),
+            ("actor", {value for _, value in entries}),
+        ):
             if len(distinct) < len(entries):
-                raise UsageError(f"two bearer tokens have the same {what}; give every actor one of its own")
+                raise UsageError(f"two bearer tokens have the same {subject}; every actor needs a different token")
         return cls(tuple(entries))
 
     def actor_of(self, authorization: str | None) -> str | None:
@@ -56,10 +59,10 @@ class Tokens:
         scheme, _, token = (authorization or "").strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise GraphError("missing bearer token", code="request.unauthorized")
-        asked, matched = _digest(token.strip()), None
+        token_digest, matched = _digest(token.strip()), None
         # Compare every entry, each in constant time, against timing attacks.
         for digest, actor in self.entries:
-            if hmac.compare_digest(digest, asked):
+            if hmac.compare_digest(digest, token_digest):
                 matched = actor
         if matched is None:
             raise GraphError("invalid bearer token", code="request.unauthorized")
@@ -67,7 +70,7 @@ class Tokens:
 
 
 def read_tokens() -> Tokens:
-    """Return the tokens that the settings name."""
+    """Return the configured tokens."""
     if settings.read(_AWS):
         raise UsageError(f"{_AWS} is set, but this release reads no AWS secrets; use {_FILE} instead")
     file, text = settings.read(_FILE), settings.read(_JSON)
@@ -76,7 +79,7 @@ def read_tokens() -> Tokens:
     by_actor = _parse_tokens(_FILE, _read_token_file(file)) if file else _parse_tokens(_JSON, text) if text else {}
     if token := settings.read(_SINGLE):
         if "default" in by_actor:
-            raise UsageError(f"{_SINGLE} is the token of the actor `default`, which has another one already")
+            raise UsageError(f"{_SINGLE} sets the token of the actor `default`, which already has another token")
         by_actor["default"] = token
     return Tokens.of(by_actor)
 
@@ -90,9 +93,7 @@ def token_files() -> tuple[Path, ...]:
 def _read_token_file(path: str) -> str:
     data, status = read_regular_file(Path(path), TOKENS_BYTES_MAX)
     if status.st_mode & _GROUP_AND_OTHERS:
-        raise UsageError(
-            f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
-        )
+        raise UsageError(f"`{path}` holds tokens, but other users can read it; run `chmod 600 {path}`", path=path)
     if len(data) > TOKENS_BYTES_MAX:
         raise UsageError(f"{_FILE} names `{path}`, which has more than {TOKENS_BYTES_MAX:,} bytes", path=path)
     try:
@@ -109,7 +110,7 @@ def _parse_tokens(setting: str, text: str) -> dict[str, str]:
         entries = None
     is_fit = isinstance(entries, dict) and all(isinstance(token, str) for token in entries.values())
     if not is_fit:
-        raise UsageError(f'{setting} has to hold a JSON object of tokens by actor, such as {{"ada": "…"}}')
+        raise UsageError(f'{setting} must be a JSON object of tokens by actor, such as {{"ada": "…"}}')
     if (actor := find_repeated_member(text.encode(), entries)) is not None:
         raise UsageError(f"{setting} has two tokens for the actor `{actor}`; keep one of them", actor=actor)
     return {str(actor): str(token) for actor, token in entries.items()}
@@ -161,7 +162,7 @@ def _denial(policy: PolicyHook, action: str, scope: Scope, actor: str | None) ->
 
 
 class DecisionCache:
-    """The policy of one request: remembers the decisions, so that each question is asked, and logged, once."""
+    """The policy of one request: caches decisions, so that each is made, and logged, once."""
 
     def __init__(self, policy: PolicyHook) -> None:
         self._policy = policy
@@ -180,7 +181,7 @@ class DecisionCache:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return those of the types on which the actor may not perform the action."""
+        """Return the types on which the actor may not perform the action."""
         names = frozenset(names)
         key = (actor, action, names, branch)
         if key not in self._hidden:
@@ -234,7 +235,7 @@ def has_no_rules(checker: PolicyHook, actor: str | None) -> bool:
 
 
 def deny_early(checker: PolicyHook, actor: str | None, action: str) -> None:
-    """Raise `PolicyDenied` for an action that the actor may do on no branch, before the request body is read."""
+    """Raise `PolicyDenied`, before the body is read, if the actor may not perform the action on any branch."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups
         mine = (rule for rule in checker.bundle.rules if action in rule.actions)
@@ -262,7 +263,7 @@ class AllowedHosts:
         if name in self.names or self.names.intersection(parents) or (self.allows_addresses and _is_address(name)):
             return
         raise GraphError(
-            f"this server does not answer to the name of the header `Host`; name it in {ALLOWED_HOSTS_SETTING}",
+            f"the host name in the `Host` header is not allowed; add it to {ALLOWED_HOSTS_SETTING}",
             code="request.host",
         )
 
@@ -288,7 +289,7 @@ def _is_address(name: str) -> bool:
 
 
 def read_allowed_hosts(*, has_tokens: bool) -> AllowedHosts:
-    """Read the setting; by default any host with tokens, and without tokens the names of this machine."""
+    """Read the allowed hosts; the default is any host with tokens, and the names of this machine without."""
     listed = frozenset(name.strip().lower() for name in settings.read(ALLOWED_HOSTS_SETTING).split(",") if name.strip())
     if listed:
         return AllowedHosts(listed, allows_addresses=False)

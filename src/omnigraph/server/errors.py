@@ -1,4 +1,4 @@
-"""The one shape in which an error travels, made from the error that the library raises.
+"""The JSON body of error responses: one shape for every exception of the package, without server internals.
 
 Pure; imports no server library.
 """
@@ -27,10 +27,10 @@ CODES: Final[Mapping[int, str]] = {
     500: "internal",
 }
 _SIZE_MAX: Final = 2**63 - 1
-# The encoder itself goes this deep.
+# The nesting limit of the encoder.
 _DEPTH_MAX: Final = 64
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
-# Statuses that clients of the closed set of codes know from one situation only.
+# Statuses that have exactly one meaning in the closed set of codes.
 _CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.range": "bad_request"}
 
 
@@ -46,59 +46,65 @@ def error_body(error: OmniGraphError) -> dict[str, Any]:
     code = _CODES_BY_ERROR.get(error.code) or CODES.get(status)
     if code is not None:
         body["code"] = code
-    shown = {name: value for name, value in error.to_json().items() if name not in ("code", "error", "effect")}
-    body |= {"omnigraph_code": error.code, "effect": error.effect.value, "retryable": error.retryable, "context": shown}
-    if "operation_id" in shown:
-        body["operation_id"] = shown["operation_id"]
-    return body | _situation_fields(error.code, shown)
+    context = {name: value for name, value in error.to_json().items() if name not in ("code", "error", "effect")}
+    body |= {
+        "omnigraph_code": error.code,
+        "effect": error.effect.value,
+        "retryable": error.retryable,
+        "context": context,
+    }
+    if "operation_id" in context:
+        body["operation_id"] = context["operation_id"]
+    return body | _situation_fields(error.code, context)
 
 
-def _situation_fields(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
+def _situation_fields(code: str, context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the extra field of a code that has one, such as `merge_conflicts`."""
     match code:
         case "merge.conflict":
-            return {"merge_conflicts": [_merge_conflict(item) for item in known.get("conflicts", ())]}
+            return {"merge_conflicts": [_merge_conflict(item) for item in context.get("conflicts", ())]}
         case "conflict.version_mismatch":
-            versions = {f"{name}_published_dataset_version": known.get(name) for name in ("expected", "actual")}
-            return {"published_dataset_version_conflict": _type_fields(known) | versions}
+            versions = {f"{name}_published_dataset_version": context.get(name) for name in ("expected", "actual")}
+            return {"published_dataset_version_conflict": _type_fields(context) | versions}
         case "conflict.read_set_changed":
-            present = _known_fields(known, "member", "expected", "actual")
+            present = _present_fields(context, "member", "expected", "actual")
             return {"read_set_conflict": {name: str(value) for name, value in present.items()}}
         case "conflict.key":
-            return {"key_conflict": _type_fields(known) | _known_fields(known, "entity_id")}
+            return {"key_conflict": _type_fields(context) | _present_fields(context, "entity_id")}
         case "commit.parentless" | "changes.schema_boundary":
-            return {"change_diff_refusal": _known_fields(known, "reason", "graph_commit_id", "type_name")}
+            return {"change_diff_refusal": _present_fields(context, "reason", "graph_commit_id", "type_name")}
         case "changes.gap":
-            return {"change_feed_gap": _known_fields(known, "cursor", "first_unreadable_commit_id")}
+            return {"change_feed_gap": _present_fields(context, "cursor", "first_unreadable_commit_id")}
         case "precondition.failed":
-            return {"precondition_failure": _known_fields(known, "expected", "actual")}
+            return {"precondition_failure": _present_fields(context, "expected", "actual")}
         case "limit.exceeded":
-            sizes = _known_fields(known, "resource", "limit", "actual")
+            sizes = _present_fields(context, "resource", "limit", "actual")
             return {"resource_limit": {name: _as_int64(item) for name, item in sizes.items()}}
-        case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= known.keys():
-            sizes = {"limit": known["allowed"], "actual": known["needed"]}
+        case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= context.keys():
+            sizes = {"limit": context["allowed"], "actual": context["needed"]}
             return {
-                "resource_limit": {"resource": known["limit"]} | {name: _as_int64(item) for name, item in sizes.items()}
+                "resource_limit": {"resource": context["limit"]}
+                | {name: _as_int64(item) for name, item in sizes.items()}
             }
         case "blob.range":
-            return {"blob_range": _known_fields(known, "start", "end", "length")}
+            return {"blob_range": _present_fields(context, "start", "end", "length")}
     return {}
 
 
 def _merge_conflict(conflict: Mapping[str, Any]) -> dict[str, Any]:
     kind = _CAPITAL.sub("_", str(conflict["kind"])).lower()
     return (
-        _type_fields(conflict) | _known_fields(conflict, "entity_id") | {"kind": kind, "message": conflict["message"]}
+        _type_fields(conflict) | _present_fields(conflict, "entity_id") | {"kind": kind, "message": conflict["message"]}
     )
 
 
-def _type_fields(known: Mapping[str, Any]) -> dict[str, Any]:
-    key = TypeKey(known["type_key"]) if known.get("type_key") else None
+def _type_fields(context: Mapping[str, Any]) -> dict[str, Any]:
+    key = TypeKey(context["type_key"]) if context.get("type_key") else None
     return {} if key is None else {"entity_kind": key.kind, "type_name": key.name}
 
 
-def _known_fields(known: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: known[name] for name in names if known.get(name) is not None}
+def _present_fields(context: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: context[name] for name in names if context.get(name) is not None}
 
 
 def _as_int64(value: Any) -> Any:
@@ -150,7 +156,7 @@ _INTERNAL_CODES: Final = frozenset(
         "internal.bug",
     }
 )
-_KEPT_CONTEXT: Final = ("kind", "operation_id", "branch", "type_key")
+_PUBLIC_CONTEXT: Final = ("kind", "operation_id", "branch", "type_key")
 # The only fields of errors on the change routes.
 _CHANGE_FIELDS: Final = frozenset(
     {
@@ -165,7 +171,7 @@ _CHANGE_FIELDS: Final = frozenset(
     }
 )
 
-# The only context of such errors: what the client sent, or what those fields have.
+# The only context of these errors: what the client sent, or what those fields hold.
 _CHANGE_CONTEXT: Final = frozenset(
     {
         *("resource", "limit", "actual", "cursor", "first_unreadable_commit_id", "reason", "graph_commit_id"),
@@ -179,22 +185,22 @@ def redact_error(error: OmniGraphError, served: ServedGraph | None, *, is_change
     body = error_body(error)
     if error.code in _INTERNAL_CODES:
         body["error"] = _fixed_message(error)
-        body["context"] = {name: body["context"][name] for name in _KEPT_CONTEXT if name in body["context"]}
+        body["context"] = {name: body["context"][name] for name in _PUBLIC_CONTEXT if name in body["context"]}
     elif served is not None:
         root = served.graph.uri
         bare = root.partition("://")[2] or root
         body = {name: _replace_paths(value, (root, bare.strip("/")), served.graph_id) for name, value in body.items()}
         body["context"].pop("uri", None)
     if is_change:
-        known = {name: value for name, value in body["context"].items() if name in _CHANGE_CONTEXT}
-        body = {name: value for name, value in body.items() if name in _CHANGE_FIELDS} | {"context": known}
+        context = {name: value for name, value in body["context"].items() if name in _CHANGE_CONTEXT}
+        body = {name: value for name, value in body.items() if name in _CHANGE_FIELDS} | {"context": context}
     return body
 
 
 def _fixed_message(error: OmniGraphError) -> str:
     if error.effect is Effect.UNKNOWN:
         return "storage did not confirm whether the write was published; look up `operation_id` before you retry"
-    return f"{error.kind.summary} Ask the operator of the server, and name the request id."
+    return f"{error.kind.summary} Contact the operator of the server and give the request id."
 
 
 def _replace_paths(value: Any, roots: tuple[str, ...], graph_id: str) -> Any:
@@ -242,7 +248,7 @@ class MergeConflict(TypedDict):
 
 
 class VersionConflict(TypedDict):
-    """A type was published at another version than the write relied on."""
+    """A type's published version is not the one that the write was based on."""
 
     entity_kind: Kind
     type_name: str
@@ -251,7 +257,7 @@ class VersionConflict(TypedDict):
 
 
 class ReadSetConflict(TypedDict):
-    """Something that a write relied on changed before it was published."""
+    """Data that a write depends on changed before the write was published."""
 
     member: str
     expected: NotRequired[str]
@@ -259,7 +265,7 @@ class ReadSetConflict(TypedDict):
 
 
 class KeyConflict(TypedDict):
-    """There is an entity with this id already."""
+    """An entity with this id already exists."""
 
     entity_kind: Kind
     type_name: str
@@ -267,7 +273,7 @@ class KeyConflict(TypedDict):
 
 
 class DiffRefusal(TypedDict):
-    """A commit whose changes cannot be told."""
+    """A commit whose changes cannot be computed."""
 
     reason: Literal["parentless_commit", "schema_boundary"]
     graph_commit_id: str
@@ -282,14 +288,14 @@ class FeedGap(TypedDict):
 
 
 class PreconditionFailure(TypedDict):
-    """The commit that a branch had to be at, and the one it is at."""
+    """The expected head of a branch, and its actual head."""
 
     expected: str
     actual: NotRequired[str]
 
 
 class ResourceLimit(TypedDict):
-    """How much of a resource one request may take, and how much this one would."""
+    """The limit of a resource per request, and how much this request needs."""
 
     resource: str
     limit: int
@@ -297,7 +303,7 @@ class ResourceLimit(TypedDict):
 
 
 class BlobRange(TypedDict):
-    """A range, without its `end`, that holds no byte of a blob of this length."""
+    """A byte range, `end` excluded, that is outside a blob of this length."""
 
     start: int
     end: int
@@ -305,10 +311,10 @@ class BlobRange(TypedDict):
 
 
 class Error(TypedDict):
-    """Every refusal: `code` is of a closed set and absent elsewhere, `omnigraph_code` is always there.
+    """Every error: `code` is one of a closed set or absent, `omnigraph_code` is always present.
 
-    `context` holds what the error knows, under the names that the library uses; the members after it repeat some of it
-    in the shapes of single situations.
+    `context` holds the details of the error under the names that the library uses; the members after it repeat some of
+    them in the shape of a single kind of error.
     """
 
     error: str

@@ -32,9 +32,9 @@ def from_json(kind: type[T], body: bytes) -> T:
     except orjson.JSONDecodeError as error:
         raise UsageError(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     if not isinstance(document, dict):
-        raise UsageError("the body has to be a JSON object")
+        raise UsageError("the body must be a JSON object")
     if (name := find_repeated_member(body, document)) is not None:
-        raise UsageError(f"member `{name}` comes twice in one object of the body; send it once", name=name)
+        raise UsageError(f"duplicate member `{name}` in an object of the body; send it once", name=name)
     return _build(kind, document)
 
 
@@ -62,8 +62,8 @@ def _build(kind: type[T], document: Mapping[str, Any]) -> T:
     document = {name: value for name, value in _resolve_aliases(kind, document).items() if value is not None}
     unknown = sorted(document.keys() - shape.keys())
     if unknown:
-        known = ", ".join(f"`{name}`" for name in shape) or "no fields"
-        raise UsageError(f"unknown field `{unknown[0]}`; expected one of {known}", name=unknown[0])
+        expected = ", ".join(f"`{name}`" for name in shape) or "no fields"
+        raise UsageError(f"unknown field `{unknown[0]}`; expected one of {expected}", name=unknown[0])
     values: dict[str, Any] = {}
     for wire, (field, hint) in shape.items():
         if wire not in document:

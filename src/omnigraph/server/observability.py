@@ -98,11 +98,11 @@ class Metrics:
         with self._lock:
             self.in_flight -= 1
             self._requests[(("method", method), ("route", route), ("status", str(status)))] += 1
-            kept = self._seconds.setdefault(route, [0.0] * (len(_BUCKETS) + 2))
+            buckets = self._seconds.setdefault(route, [0.0] * (len(_BUCKETS) + 2))
             for bucket, bound in enumerate(_BUCKETS):
-                kept[bucket] += seconds <= bound
-            kept[-2] += seconds
-            kept[-1] += 1
+                buckets[bucket] += seconds <= bound
+            buckets[-2] += seconds
+            buckets[-1] += 1
 
     def count(self, name: str) -> None:
         """Increment a counter."""
@@ -113,18 +113,24 @@ class Metrics:
         """Return all metrics in Prometheus text format; `gauges` are (name, help, value)."""
         with self._lock:
             requests, counts = dict(self._requests), dict(self._counts)
-            seconds = {route: list(kept) for route, kept in self._seconds.items()}
+            seconds = {route: list(buckets) for route, buckets in self._seconds.items()}
             in_flight = self.in_flight
-        lines = [*_head("omnigraph_http_requests_total", "counter", "Requests that were answered.")]
+        lines = [*_head("omnigraph_http_requests_total", "counter", "HTTP requests completed.")]
         lines += [_line("omnigraph_http_requests_total", labels, count) for labels, count in sorted(requests.items())]
-        lines += [*_head("omnigraph_http_request_seconds", "histogram", "Time from request to the end of its answer.")]
-        for route, kept in sorted(seconds.items()):
-            lines += _histogram(route, kept)
-        lines += [*_head("omnigraph_http_requests_in_flight", "gauge", "Requests that are being answered.")]
+        lines += [
+            *_head(
+                "omnigraph_http_request_seconds",
+                "histogram",
+                "Time from the start of a request to the end of its response.",
+            )
+        ]
+        for route, buckets in sorted(seconds.items()):
+            lines += _histogram(route, buckets)
+        lines += [*_head("omnigraph_http_requests_in_flight", "gauge", "HTTP requests in flight.")]
         lines.append(_line("omnigraph_http_requests_in_flight", (), in_flight))
         for name, about in _COUNTS.items():
             lines += [*_head(name, "counter", about), _line(name, (), counts.get(name, 0))]
-        lines += [*_head("omnigraph_storage_requests_total", "counter", "Requests to storage, by operation.")]
+        lines += [*_head("omnigraph_storage_requests_total", "counter", "Storage requests, by operation.")]
         lines += [_line("omnigraph_storage_requests_total", labels, count) for labels, count in sorted(storage.items())]
         for name, about, value in gauges:
             lines += [*_head(name, "gauge", about), _line(name, (), value)]
@@ -136,10 +142,10 @@ CONFLICTS: Final = "omnigraph_conflicts_total"
 DENIALS: Final = "omnigraph_policy_denials_total"
 REFUSALS: Final = "omnigraph_admission_refusals_total"
 _COUNTS: Final = {
-    COMMITS: "Commits that requests made.",
-    CONFLICTS: "Writes that lost to another one.",
-    DENIALS: "Requests that a policy denied.",
-    REFUSALS: "Writes that were refused because their actor had too many.",
+    COMMITS: "Commits made by requests.",
+    CONFLICTS: "Writes that lost to a concurrent write.",
+    DENIALS: "Requests denied by a policy.",
+    REFUSALS: "Writes rejected because their actor had too many in flight.",
 }
 
 
@@ -159,12 +165,12 @@ def _line(name: str, labels: Labels, value: float) -> str:
     return f"{name}{{{inside}}} {value:g}" if inside else f"{name} {value:g}"
 
 
-def _histogram(route: str, kept: list[float]) -> Iterator[str]:
+def _histogram(route: str, buckets: list[float]) -> Iterator[str]:
     name, label = "omnigraph_http_request_seconds", ("route", route)
-    for bound, count in zip((*map("{:g}".format, _BUCKETS), "+Inf"), (*kept[:-2], kept[-1]), strict=True):
+    for bound, count in zip((*map("{:g}".format, _BUCKETS), "+Inf"), (*buckets[:-2], buckets[-1]), strict=True):
         yield _line(f"{name}_bucket", (label, ("le", bound)), count)
-    yield _line(f"{name}_sum", (label,), kept[-2])
-    yield _line(f"{name}_count", (label,), kept[-1])
+    yield _line(f"{name}_sum", (label,), buckets[-2])
+    yield _line(f"{name}_count", (label,), buckets[-1])
 
 
 Scope = MutableMapping[str, Any]

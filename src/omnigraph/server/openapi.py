@@ -1,6 +1,6 @@
-"""OpenAPI 3.1, generated from the tables of routes.
+"""Generate the OpenAPI 3.1 document from the route tables.
 
-`docs/openapi.json` is this, and a test says so. Another holds every answer of the route tests against it.
+Tests check that `docs/openapi.json` is current, and that every response in the route tests matches it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SCALARS: Final[dict[Any, Schema]] = {
 
 
 def reference(name: str) -> Schema:
-    """Return a reference to a shape by its name."""
+    """Return a reference to a named schema."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
-    """Return the schema of a type; what it refers to is added to `shapes`."""
+    """Return the schema of a type; the schemas it refers to are added to `shapes`."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return {}
@@ -81,7 +81,7 @@ def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
 
 
 def required_fields(kind: Any) -> set[str]:
-    """Return the members that an answer always has; annotations kept as text hide that from older Pythons."""
+    """Return the members that a response always has; older Pythons do not see that in string annotations."""
     hints = get_type_hints(kind, include_extras=True)
     if not kind.__total__:
         return set()
@@ -89,7 +89,7 @@ def required_fields(kind: Any) -> set[str]:
 
 
 def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
-    """Return the schema of an input: no other members, and null wherever a member may be left out."""
+    """Return the schema of an input: no unknown members, and every optional member may be null."""
     assert is_dataclass(takes)
     hints = get_type_hints(takes)
     properties, required = {}, []
@@ -104,13 +104,13 @@ def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
             if member.default is not None:
                 properties[name]["default"] = member.default
         if wire.ALIAS in member.metadata:
-            properties[name]["description"] = f"Also taken under its former name, `{member.metadata[wire.ALIAS]}`."
+            properties[name]["description"] = f"Also accepted under its former name, `{member.metadata[wire.ALIAS]}`."
     shape: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**shape, "required": required} if required else shape
 
 
 def query_parameters(takes: type, shapes: dict[str, Schema]) -> list[dict[str, Any]]:
-    """Return the members of an input as parameters of an address."""
+    """Return the members of an input as query parameters."""
     shape = input_schema(takes, shapes)
     required = set(shape.get("required", ()))
     return [
@@ -120,7 +120,7 @@ def query_parameters(takes: type, shapes: dict[str, Schema]) -> list[dict[str, A
 
 
 def _without_null(schema: Schema) -> Schema:
-    """Return a schema without null, which a query string cannot say: what is left out is not there."""
+    """Return a schema without null: a query string cannot express it, and omits the parameter instead."""
     if "anyOf" not in schema:
         return schema
     options = [option for option in schema["anyOf"] if option.get("type") != "null"]
@@ -132,48 +132,51 @@ _TEXT: Final[Schema] = {"type": "string"}
 _BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 _COUNT: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0}
 _ABOUT: Final = (
-    "Graphs over HTTP. Every refusal has the shape of `Error`; every answer has a request id in `X-Request-Id`, and a"
-    " request may bring one. Members of answers may be added by later releases; members of requests that are not"
+    "Graphs over HTTP. Every error has the shape of `Error`; every response has a request id in `X-Request-Id`, and a"
+    " request may send one. Later releases may add members to responses; members of requests that are not"
     " described are refused."
 )
 
-# Headers of answers, by name: what they hold, and what for.
+# Response headers, by name, with their descriptions.
 _HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
-    wire.REQUEST_ID: (_TEXT, "The id of the request, for questions to the operator."),
+    wire.REQUEST_ID: (_TEXT, "The id of the request; give it to the operator when you report a problem."),
     "WWW-Authenticate": (_TEXT, "`Bearer`."),
     "Retry-After": (_COUNT, "Seconds to wait before the next attempt."),
-    "Deprecation": (_TEXT, "`true`: the route is kept for clients of earlier releases."),
+    "Deprecation": (_TEXT, "`true`: the route is deprecated, and exists for clients of earlier releases."),
     "Link": (_TEXT, "The route that replaces this one."),
     "ETag": (_TEXT, "A strong validator of the blob."),
     "Accept-Ranges": (_TEXT, "`bytes`."),
-    "Content-Range": (_TEXT, "Which bytes of how many; `bytes */N` when none of them is in the range."),
-    "Content-Length": (_COUNT, "How many bytes the body has."),
+    "Content-Range": (
+        _TEXT,
+        "The returned range and the length of the blob; `bytes */N` if the range is outside the blob.",
+    ),
+    "Content-Length": (_COUNT, "The length of the body in bytes."),
     wire.SNAPSHOT_ID: (_TEXT, "The commit that was read."),
-    wire.QUERY_NAME: (_TEXT, "Of an Arrow stream: the query, percent-encoded."),
-    wire.ROW_COUNT: (_COUNT, "Of an Arrow stream: how many rows it has."),
-    wire.BRANCH: (_TEXT, "Of an Arrow stream: the branch that was read, percent-encoded."),
-    wire.COMMIT_ID: (_TEXT, "Of an Arrow stream: the commit that was read."),
+    wire.QUERY_NAME: (_TEXT, "For Arrow streams: the name of the query, percent-encoded."),
+    wire.ROW_COUNT: (_COUNT, "For Arrow streams: the number of rows."),
+    wire.BRANCH: (_TEXT, "For Arrow streams: the branch that was read, percent-encoded."),
+    wire.COMMIT_ID: (_TEXT, "For Arrow streams: the commit that was read."),
 }
 _ARROW_HEADERS: Final = (wire.QUERY_NAME, wire.ROW_COUNT, wire.BRANCH, wire.COMMIT_ID)
 _BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID)
 
-# Statuses of refusals: the name of the shared description, and its words.
+# Statuses of errors: the name of the shared response, and its description.
 _ERROR_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
-    "400": ("BadRequest", "The request is wrong; see `omnigraph_code`."),
-    "401": ("Unauthorized", "No token, or an unknown one."),
-    "403": ("Forbidden", "The policy does not allow it."),
+    "400": ("BadRequest", "The request is invalid; see `omnigraph_code`."),
+    "401": ("Unauthorized", "The token is missing or unknown."),
+    "403": ("Forbidden", "The policy does not allow this."),
     "404": ("NotFound", "It is not there."),
-    "408": ("Timeout", "The body did not arrive in time."),
-    "409": ("Conflict", "The state of the graph does not allow it."),
-    "410": ("Gone", "The state that is asked for was removed by cleanup."),
-    "412": ("PreconditionFailed", "The branch, or the blob, is not at what the caller named."),
-    "413": ("TooLarge", "The request, or what it needs, is larger than one request may be."),
-    "415": ("MediaType", "The body is of another media type."),
-    "416": ("Range", "The range holds no byte of the blob."),
-    "421": ("Misdirected", "The server does not answer to the name in the header `Host`."),
-    "429": ("TooManyRequests", "Too many requests of this actor are under way."),
+    "408": ("Timeout", "The body was not received in time."),
+    "409": ("Conflict", "The request conflicts with the state of the graph."),
+    "410": ("Gone", "Cleanup removed the requested state."),
+    "412": ("PreconditionFailed", "The branch or blob is not in the state that the caller expected."),
+    "413": ("TooLarge", "The request, or the work it needs, exceeds a limit."),
+    "415": ("MediaType", "The route does not accept the media type of the body."),
+    "416": ("Range", "The range is outside the blob."),
+    "421": ("Misdirected", "The server does not serve the host in the `Host` header."),
+    "429": ("TooManyRequests", "This actor has too many requests in flight."),
     "500": ("Failed", "The server or its storage failed."),
-    "503": ("Stopping", "The server is being stopped; send the request again."),
+    "503": ("Stopping", "The server is shutting down; retry."),
 }
 _COMMON_STATUSES: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
 _STATUS_HEADERS: Final[Mapping[str, tuple[str, ...]]] = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
@@ -187,28 +190,26 @@ def _header_parameter(
 
 
 _CONDITION: Final = _header_parameter(
-    wire.IF_COMMIT, "The commit that the branch has to be at.", pattern=COMMIT_ID.pattern, is_required=True
+    wire.IF_COMMIT, "The commit that must be the head of the branch.", pattern=COMMIT_ID.pattern, is_required=True
 )
 _OPERATION_ID: Final = _header_parameter(
     wire.OPERATION_ID,
-    "An id of the caller's choice. Under one id a write is done at most once; see `/operations`.",
+    "The idempotency key of the write, chosen by the caller: a write is done at most once per key; see `/operations`.",
     pattern=ULID_PATTERN.pattern,
 )
-_REQUEST_ID: Final = _header_parameter(
-    wire.REQUEST_ID, "An id for the request; what is not one is replaced by an id of the server's."
-)
+_REQUEST_ID: Final = _header_parameter(wire.REQUEST_ID, "An id for the request; the server replaces a malformed one.")
 _BLOB_CONDITIONS: Final = (
-    _header_parameter("If-Match", "Strong tags, or `*`; 412 unless the blob has one of them."),
-    _header_parameter("If-None-Match", "Tags, or `*`; 304 if the blob has one of them."),
+    _header_parameter("If-Match", "Strong ETags, or `*`; 412 unless the blob has one of them."),
+    _header_parameter("If-None-Match", "ETags, or `*`; 304 if the blob has one of them."),
 )
 _BLOB_RANGES: Final = (
     _header_parameter("Range", "One range of bytes; anything else is ignored."),
-    _header_parameter("If-Range", "A strong tag; the range is ignored unless the blob has it."),
+    _header_parameter("If-Range", "A strong ETag; the range is ignored unless the blob has it."),
 )
 
 
 def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -> dict[str, Any]:
-    """Return the whole description; without tokens, nothing in it asks for one."""
+    """Return the OpenAPI document; without authentication it has no security schemes."""
     shapes: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
     schema_of(Error, shapes)
@@ -243,7 +244,7 @@ def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str
     statuses = ("421", "500", "503") if route.is_open else ("401", "403", "421", "500", "503")
     responses = {"200": _response(route.summary, content), **_error_responses(statuses)}
     if route.path == "/readyz":
-        responses["503"] = _response("Not every graph can be read, or the server is being stopped.", content)
+        responses["503"] = _response("A graph cannot be read, or the server is shutting down.", content)
     operation = _operation(route.summary, _operation_name("GET", route.path), responses)
     return {**operation, "security": []} if route.is_open else operation
 
@@ -287,7 +288,7 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
             "304": _response("Not changed.", {}, _BLOB_HEADERS),
         }
         if route.method == "GET":
-            responses["206"] = _response("The range that was asked for.", content, (*whole, "Content-Range"))
+            responses["206"] = _response("The requested range.", content, (*whole, "Content-Range"))
         return responses
     if route.path.endswith("/export"):
         return {"200": _response(route.summary, _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes))}
@@ -305,7 +306,7 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
 
 
 def _route_statuses(route: Route) -> tuple[str, ...]:
-    """Return the statuses of the refusals of a route, from what it takes and does."""
+    """Return the error statuses of a route, which follow from its input and its action."""
     names = {*route.takes.__dataclass_fields__, *re.findall(r"\{(\w+)", route.path)}  # type: ignore[attr-defined]
     statuses = set(_COMMON_STATUSES)
     if route.body != "none":
@@ -332,7 +333,7 @@ def _content(response: type | str, shapes: dict[str, Schema]) -> dict[str, Any]:
 
 
 def _ndjson_content(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
-    """Return NDJSON, which is a text to OpenAPI; `x-line-schema` describes each of its lines."""
+    """Return the content of an NDJSON body, a string in OpenAPI; `x-line-schema` describes a line."""
     line = {"anyOf": [schema_of(kind, shapes) for kind in kinds]}
     return {wire.NDJSON: {"schema": dict(_TEXT), "x-line-schema": line}}
 

@@ -34,7 +34,7 @@ Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What tokens and policies say: who the actors are, and who judges each graph and the server itself."""
+    """The loaded tokens and policies: the actors, the policy of each graph, and the server policy."""
 
     tokens: Tokens
     checkers: Mapping[str, PolicyHook]
@@ -43,7 +43,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where tokens and policies come from; the state in which the server was started does not change."""
+    """The files of tokens and policies; whether the server authenticates is fixed at start-up."""
 
     read_tokens: Callable[[], Tokens]
     token_files: tuple[Path, ...]
@@ -52,10 +52,10 @@ class Sources:
     doors: AuthMode
 
     def read(self) -> Configuration:
-        """Read everything; raises when any of it cannot be used."""
+        """Read all files; raises if one of them is invalid."""
         tokens = self.read_tokens()
         if bool(tokens.entries) != self.doors.has_tokens:
-            raise UsageError("a server that was started with tokens needs some, and one without cannot get any")
+            raise UsageError("tokens cannot be added or removed altogether while the server runs; restart it")
         loaded = {
             graph_id: None if path is None else load_bundle(path, scope="graph", graph_id=graph_id)
             for graph_id, path in self.policies.items()
@@ -66,7 +66,7 @@ class Sources:
         return Configuration(tokens, checkers, judge)
 
     def fingerprint(self) -> Fingerprint:
-        """Return what changes when one of the files does."""
+        """Return a value that changes when one of the files changes."""
         paths = (*self.token_files, *self.policies.values(), self.server_policy)
         return tuple(_fingerprints(path for path in paths if path is not None))
 
@@ -107,7 +107,7 @@ class GraphConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServedGraph:
-    """A graph that is served."""
+    """A graph of the server, open and shared by all requests."""
 
     graph_id: str
     graph: Graph
@@ -127,7 +127,7 @@ class ServedGraph:
         return self.queries.check(session_of(self.graph).catalog(session_of(self.graph).kernel.snapshot()))
 
     def for_request(self, actor: str | None, operation_id: str | None) -> Graph:
-        """Return the graph for a request of an actor; the policy is asked once for each fact."""
+        """Return the graph for a request of an actor, with a policy that makes each decision once."""
         graph = self.graph.acting_as(actor, operation_id)
         session = session_of(graph)
         if session.policy is not ALLOW_ALL:
@@ -174,7 +174,7 @@ class GraphRegistry:
         log.info("tokens and policies were reloaded")
 
     def find(self, graph_id: str, actor: str | None) -> ServedGraph:
-        """Return a graph by its id; hidden from actors that have no rule for it and may not list graphs."""
+        """Return a graph by its id; not found for actors that have no rule for it and may not list graphs."""
         check_graph_id(graph_id)
         served = self.served.get(graph_id)
         if served is None or (has_no_rules(served.checker, actor) and not self._may_list(actor)):
@@ -224,10 +224,10 @@ def open_registry(
     for config in configs:
         check_graph_id(config.graph_id)
         if config.graph_id in served:
-            raise UsageError(f"there are two graphs `{config.graph_id}`; give each an id of its own")
+            raise UsageError(f"two graphs have the id `{config.graph_id}`; give them different ids")
         served[config.graph_id] = _open(config, read.checkers[config.graph_id])
     if not served:
-        raise UsageError("there is nothing to serve; add `--store URI`, or `--graph ID=URI`")
+        raise UsageError("no graph to serve; add `--store URI` or `--graph ID=URI`")
     return GraphRegistry(served, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 

@@ -161,13 +161,13 @@ async def send_response(
     if isinstance(response.body, bytes):
         await _send_whole(response, response.body, sender)
         return
-    gone = asyncio.create_task(wait_for_disconnect(receive))
-    gone.add_done_callback(lambda task: None if task.cancelled() else response.disconnected())
+    disconnected = asyncio.create_task(wait_for_disconnect(receive))
+    disconnected.add_done_callback(lambda task: None if task.cancelled() else response.disconnected())
     try:
-        await _send_chunks(response, response.body, sender, pool, gone)
-        is_whole = not gone.done()
+        await _send_chunks(response, response.body, sender, pool, disconnected)
+        is_complete = not disconnected.done()
     finally:
-        gone.cancel()
+        disconnected.cancel()
         close = getattr(response.body, "close", None)
         try:
             if close is not None:
@@ -175,15 +175,15 @@ async def send_response(
         finally:
             # Release the slot before the last chunk: the client may start its next request as soon as it arrives.
             response.end()
-    if is_whole:
+    if is_complete:
         await sender.part(b"", is_last=True)
 
 
 async def _send_whole(response: Response, body: bytes, sender: _Sender) -> None:
-    is_told = "Content-Length" in response.headers or response.status == 304
+    has_length = "Content-Length" in response.headers or response.status == 304
     parts = max(1, -(-len(body) // SERVER_STREAM_CHUNK_BYTES))
     try:
-        await sender.head(_response_start(response, {} if is_told else {"Content-Length": len(body)}))
+        await sender.head(_response_start(response, {} if has_length else {"Content-Length": len(body)}))
         for index in range(parts - 1):
             start = index * SERVER_STREAM_CHUNK_BYTES
             await sender.part(body[start : start + SERVER_STREAM_CHUNK_BYTES])
@@ -194,15 +194,15 @@ async def _send_whole(response: Response, body: bytes, sender: _Sender) -> None:
 
 
 async def _send_chunks(
-    response: Response, chunks: Iterator[bytes], sender: _Sender, pool: Executor, gone: asyncio.Task[None]
+    response: Response, chunks: Iterator[bytes], sender: _Sender, pool: Executor, disconnected: asyncio.Task[None]
 ) -> None:
     # Produce the first chunk before the headers, so that an early failure still gets an error status.
-    chunk = await _next_chunk(chunks, pool, gone)
+    chunk = await _next_chunk(chunks, pool, disconnected)
     await sender.head(_response_start(response, {}))
     while chunk is not None:
         for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
             await sender.part(chunk[start : start + SERVER_STREAM_CHUNK_BYTES])
-        chunk = await _next_chunk(chunks, pool, gone)
+        chunk = await _next_chunk(chunks, pool, disconnected)
 
 
 class _Sender:
@@ -211,13 +211,13 @@ class _Sender:
     def __init__(self, send: Send, minimum_rate: MinimumRate) -> None:
         self.head = send
         self._send = send
-        self._pace = minimum_rate
+        self._minimum_rate = minimum_rate
         self._sent = 0
         self._waited = 0.0
 
     async def part(self, part: bytes, *, is_last: bool = False) -> None:
         """Send a part. Only time spent waiting for the client counts, not time spent producing the response."""
-        minimum_rate = self._pace
+        minimum_rate = self._minimum_rate
         earned = minimum_rate.stall_seconds + self._sent / minimum_rate.bytes_per_second_min - self._waited
         started = clock.elapsed()
         try:
@@ -233,9 +233,9 @@ class _Sender:
         self._sent += len(part)
 
 
-async def _next_chunk(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
+async def _next_chunk(chunks: Iterator[bytes], pool: Executor, disconnected: asyncio.Task[None]) -> bytes | None:
     """Return the next chunk; None at the end, or if the client has disconnected."""
-    if gone.done():
+    if disconnected.done():
         return None
     return await asyncio.get_running_loop().run_in_executor(pool, next, chunks, None)
 

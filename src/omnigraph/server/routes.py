@@ -22,7 +22,7 @@ Check = tuple[str, Scope]
 
 
 def load_checks(call: Call[Any]) -> tuple[Check, ...]:
-    """Return what a load needs: `change` of its branch and, if that is missing, its creation."""
+    """Return the actions that a load needs: `change` on its branch and, if that is missing, its creation."""
     request = call.input
     change: Check = ("change", on_branch(request.branch))
     base = None if request.from_ is None else missing_base(session_of(call.graph), request.branch, request.from_)
@@ -33,9 +33,9 @@ def load_checks(call: Call[Any]) -> tuple[Check, ...]:
 class Route:
     """A route: its input and response types, its policy action, and its handler.
 
-    The graph authorizes. Only who may do `action` on no branch is denied before, and `early_checks` are made before a
-    large body is read. `is_write`: limited per actor; `is_write_now` decides by the request. `masks` returns the error
-    that replaces a denial of `action`. `successor` is the route that replaces a deprecated one.
+    The graph authorizes. Only actors who may not do `action` on any branch are denied earlier, and `early_checks` run
+    before a large body is read. `is_write`: limited per actor; `is_write_now` decides by the request. `masks` returns
+    the error that replaces a denial of `action`. `successor` is the route that replaces a deprecated one.
     """
 
     method: Literal["GET", "HEAD", "POST", "DELETE"]
@@ -108,11 +108,11 @@ def _delete(path: str, action: str, handle: Handler, summary: str) -> Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    _get("/snapshot", "read", reads.snapshot, "Which version of which type a branch is made of.",
+    _get("/snapshot", "read", reads.snapshot, "The versions of all types on a branch.",
          wire.BranchInput, answers.Snapshot),
     _json("/query", "read", reads.query, "Run a query; JSON rows, or an Arrow stream if the request accepts one.",
           wire.Query, answers.Rows),
-    _json("/read", "read", reads.read, "Run a query; `/query` with the names that earlier releases had.",
+    _json("/read", "read", reads.read, "Run a query; the former name of `/query`, with its former member names.",
           wire.Read, answers.LegacyRows, successor="query"),
     _json("/explain", "read", reads.explain, "Show the plan of a query; `profile` runs it and adds measurements.",
           wire.Explain, answers.Plan),
@@ -121,20 +121,20 @@ ROUTES: tuple[Route, ...] = (
     _write("/change", "change", writes.mutate, "Run a mutation; the former name of `/mutate`.",
            wire.Mutate, answers.Mutated, successor="mutate"),
     _write("/mutate/if-graph-commit", "change", writes.mutate_if,
-           "Run a mutation if the branch is still at the commit that a header names.",
+           "Run a mutation if the head of the branch is still the commit in a header.",
            wire.Mutate, answers.Mutated),
     _get("/queries", "read", stored_queries.catalog, "List the stored queries.", wire.NoInput, answers.StoredQueries),
     _json("/queries/{name}", "invoke_query", stored_queries.invoke, "Call a stored query.",
           wire.Invoke, answers.Rows, is_write_now=stored_queries.is_mutation, masks=stored_queries.unknown_query),
     _json("/queries/{name}/if-graph-commit", "invoke_query", stored_queries.invoke_if,
-          "Call a stored mutation if the branch is still at the commit that a header names.",
+          "Call a stored mutation if the head of the branch is still the commit in a header.",
           wire.Invoke, answers.Mutated, is_write_now=stored_queries.is_mutation, masks=stored_queries.unknown_query),
     _get("/schema", "read", reads.schema, "The text of the accepted schema.", wire.NoInput, answers.SchemaSource),
     _json("/schema/plan", "schema_apply", writes.schema_plan, "Show the steps to a new schema; changes nothing.",
           wire.NewSchema, answers.SchemaPlan),
     _write("/schema/apply", "schema_apply", writes.schema_apply, "Migrate a graph to a new schema, as one commit.",
            wire.NewSchema, answers.SchemaApplied),
-    _write("/load", "change", writes.load, "Write NDJSON records that come as a JSON text, as one commit.",
+    _write("/load", "change", writes.load, "Write NDJSON records in a JSON string, as one commit.",
            wire.Load, answers.LoadedAt, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX),
     _write("/ingest", "change", writes.load, "Write NDJSON records; the former name of `/load`.",
            wire.Load, answers.LoadedAt, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX,
@@ -146,7 +146,7 @@ ROUTES: tuple[Route, ...] = (
           wire.Export, wire.NDJSON),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and ETag of a blob.",
           wire.BlobInput, wire.BYTES),
-    _get("/blob", "read", blobs.get, "The bytes of a blob, whole or one range of them.", wire.BlobInput, wire.BYTES),
+    _get("/blob", "read", blobs.get, "The bytes of a blob, or one range of them.", wire.BlobInput, wire.BYTES),
     _get("/branches", "read", reads.branches, "List the branches.", wire.NoInput, answers.BranchNames),
     _write("/branches", "branch_create", writes.create_branch, "Create a branch.", wire.NewBranch, answers.BranchMade),
     _write("/branches/merge", "branch_merge", writes.merge, "Merge a branch into another, as one commit.",
@@ -157,9 +157,9 @@ ROUTES: tuple[Route, ...] = (
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
          wire.Commits, answers.Commits),
     _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, Commit),
-    _get("/commits/{commit_id}/changes", "read", reads.commit_changes, "A page of what one commit changed.",
+    _get("/commits/{commit_id}/changes", "read", reads.commit_changes, "A page of the changes of a commit.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
-    _get("/changes", "read", reads.changes, "The next page of what the commits of a branch changed.",
+    _get("/changes", "read", reads.changes, "The next page of the change feed of a branch.",
          wire.Changes, answers.FeedPage, is_change=True),
     _json("/changes/baseline", "export", reads.baseline,
           "Stream a branch as NDJSON; the last record has the cursor at which its change feed continues.",

@@ -120,10 +120,10 @@ class Service:
             _check_media(call.headers, route)
         admitted = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
         # Authorization needs the parsed body, so a JSON write is admitted before its body is read.
-        is_held_early = route.is_write and route.body == "json"
-        with ExitStack() as held:
-            if is_held_early:
-                held.enter_context(admitted)
+        is_admitted_early = route.is_write and route.body == "json"
+        with ExitStack() as admission:
+            if is_admitted_early:
+                admission.enter_context(admitted)
             if route.body == "json":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
                 call = replace(call, input=await self._parse(route, call.body))
@@ -132,8 +132,8 @@ class Service:
             is_write = route.is_write or (route.is_write_now is not None and route.is_write_now(call))
             if route.early_checks is not None:
                 await self.run(self.writers, partial(_check_early, route.early_checks, call))
-            if is_write and not is_held_early:
-                held.enter_context(admitted)
+            if is_write and not is_admitted_early:
+                admission.enter_context(admitted)
             if route.body == "ndjson":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
             if is_write:
@@ -173,33 +173,33 @@ class Service:
 
         The slot is held until the response was sent, because its data stays in memory until then.
         """
-        gone = asyncio.create_task(wait_for_disconnect(receive))
+        disconnected = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            await self._take_slot(call.caller, gone)
-            give_back = _call_once(lambda: self.read_slots.release(call.caller))
+            await self._take_slot(call.caller, disconnected)
+            release = _call_once(lambda: self.read_slots.release(call.caller))
             try:
-                response = await self._run_cancellable(work, gone, call.cancel)
+                response = await self._run_cancellable(work, disconnected, call.cancel)
             except BaseException:
-                give_back()
+                release()
                 raise
         finally:
-            gone.cancel()
+            disconnected.cancel()
 
         def end() -> None:
-            give_back()
+            release()
             response.end()
 
         return replace(response, end=_call_once(end), disconnected=call.cancel.cancel)
 
-    async def _take_slot(self, caller: str, gone: asyncio.Task[None]) -> None:
+    async def _take_slot(self, caller: str, disconnected: asyncio.Task[None]) -> None:
         if self.read_slots.take_now(caller):
             return
         waiting = asyncio.ensure_future(self.read_slots.take(caller))
-        late = asyncio.ensure_future(self.is_late.wait())
+        must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((waiting, gone, late), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, disconnected, must_exit), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
-                raise ClientDisconnected if gone.done() else server_stopping()
+                raise ClientDisconnected if disconnected.done() else server_stopping()
             await waiting
         except BaseException:
             if not waiting.done():
@@ -208,14 +208,14 @@ class Service:
                 self.read_slots.release(caller)
             raise
         finally:
-            late.cancel()
+            must_exit.cancel()
 
     async def _run_cancellable(
-        self, work: Callable[[], Response], gone: asyncio.Task[None], cancel: CancelToken
+        self, work: Callable[[], Response], disconnected: asyncio.Task[None], cancel: CancelToken
     ) -> Response:
         running = asyncio.ensure_future(self.run(self.readers, work))
         try:
-            await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((running, disconnected), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 cancel.cancel()
             return await running
@@ -246,7 +246,7 @@ class Service:
         if self.is_late.is_set():
             raise server_stopping()
         raise ConflictError(
-            f"the write did not get its turn, or storage did not answer it, within {SERVER_WRITE_SECONDS_MAX} seconds;"
+            f"the write timed out after {SERVER_WRITE_SECONDS_MAX} seconds, in the queue of its branch or in storage;"
             " nothing was written, retry later"
         )
 
@@ -254,7 +254,7 @@ class Service:
         await self.write_slots.take(caller)
         loop = asyncio.get_running_loop()
 
-        def give_back(_: object) -> None:
+        def release(_: object) -> None:
             # With the loop gone there is nothing left to share.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.write_slots.release, caller)
@@ -264,7 +264,7 @@ class Service:
         except BaseException:
             self.write_slots.release(caller)
             raise
-        thread.add_done_callback(give_back)
+        thread.add_done_callback(release)
         return await asyncio.wrap_future(thread)
 
     def _start(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
@@ -272,13 +272,13 @@ class Service:
 
     async def _wait(self, running: asyncio.Future[R], seconds: float | None = None) -> None:
         """Wait for a future, its timeout, or the shutdown deadline."""
-        late = asyncio.ensure_future(self.is_late.wait())
+        must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((running, late), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if late.done() and not running.done():
+            await asyncio.wait((running, must_exit), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if must_exit.done() and not running.done():
                 await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
         finally:
-            late.cancel()
+            must_exit.cancel()
 
     def count(self, error: OmniGraphError) -> None:
         """Count an error in the metrics."""
@@ -312,19 +312,19 @@ def _check_early(checks: Callable[[Call[Any]], tuple[Check, ...]], call: Call[An
         session_of(call.graph).require(action, scope)
 
 
-def _call_once(do: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that runs `do` on its first call only."""
-    left = [do]
+def _call_once(function: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls `function` on its first call only."""
+    pending = [function]
 
     def run() -> None:
-        if left:
-            left.pop()()
+        if pending:
+            pending.pop()()
 
     return run
 
 
 def server_stopping() -> GraphError:
-    """Return the error of a request that the shutdown ends before it did anything."""
+    """Return the error of a request that a shutdown ends before it had any effect."""
     return GraphError("the server is stopping; nothing was done, retry the request", code="server.stopping")
 
 
@@ -366,6 +366,4 @@ def _check_media(headers: Mapping[str, tuple[str, ...]], route: Route) -> None:
         "content-length" not in headers and "transfer-encoding" not in headers
     )
     if media != expected and not (is_empty and route.body == "json"):
-        raise GraphError(
-            f"the body of this request has to be `{expected}`", code="request.media_type", expected=expected
-        )
+        raise GraphError(f"the body of this request must be `{expected}`", code="request.media_type", expected=expected)

@@ -1,4 +1,4 @@
-"""Header names, media types and the input types of all routes.
+"""Request schemas of the HTTP API: the parameters of every route, header names and media types.
 
 Shared by server and client, so it imports neither.
 """
@@ -21,7 +21,7 @@ IF_COMMIT: Final = "Omnigraph-If-Graph-Commit"
 OPERATION_ID: Final = "Omnigraph-Operation-Id"
 REQUEST_ID: Final = "X-Request-Id"
 SNAPSHOT_ID: Final = "Omnigraph-Snapshot-Id"
-# What a JSON answer to a query says beside its rows; an Arrow answer says it in headers. Names are percent-encoded.
+# The metadata of a query result: JSON responses have it next to the rows, Arrow responses in headers, percent-encoded.
 QUERY_NAME: Final = "Omnigraph-Query-Name"
 ROW_COUNT: Final = "Omnigraph-Row-Count"
 BRANCH: Final = "Omnigraph-Branch"
@@ -30,30 +30,30 @@ COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 Op = Literal["insert", "update", "delete"]
 Naming = Literal["now", "then"]
 
-# The metadata of a member that is also taken under another name, which earlier releases of the protocol had.
+# The metadata of a member that is also accepted under the name that it had in earlier releases of the protocol.
 ALIAS: Final = "alias"
 _QUERY: Final = {ALIAS: "query_source"}
 _NAME: Final = {ALIAS: "query_name"}
 
 
-# -- what routes take: a JSON body, or for GET, HEAD and NDJSON bodies the query string -------------------------------
+# -- inputs of routes: a JSON body, or the query string for GET, HEAD and NDJSON bodies -------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoInput:
-    """A route that takes nothing but its path."""
+    """A route whose only input is its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchInput:
-    """Which branch to look at."""
+    """The branch to read."""
 
     branch: str = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """A page of the commits of a branch: at most `limit`, from the newest on, or from the one `before` a commit on."""
+    """A page of the commits of a branch: at most `limit`, newest first, optionally only those `before` a commit."""
 
     branch: str = "main"
     limit: int | None = None
@@ -64,7 +64,7 @@ class Commits:
 class Query:
     """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601.
 
-    An older state is read with the names of today, or of its own time.
+    `names` selects whether an older state is read with today's type and property names, or with those of its time.
     """
 
     query: str
@@ -78,14 +78,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Query):
-    """A read whose plan is wanted; with `profile` it is run."""
+    """A read to explain; with `profile` it is also run."""
 
     profile: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A read, in the words of earlier releases."""
+    """A read, with the member names of earlier releases."""
 
     query_source: str = field(metadata={ALIAS: "query"})
     query_name: str | None = field(default=None, metadata={ALIAS: "name"})
@@ -106,7 +106,7 @@ class Mutate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoke:
-    """The call of a stored query; `expect_mutation` refuses the other kind."""
+    """The call of a stored query; `expect_mutation` rejects a query of the other kind."""
 
     params: dict[str, Any] | None = None
     branch: str | None = None
@@ -126,7 +126,7 @@ class NewSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """NDJSON records as one JSON text."""
+    """NDJSON records in a JSON string."""
 
     data: str
     branch: str = "main"
@@ -136,7 +136,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadLines:
-    """Where the NDJSON records of the body go."""
+    """The target of the NDJSON records in the body."""
 
     branch: str = "main"
     from_: str | None = None
@@ -156,7 +156,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobInput:
-    """Which blob."""
+    """The blob to read."""
 
     entity: Kind
     type: str
@@ -169,7 +169,7 @@ class BlobInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBranch:
-    """A branch to make; `from` is a branch, a commit or a tag, and with `snapshot` a branch at that moment."""
+    """A branch to create; `from` is a branch, commit or tag, or with `snapshot` the branch that had that snapshot."""
 
     name: str
     from_: str = "main"
@@ -179,7 +179,7 @@ class NewBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rename:
-    """A branch, and what it is to be called."""
+    """A branch and its new name."""
 
     name: str
     new_name: str
@@ -198,7 +198,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A commit to take back or to apply again, and the branch to do it on."""
+    """A commit to revert or cherry-pick, and the target branch."""
 
     commit: str
     branch: str = "main"
@@ -208,7 +208,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFilter:
-    """Which changes, by kind, type and operation."""
+    """Filters of changes: kind, type and operation."""
 
     kind: list[Kind] | None = None
     type: list[str] | None = None
@@ -222,7 +222,7 @@ class ChangeFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(ChangeFilter):
-    """Which changes, and how many at once."""
+    """Filters of changes, and the size of a page."""
 
     page_token: str | None = None
     limit: int | None = None
@@ -230,14 +230,14 @@ class Page(ChangeFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges(Page):
-    """Which changes of a commit, with the names of today or of the commit."""
+    """Filters of the changes of a commit, with today's names or those of the commit."""
 
     names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes(Page):
-    """Which changes of a branch, and from where on: one of `start`, `cursor` and `page_token`."""
+    """Filters of the changes of a branch, and where to start: one of `start`, `cursor` and `page_token`."""
 
     branch: str = "main"
     start: str | None = None
@@ -247,7 +247,7 @@ class Changes(Page):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline(ChangeFilter):
-    """What a baseline holds; `op` is bound into its cursor only."""
+    """Filters of a baseline; `op` only affects its cursor."""
 
     branch: str = "main"
 
@@ -264,7 +264,7 @@ class Diff(ChangeFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTag:
-    """A tag to make at the head of a branch, or at a moment of it."""
+    """A tag to create at the head of a branch, or at an earlier state of it."""
 
     name: str
     branch: str = "main"

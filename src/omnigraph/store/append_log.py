@@ -1,4 +1,4 @@
-"""Append-only logs: datasets outside of the catalog.
+"""Append-only logs: Lance datasets that no catalog version pins.
 
 An append that loses the race for the next version is retried after it. Appends compact the small files of earlier
 ones, so that a log of any age has few files.
@@ -45,13 +45,13 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
     fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
     if fold is not None:
         # A separate version: a commit of both would advance by two, and not conflict with a concurrent append.
-        _take_next(store, log, fold, f"fold {path}")
+        _commit_next_version(store, log, fold, f"fold {path}")
         log = store.open_latest(path, None)
-    _take_next(store, log, transaction.append(log, rows), f"append {path}")
+    _commit_next_version(store, log, transaction.append(log, rows), f"append {path}")
     store.meter.count("append", path)
 
 
-def _take_next(store: Store, log: Dataset, change: transaction.Change, step: str) -> None:
+def _commit_next_version(store: Store, log: Dataset, change: transaction.Change, step: str) -> None:
     staged = store.commit(log, [change], {CHECKSUMS: _checksums(store, log, change)})
     failpoints.hit(Point.DURABLE_BEFORE, step)
     store.take_name(staged)

@@ -1,4 +1,4 @@
-"""Edits of a Lance schema that keep the id of every field.
+"""Convert and edit Lance schemas while keeping the id of every field.
 
 Lance finds columns in data files by field id. Its own conversion from Arrow numbers fields afresh, so a schema change
 built that way would silently read the wrong columns; we edit the protobuf messages of the fields instead.
@@ -52,7 +52,7 @@ class Field:
         return self._with(_NAME, name.encode())
 
     def moved(self, offset: int) -> Field:
-        """Return the field with its id, and its parent's if it has one, further on."""
+        """Return the field with its id and its parent's id shifted by `offset`."""
         moved = self._with(_ID, self.id + offset)
         return moved if self.is_column else moved._with(_PARENT, self.parent + offset)
 
@@ -65,11 +65,11 @@ class Field:
         return next((value for key, value in self.parts if key == tag), default)
 
     def _with(self, tag: int, value: int | bytes) -> Field:
-        kept = [part for part in self.parts if part[0] != tag]
-        return replace(self, parts=tuple(sorted([*kept, (tag, value)], key=lambda part: part[0])))
+        others = [part for part in self.parts if part[0] != tag]
+        return replace(self, parts=tuple(sorted([*others, (tag, value)], key=lambda part: part[0])))
 
 
-def edit(
+def edit_schema(
     schema: Any,
     *,
     add: Sequence[pa.Field[Any]] = (),
@@ -77,23 +77,23 @@ def edit(
     rename: Mapping[str, str] | None = None,
     next_id: int,
 ) -> Any:
-    """Return a Lance schema with columns dropped, renamed and appended, in that order of thought.
+    """Return a Lance schema with columns dropped, then renamed, then appended.
 
     New fields are numbered from `next_id`, which must be above every id that a data file of the dataset uses.
     """
     metadata, fields = _decode(schema)
     names = rename or {}
-    dead = {field.id for field in fields if field.is_column and field.name in drop}
-    kept = []
+    dropped_ids = {field.id for field in fields if field.is_column and field.name in drop}
+    edited = []
     for field in fields:
         # A child follows its parent in the list, so one pass finds every descendant of a dropped column.
-        if field.id in dead or field.parent in dead:
-            dead.add(field.id)
+        if field.id in dropped_ids or field.parent in dropped_ids:
+            dropped_ids.add(field.id)
         else:
-            kept.append(field.renamed(names.get(field.name, field.name)) if field.is_column else field)
+            edited.append(field.renamed(names.get(field.name, field.name)) if field.is_column else field)
     _, added = _decode(LanceSchema.from_pyarrow(pa.schema(list(add))))
-    kept.extend(field.moved(next_id) for field in added)
-    return LanceSchema._from_protos(metadata, *(_write(field) for field in kept))
+    edited.extend(field.moved(next_id) for field in added)
+    return LanceSchema._from_protos(metadata, *(_write(field) for field in edited))
 
 
 def field_ids(schema: Any) -> dict[str, int]:
@@ -101,8 +101,8 @@ def field_ids(schema: Any) -> dict[str, int]:
     return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
 
 
-def family_ids(schema: Any, column: str) -> tuple[int, ...]:
-    """Return the field id of a column, and those of everything inside of it."""
+def nested_field_ids(schema: Any, column: str) -> tuple[int, ...]:
+    """Return the field ids of a column and of all fields nested in it."""
     ids: set[int] = set()
     for field in _decode(schema)[1]:
         # A child follows its parent in the list.
@@ -138,7 +138,7 @@ BLOB_MARK = b"omnigraph.blob"
 
 
 def physical_schema(logical: pa.Schema) -> pa.Schema:
-    """Return the schema to create a dataset with, all field metadata kept."""
+    """Return the schema to create a dataset with: blob columns in Lance's encoding, field metadata unchanged."""
     fields = [_physical(field) if BLOB_MARK in (field.metadata or {}) else field for field in logical]
     return pa.schema(fields, metadata=_texts(logical.metadata))
 

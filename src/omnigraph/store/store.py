@@ -204,8 +204,8 @@ class Store(DatasetCache):
         for proofs in staged.proofs:
             proofs.result()
         self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
-        taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
-        if taken:
+        is_taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
+        if is_taken:
             self.objects.discard(staged.manifest)
             raise LostRace
         self._sync_paths([staged.ref.manifest_path])
@@ -231,7 +231,7 @@ class Store(DatasetCache):
     def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
         # Without its entry in the list of branches, Lance's cleanup of the parent would delete what the fork reads.
-        listed = f"{ref.path}/_refs/branches/{name}.json"
+        ref_path = f"{ref.path}/_refs/branches/{name}.json"
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
         try:
             with lance_errors(f"forking {dataset.ref} as {name}"):
@@ -240,7 +240,7 @@ class Store(DatasetCache):
         except StorageError as error:
             if not self.has_version(ref):
                 raise
-            if not (self.objects.size(ref.manifest_path) and self.objects.size(listed)):
+            if not (self.objects.size(ref.manifest_path) and self.objects.size(ref_path)):
                 # After a storage failure, another name would fail as well.
                 if error.storage_kind is not StorageKind.UNKNOWN:
                     raise
@@ -250,7 +250,7 @@ class Store(DatasetCache):
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
         if self.disk.active:
-            self._sync_paths([ref.manifest_path, listed])
+            self._sync_paths([ref.manifest_path, ref_path])
         return forked
 
     def commit(
@@ -466,9 +466,9 @@ class Store(DatasetCache):
         files: list[str] = []
         directories = set(directories)
         for path in paths:
-            listed = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
-            files.extend(listed)
-            directories.update(file.rpartition("/")[0] for file in listed)
+            contents = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
+            files.extend(contents)
+            directories.update(file.rpartition("/")[0] for file in contents)
         self.disk.sync(files, directories)
 
     def close(self) -> None:

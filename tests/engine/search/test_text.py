@@ -282,6 +282,6 @@ def test_fuzzy_counts_words_of_scripts_without_spaces(tmp_path: Path) -> None:
     """Rare signs are words of one letter, so there are more words than spaces."""
     notes = unindexed(tmp_path)
     signs = "".join(chr(0x4E00 + 37 * number) for number in range(FUZZY_WORDS_MAX + 40))
-    with pytest.raises(LimitExceeded, match="different words"):
+    with pytest.raises(LimitExceeded, match="distinct words"):
         found(notes, signs, "fuzzy", 1)
     assert found(notes, signs[:30], "fuzzy", 0) == set()

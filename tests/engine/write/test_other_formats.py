@@ -16,7 +16,7 @@ INPUTS = [
     (CSV, "this looks like CSV, not NDJSON; load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`"),
     (b"\xef\xbb\xbfk;n\r\na;1\r\n", "this looks like CSV"),
     (b"k\tn\n", "this looks like CSV"),
-    (b'[\n{"type": "A", "data": {"k": "a"}}\n]\n', "this is a JSON array, and NDJSON has one object per line"),
+    (b'[\n{"type": "A", "data": {"k": "a"}}\n]\n', "this is a JSON array, but NDJSON has one object per line"),
     (b' [{"type": "A", "data": {"k": "a"}}]', "this is a JSON array"),
     (b"PAR1\x15\x04\x15", "this is Parquet, not NDJSON"),
     (gzip.compress(b'{"type":"A"}', mtime=0), "this is compressed data"),

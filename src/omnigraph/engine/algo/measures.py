@@ -34,7 +34,7 @@ class AdjacencyBlock:
 
     @property
     def filled(self) -> Numbers:
-        """Those of the nodes, counted from 0, that have neighbours."""
+        """The indexes of nodes that have neighbours."""
         return np.flatnonzero(np.diff(self.starts))
 
     def slice_of(self, state: Numbers) -> Numbers:
@@ -99,11 +99,11 @@ class BlockGraph(Protocol):
     def size(self) -> int: ...
 
     def degrees(self) -> tuple[Numbers, Numbers]:
-        """Return how many edges go out of every node, and how many come in."""
+        """Return the out-degree and in-degree of every node."""
         ...
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
-        """Return new values of all nodes; the direction says who is whose neighbour."""
+        """Return new values of all nodes; the direction decides which nodes are neighbours."""
         ...
 
 

@@ -48,13 +48,13 @@ class NodeNumbering:
         return sum(self.counts[: self.types.index(node_type)])
 
     def of(self, node_type: str, values: Numbers) -> Numbers:
-        """Return those of the values of all nodes that belong to a type."""
+        """Return the values of the nodes of a type."""
         first = self.first(node_type)
         return values[first : first + self.counts[self.types.index(node_type)]]
 
 
 def select_nodes(view: View, edges: Sequence[str] | None) -> NodeNumbering:
-    """Return the nodes that edge types join; without names, those of all edge types."""
+    """Return the nodes of the endpoint types of edge types; by default of all edge types."""
     edge_types = _resolve_edge_types(view.catalog, edges)
     types = sorted({end for edge in edge_types for end in (edge.source, edge.target)})
     pins = view.snapshot.state.pins
@@ -169,7 +169,7 @@ def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:
         property_type = type_.properties[name].type
         if property_type.scalar not in NUMBERS or property_type.is_list or name in type_.key:
             raise UsageError(
-                f"`{type_.name}.{name}` cannot hold what was measured; it takes a number that is no key",
+                f"`{type_.name}.{name}` cannot store the measure; it must be a number and not part of a key",
                 property=f"{type_.name}.{name}",
             )
     return types
@@ -184,7 +184,7 @@ def _changed_rows(type_: NodeType, values: NodeValues, name: str, committed: Com
             target_type, safe=not pa.types.is_floating(target_type)
         )
     except pa.ArrowInvalid as error:
-        raise UsageError(f"`{type_.name}.{name}` is too narrow for what was measured: {error}", property=name) from None
+        raise UsageError(f"`{type_.name}.{name}` is too narrow for the measure: {error}", property=name) from None
     schema, changed = arrow_schema(type_), []
     ids = one_array(values.view.dataset(type_.table_key).read(["id"]).column("id"))
     for rows in committed.rows(type_, _ALL_ROWS):

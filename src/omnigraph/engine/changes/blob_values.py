@@ -21,7 +21,7 @@ from omnigraph.store.blobs.cells import StoredBlobs, blob_locations, have_same_b
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 # The first byte of a value: literal bytes follow, or a storage location.
 _LITERAL: Final = b"\0"
@@ -30,7 +30,7 @@ _STORED: Final = b"\1"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A row that holds a blob."""
+    """The stored row of a blob."""
 
     dataset: Dataset
     column: str
@@ -118,7 +118,7 @@ class BlobValues:
     # -- bytes -------------------------------------------------------------------------------------------------
 
     def with_bytes(self, rows: pa.Table | None) -> pa.Table | None:
-        """Return rows with the bytes of their blobs, as people know them."""
+        """Return rows with the bytes of their blobs instead of blob values."""
         if rows is None:
             return None
         for index, field in enumerate(rows.schema):
@@ -155,16 +155,18 @@ class BlobValues:
     def _sources(
         self, rows: pa.Table, name: str, rows_with_blob: NDArray[np.int64], target: Dataset, current: pa.Table
     ) -> Iterator[tuple[int, _Place]]:
-        """Yield where each of some blobs is taken from."""
+        """Yield the stored row of each blob."""
         if not len(rows_with_blob):
             return
         ids = rows.column("id").combine_chunks().take(rows_with_blob)
-        known = pc.index_in(ids, value_set=current.column("id").combine_chunks())
-        row_ids = current.take(known.drop_null()).column(ROW_ID)
+        current_rows = pc.index_in(ids, value_set=current.column("id").combine_chunks())
+        row_ids = current.take(current_rows.drop_null()).column(ROW_ID)
         described = target.take(row_ids.to_numpy().tolist(), [name, ROW_ADDRESS])
         current_values = iter(self.column(target, name, row_ids, described).to_pylist())
         values: Any = rows.column(name).combine_chunks().take(rows_with_blob)
-        for index, value, row in zip(rows_with_blob.tolist(), values.to_pylist(), known.to_pylist(), strict=True):
+        for index, value, row in zip(
+            rows_with_blob.tolist(), values.to_pylist(), current_rows.to_pylist(), strict=True
+        ):
             mine: Any = next(current_values) if row is not None else None
             is_mine = mine is not None and mine.startswith(_STORED) and (mine == value or self._same(mine, value))
             yield index, self._places[mine if is_mine else value]
@@ -188,18 +190,18 @@ def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
     cells = cells.group_by(["id", "value"]).aggregate([])
     counts = cells.group_by("id").aggregate([("value", "count")])
     several = counts.filter(pc.greater(counts.column("value_count"), 1)).column("id")
-    for one in several.to_pylist():
-        values: Any = cells.filter(pc.equal(cells.column("id"), one)).column("value")
+    for value in several.to_pylist():
+        values: Any = cells.filter(pc.equal(cells.column("id"), value)).column("value")
         yield set(values.to_pylist())
 
 
 def _renamed(rows: pa.Table, renamed: dict[bytes, bytes]) -> pa.Table:
-    known = pa.array(list(renamed), pa.large_binary())
+    renamed_values = pa.array(list(renamed), pa.large_binary())
     names = pa.array(list(renamed.values()), pa.large_binary())
     for index, field in enumerate(rows.schema):
         if is_blob(field):
             column = rows.column(index).combine_chunks()
-            other = names.take(pc.index_in(column, value_set=known))
+            other = names.take(pc.index_in(column, value_set=renamed_values))
             rows = rows.set_column(index, field, pc.coalesce(other, column))
     return rows
 

@@ -17,7 +17,7 @@ from omnigraph.engine.json_text import json_text
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.rules.arrow_typing import pc
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 
 def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:

@@ -17,7 +17,17 @@ import pyarrow as pa
 
 from omnigraph.engine import history
 from omnigraph.engine.changes.change_json import change_texts
-from omnigraph.engine.changes.cursor import ALL, ChangeFilter, Place, Scope, Token, decode, encode, place_of, rejected
+from omnigraph.engine.changes.cursor import (
+    ALL,
+    ChangeFilter,
+    Position,
+    Scope,
+    Token,
+    decode,
+    encode,
+    place_of,
+    rejected,
+)
 from omnigraph.engine.changes.state_diff import Pair, Side, identity_domain, of_ops, pairs
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
@@ -47,10 +57,10 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.rules.arrow_typing import pc
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 # Which entities of a large commit changed is found out once for all of its pages.
-_found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
+_cached_diffs: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -62,7 +72,7 @@ class Room:
     is_untouched: bool = True
 
     def take(self, texts: Any) -> int:
-        """Return how many of the texts still fit, and count them as held."""
+        """Return how many of the texts still fit, and reserve room for them."""
         sizes = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
         fitting = min(self.changes, int(np.searchsorted(sizes, self.bytes, side="right")))
         if fitting == 0 and self.is_untouched:
@@ -82,11 +92,11 @@ class Part:
     """Consecutive changes of a commit. Unless it is complete, `last` is the position of the last one, if any."""
 
     texts: list[Any] = field(default_factory=list)
-    last: Place | None = None
+    last: Position | None = None
     is_complete: bool = True
 
 
-def fill(kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Place | None, room: Room) -> Part:
+def fill(kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Position | None, room: Room) -> Part:
     """Return the selected changes after a position, as far as they fit."""
     part = Part(last=after)
     for type_key, ids, texts in _windows(kernel, pairs, selection, after):
@@ -101,7 +111,7 @@ def fill(kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Plac
 
 
 def _windows(
-    kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Place | None
+    kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Position | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
     # By id, because a cursor outlives the name of a type.
@@ -128,10 +138,10 @@ def _misplaced() -> CursorRejected:
 
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
     key = tuple(side.pin.ref if side else None for side in (pair.before, pair.after))
-    return _found.setdefault(kernel, LruCache(CHANGE_CACHE_MAX)).get_or_create(key, pair.candidates)
+    return _cached_diffs.setdefault(kernel, LruCache(CHANGE_CACHE_MAX)).get_or_create(key, pair.candidates)
 
 
-def _start(ids: Any, after: Place) -> int:
+def _start(ids: Any, after: Position) -> int:
     """Return the index of the first id after a position."""
     if after.digest is None:
         return len(ids) - (pc.sum(pc.greater(ids, after.entity_id)).as_py() or 0)
@@ -185,7 +195,7 @@ def commit_changes(
 ) -> CommitPage:
     """Return a page of what a commit changed: nodes before edges, then by type and id.
 
-    Naming are those of main today, or with `names="then"` those of the commit.
+    Names are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
     commit = history.find_commit(session, commit_id)
@@ -196,16 +206,18 @@ def commit_changes(
     before, after = step.views()
     selection = only.check_types(before.catalog, after.catalog)
     scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
-    place: Place | None = None
+    position: Position | None = None
     if page_token is not None:
         token = decode(page_token, "commit-page", scope)
         if token.commit != commit.commit_id:
             raise rejected("it belongs to another commit")
-        place = token.place
-    part = step.part(selection, place, room)
+        position = token.position
+    part = step.part(selection, position, room)
     block = Block(cause_of(session, commit), tuple(part.texts))
-    rest = None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
-    return CommitPage(block, rest)
+    next_page_token = (
+        None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
+    )
+    return CommitPage(block, next_page_token)
 
 
 class States:
@@ -253,7 +265,7 @@ class Step:
     parent: Commit
 
     def views(self) -> tuple[View, View]:
-        """Return the state before and after; `ChangeFeedGap` when either is gone."""
+        """Return the state before and after; raises `ChangeFeedGap` if cleanup removed one of them."""
         try:
             return self._judged(self.states.view)
         except GraphError as error:
@@ -263,7 +275,7 @@ class Step:
         branch = self.commit.branch
         return look(self.parent, branch), look(self.commit, branch)
 
-    def part(self, selection: ChangeFilter, after: Place | None, room: Room) -> Part:
+    def part(self, selection: ChangeFilter, after: Position | None, room: Room) -> Part:
         """Return changes after a position, as far as they fit."""
         type_pairs = self.pairs()
         try:
@@ -280,7 +292,7 @@ class Step:
                 name = pair.known.type_.name
                 raise SchemaBoundary(
                     f"commit {self.commit.commit_id} changed the schema of `{name}`, so its entities before and after"
-                    " do not compare; take a new baseline and go on from there",
+                    " cannot be compared; take a new baseline and continue from its cursor",
                     reason="schema_boundary",
                     graph_commit_id=self.commit.commit_id,
                     type_name=name,
@@ -304,7 +316,7 @@ class Step:
     def _reclaimed(self) -> ChangeFeedGap:
         return ChangeFeedGap(
             f"a version needed for the changes of commit {self.commit.commit_id} was removed by cleanup; take"
-            " a new baseline and go on from there",
+            " a new baseline and continue from its cursor",
             first_unreadable_commit_id=self.commit.commit_id,
         )
 
@@ -318,7 +330,7 @@ class Step:
 def parentless(commit: Commit) -> GraphError:
     """Return the error of a commit without a parent."""
     return GraphError(
-        f"commit {commit.commit_id} has no parent, so there is nothing to compare it with; it began the graph",
+        f"commit {commit.commit_id} created the graph, so it has no parent to compare it with",
         code="commit.parentless",
         reason="parentless_commit",
         graph_commit_id=commit.commit_id,
@@ -327,29 +339,29 @@ def parentless(commit: Commit) -> GraphError:
 
 def page_room(limit: int, bytes_max: int) -> Room:
     """Return the capacity of a page after checking its bounds."""
-    for name, asked, most, resource in (
+    for name, requested, maximum, resource in (
         ("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes"),
         ("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes"),
     ):
-        check_bound(name, asked, most, resource)
+        check_bound(name, requested, maximum, resource)
     return Room(limit, bytes_max)
 
 
-def check_bound(name: str, asked: int, most: int, resource: str) -> None:
+def check_bound(name: str, requested: int, maximum: int, resource: str) -> None:
     """Raise unless a bound is between 1 and the maximum of a page or poll."""
-    if type(asked) is not int or asked < 1:
-        raise UsageError(f"`{name}` must be an integer >= 1", value=str(asked))
-    if asked > most:
+    if type(requested) is not int or requested < 1:
+        raise UsageError(f"`{name}` must be an integer >= 1", value=str(requested))
+    if requested > maximum:
         raise LimitExceeded(
-            f"`{name}` must be <= {most}, got {asked}; request less and continue with the next page",
+            f"`{name}` must be <= {maximum}, got {requested}; request less and continue with the next page",
             resource=resource,
-            limit=most,
-            actual=asked,
+            limit=maximum,
+            actual=requested,
         )
 
 
 def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
-    """Return what a block says about its commit; what the commit does not have is left out."""
+    """Return the commit metadata of a block, without members that the commit does not have."""
     cause: dict[str, object | None] = {
         "graph_commit_id": commit.commit_id,
         "parent_commit_id": commit.parent,
@@ -362,5 +374,5 @@ def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
 
 
 def graph_digest(snapshot: Snapshot) -> str:
-    """Return a name for the graph that no other graph has: its identities were first given out under it."""
+    """Return a digest of the identity domain of the graph, which no other graph shares."""
     return sha256(f"omnigraph/changes/{identity_domain(snapshot)}".encode()).hexdigest()[:32]

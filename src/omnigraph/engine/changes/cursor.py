@@ -37,10 +37,10 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """An entity inside a commit: everything up to and including it was delivered.
 
-    A long id is known by how it begins and by its digest.
+    A long id is stored as its prefix and its digest.
     """
 
     type_key: str
@@ -56,15 +56,15 @@ class Token:
     scope: Scope
     commit: CommitId
     cut: CommitId | None = None
-    place: Place | None = None
+    position: Position | None = None
 
 
 def rejected(why: str) -> CursorRejected:
-    """Return the error of a token that is not taken."""
+    """Return the error of a rejected token."""
     return CursorRejected(f"change cursor rejected: {why}")
 
 
-def place_of(type_key: str, entity_id: str) -> Place:
+def place_of(type_key: str, entity_id: str) -> Position:
     """Return the position of an entity.
 
     >>> place_of("node:1", "a").entity_id, len(place_of("node:1", "é" * 200).entity_id)
@@ -72,15 +72,15 @@ def place_of(type_key: str, entity_id: str) -> Place:
     """
     raw = entity_id.encode()
     if len(raw) <= CHANGE_ID_BYTES_MAX:
-        return Place(type_key, entity_id)
+        return Position(type_key, entity_id)
     # A character that the cut would split is left out.
     prefix = raw[:CHANGE_ID_PREFIX_BYTES].decode(errors="ignore")
-    return Place(type_key, prefix, sha256(raw).hexdigest())
+    return Position(type_key, prefix, sha256(raw).hexdigest())
 
 
 def encode(token: Token) -> str:
     """Encode a token as text."""
-    scope, place = token.scope, token.place
+    scope, position = token.scope, token.position
     body = orjson.dumps(
         {
             "v": VERSION,
@@ -91,7 +91,7 @@ def encode(token: Token) -> str:
             "selection": scope.selection,
             "commit": token.commit,
             "cut": token.cut,
-            "place": None if place is None else [place.type_key, place.entity_id, place.digest],
+            "place": None if position is None else [position.type_key, position.entity_id, position.digest],
         }
     )
     return urlsafe_b64encode(body + sha256(body).digest()).rstrip(b"=").decode()
@@ -132,21 +132,21 @@ def _read(text: str) -> Token:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         body, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
         if sha256(body).digest() != digest:
-            raise rejected("it is damaged; pass it on exactly as it was given")
+            raise rejected("it is damaged; pass the token exactly as received")
         token = _from_json(orjson.loads(body))
     except (Base64Error, ValueError, KeyError, TypeError) as error:
-        raise rejected("it is not a change token; pass it on exactly as it was given") from error
+        raise rejected("it is not a change token; pass the token exactly as received") from error
     # Canonical form only: padding, line breaks or extra fields would give one position many texts.
     if encode(token) != text:
-        raise rejected("it is not in canonical form; pass it on exactly as it was given")
+        raise rejected("it is not in canonical form; pass the token exactly as received")
     return token
 
 
-def _is_place(place: object) -> TypeGuard[list[str]]:
+def _is_position(position: object) -> TypeGuard[list[str]]:
     """Return True if a JSON value is the position of an entity: type, id, and the digest of a long id."""
-    if not isinstance(place, list) or len(place) != 3:
+    if not isinstance(position, list) or len(position) != 3:
         return False
-    return all(isinstance(part, str) for part in place[:2]) and isinstance(place[2], str | None)
+    return all(isinstance(part, str) for part in position[:2]) and isinstance(position[2], str | None)
 
 
 def _from_json(body: dict[str, object]) -> Token:
@@ -155,15 +155,15 @@ def _from_json(body: dict[str, object]) -> Token:
         raise rejected(f"it has version {orjson.dumps(version).decode()}; this release reads version {VERSION}")
     kind = str(body["kind"])
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
-    place = body["place"]
-    if place is not None and not _is_place(place):
+    position = body["place"]
+    if position is not None and not _is_position(position):
         raise ValueError("a place must consist of strings")
     return Token(
         kind,  # type: ignore[arg-type]  # compared with the wanted kind right after
         scope,
         CommitId(str(body["commit"])),
         None if body["cut"] is None else CommitId(str(body["cut"])),
-        None if place is None else Place(*place),
+        None if position is None else Position(*position),
     )
 
 
@@ -173,7 +173,7 @@ OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes are wanted; None or an empty list leaves a dimension open.
+    """Selects changes by kind, type and operation; None or an empty list selects all.
 
     >>> ChangeFilter(["node"], ops=["insert"]).has_type(TypeKey("edge:Knows")), ChangeFilter([], [], []) == ALL
     (False, True)
@@ -184,16 +184,16 @@ class ChangeFilter:
     ops: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        _check_known("kind", self.kinds, KINDS)
-        _check_known("op", self.ops, OPS)
+        _check_names("kind", self.kinds, KINDS)
+        _check_names("op", self.ops, OPS)
         check_name_list("types", self.types)
         for name in ("kinds", "types", "ops"):
             object.__setattr__(self, name, frozenset(getattr(self, name) or ()) or None)
 
     def check_types(self, *catalogs: Catalog) -> ChangeFilter:
         """Return this filter; `UsageError` for a type that none of the catalogs has."""
-        known = {name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}
-        _check_known("type", self.types, sorted(known))
+        type_names = {name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}
+        _check_names("type", self.types, sorted(type_names))
         return self
 
     def has_type(self, table_key: TypeKey) -> bool:
@@ -206,11 +206,11 @@ class ChangeFilter:
         return sha256(orjson.dumps(members)).hexdigest()[:32]
 
 
-def _check_known(what: str, names: Collection[str] | None, known: Collection[str]) -> None:
-    check_name_list(f"{what}s", names)
+def _check_names(noun: str, names: Collection[str] | None, allowed: Collection[str]) -> None:
+    check_name_list(f"{noun}s", names)
     for name in sorted(names or ()):
-        if name not in known:
-            raise UsageError(f"unknown {what} `{name}`; expected one of {', '.join(known)}", value=name)
+        if name not in allowed:
+            raise UsageError(f"unknown {noun} `{name}`; expected one of {', '.join(allowed)}", value=name)
 
 
 ALL: Final = ChangeFilter()

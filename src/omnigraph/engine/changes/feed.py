@@ -31,7 +31,7 @@ from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageErr
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
-from omnigraph.manifest.history import Line
+from omnigraph.manifest.history import FirstParentLine
 from omnigraph.manifest.model import MAIN, Snapshot
 
 _AFTER = "after:"
@@ -102,7 +102,7 @@ def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> Commi
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
-    line = Line(session.kernel, snapshot)
+    line = FirstParentLine(session.kernel, snapshot)
     if start == "beginning":
         # The first commit created the empty graph and has no changes.
         return line.first().commit_id
@@ -125,13 +125,13 @@ def steps_after(
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
-    line = Line(session.kernel, snapshot)
+    line = FirstParentLine(session.kernel, snapshot)
     reached, last = line.find(token.commit), line.find(cut)
     if reached is None or last is None or not line.is_ordered(reached, last):
         raise rejected("its commit is not in the history of the branch")
     walk = [reached, *line.after(reached, last, commits_max)]
-    if token.place is not None:
-        # A commit that was left in the middle is gone on with, so its parent is needed too.
+    if token.position is not None:
+        # A partly delivered commit is continued, so its parent is needed as well.
         if reached.parent is None:
             raise rejected("its place is not in the commit")
         walk.insert(0, line.parent_of(reached))
@@ -151,10 +151,10 @@ class _Poll:
         self._blocks: list[Block] = []
 
     def run(self, steps: list[Step], cut: CommitId) -> FeedPage:
-        reached, place = self._token.commit, self._token.place
+        reached, position = self._token.commit, self._token.position
         for step in steps:
             try:
-                part = step.part(self._selection, place, self._room)
+                part = step.part(self._selection, position, self._room)
             except (ChangeFeedGap, SchemaBoundary) as error:
                 if self._blocks:
                     return self._boundary(reached, cut)
@@ -167,7 +167,7 @@ class _Poll:
                 return FeedPage(tuple(self._blocks), next_page_token=encode(token))
             if not is_begun:
                 break
-            reached, place = step.commit.commit_id, None
+            reached, position = step.commit.commit_id, None
         return self._boundary(reached, cut)
 
     def _boundary(self, reached: CommitId, cut: CommitId) -> FeedPage:
@@ -175,8 +175,8 @@ class _Poll:
         return FeedPage(tuple(self._blocks), cursor, reached == cut)
 
     def _located(self, error: ChangeFeedGap | SchemaBoundary) -> ChangeFeedGap | SchemaBoundary:
-        """Return the error with the cursor of the reader, if it stands at a commit."""
-        if isinstance(error, SchemaBoundary) or self._token.place is not None:
+        """Return the error with the reader's cursor, if the reader is at a commit."""
+        if isinstance(error, SchemaBoundary) or self._token.position is not None:
             return error
         unreadable = error.context["first_unreadable_commit_id"]
         cursor = encode(Token("feed-cursor", self._token.scope, self._token.commit))
@@ -189,7 +189,7 @@ def baseline(
     *,
     only: ChangeFilter = ALL,
 ) -> Iterator[bytes]:
-    """Return the records of a branch's newest state as NDJSON, and a last record that names the cursor to go on with.
+    """Return the newest state of a branch as NDJSON; the last record has the cursor at which its feed continues.
 
     `only.ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
@@ -199,8 +199,8 @@ def baseline(
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
-    known: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
-    selected = [type_ for type_ in known if selection.has_type(type_.table_key)]
+    types: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
+    selected = [type_ for type_ in types if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
         yield from export_records(view, sorted(selected, key=lambda type_: type_.table_key))

@@ -23,7 +23,7 @@ from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.read.version_diff import moved_rows
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 Mask = NDArray[np.bool_]
 
@@ -82,7 +82,7 @@ def _equal_bools(values: Any) -> Mask:
     return mask
 
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 BEFORE: Final = "before"
 AFTER: Final = "after"
@@ -107,7 +107,7 @@ class RowChanges:
 
 
 class BlobColumns(Protocol):
-    """How images hold blobs."""
+    """The form of blobs in row images."""
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
         """Return a blob column, from the descriptors and addresses of stored rows."""
@@ -174,7 +174,7 @@ def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs
 
 
 def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> pa.Table:
-    """Return those of the candidates that do differ."""
+    """Return the candidates that really differ."""
     if before is None or after is None:
         return rows
     old, new = rows.column(BEFORE), rows.column(AFTER)
@@ -197,10 +197,10 @@ class _Read:
 
     def only(self, places: Mask) -> _Read:
         """Return those of the rows that are at some of the places, without a copy if these are all."""
-        kept = places[self.places]
-        if kept.all():
+        selected = places[self.places]
+        if selected.all():
             return self
-        mask = pa.array(kept)
+        mask = pa.array(selected)
         return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
 
 
@@ -228,20 +228,20 @@ def _equal_rows(old: _Read, new: _Read) -> Mask:
 
 
 def _equal_blobs(
-    before: Dataset, name: str, old: Any, one: pa.Table, after: Dataset, renamed: str, new: Any, two: pa.Table
+    before: Dataset, name: str, old: Any, old_rows: pa.Table, after: Dataset, renamed: str, new: Any, new_rows: pa.Table
 ) -> Mask:
     """Compare blobs by location and descriptor, and by bytes where that is inconclusive."""
-    left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
+    left, right = old_rows.column(name).combine_chunks(), new_rows.column(renamed).combine_chunks()
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
+    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, old_rows, after, renamed, new_rows))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
     for row in large.tolist():
         rows = old[row].as_py(), new[row].as_py()
         equal[row] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[row]))
     alike = np.setdiff1d(alike, large)
-    # Only so many bytes of either side are in memory at a time.
+    # A bounded number of bytes of either side is in memory at a time.
     chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
     for places in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
         pairs = zip(
@@ -308,7 +308,7 @@ def paired_rows(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def _property(field: pa.Field[Any]) -> bytes:
-    """Return what a column is known by through renames; `id` and the ends of an edge are known by name."""
+    """Return the identity of a column, which survives renames; for `id` and edge endpoints it is the name."""
     return (field.metadata or {}).get(PROPERTY_ID.encode(), b"") or b"=" + field.name.encode()
 
 

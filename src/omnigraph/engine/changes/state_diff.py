@@ -90,7 +90,7 @@ class Pair:
         return row_diff.compare(*self.datasets(), candidates)
 
     def datasets(self) -> tuple[Dataset | None, Dataset | None]:
-        """Open what both states hold of the type."""
+        """Open the dataset of the type in both states."""
         return self.before.dataset if self.before else None, self.after.dataset if self.after else None
 
 
@@ -128,7 +128,7 @@ def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
     return type_.name, ends, [(name, kind, sorted(metadata)) for name, kind, metadata in columns]
 
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 _TEXT: Final = pa.string()
 _COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -177,13 +177,13 @@ class ChangeSet:
         yield b"]}"
 
     def _head(self) -> dict[str, object]:
-        shown: dict[str, object] = {
+        head: dict[str, object] = {
             "from_graph_manifest_version": self.from_graph_manifest_version,
             "to_graph_manifest_version": self.to_graph_manifest_version,
         }
         if self.graph_branch is not None:
-            shown["graph_branch"] = self.graph_branch
-        return shown
+            head["graph_branch"] = self.graph_branch
+        return head
 
 
 def diff(
@@ -281,7 +281,7 @@ def _changes(pair: Pair, selection: ChangeFilter) -> pa.Table:
 def changes_of(
     table_key: TypeKey, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
 ) -> pa.Table:
-    """Return those of the candidates that do differ, as rows of a change set."""
+    """Return the candidates that really differ, as rows of a change set."""
     differences = differing(before, after, candidates)
     if differences.num_rows == 0:
         return CHANGE_SCHEMA.empty_table()

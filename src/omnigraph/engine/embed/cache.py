@@ -146,7 +146,7 @@ def read_generated(store: Store, dimension: int, space: VectorSpace | None = Non
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Digests in ascending order of their first half, and where their vectors lie."""
+    """Digests sorted by their first half, and the locations of their vectors."""
 
     digests: Hashes
     places: VectorLocations
@@ -157,7 +157,7 @@ class _Segment:
         return cls(digests[order], locations[order])
 
     def find(self, digests: Hashes, locations: VectorLocations) -> None:
-        """Fill in the places of those that are here."""
+        """Fill in the locations of the digests that are in this index."""
         positions = np.minimum(np.searchsorted(self.digests[:, 0], digests[:, 0]), len(self.digests) - 1)
         is_match = (self.digests[positions] == digests).all(axis=1)
         locations[is_match] = self.places[positions[is_match]]
@@ -184,7 +184,7 @@ class VectorCache:
                 self._note(path, keys)
 
     def find(self, digests: Hashes) -> VectorLocations:
-        """Return where the vectors of texts are, as far as they are known."""
+        """Return the locations of the cached vectors of texts."""
         locations = np.full((len(digests), 2), -1, np.int64)
         with self._lock:
             segments = list(self._segments)
@@ -193,7 +193,7 @@ class VectorCache:
         return locations
 
     def read(self, digests: Hashes, vectors: Matrix) -> NDArray[np.bool_]:
-        """Fill in the vectors of the texts that are known, and tell which these are."""
+        """Fill in the cached vectors of texts, and return a mask of them."""
         locations = self.find(digests)
         is_known = locations[:, 0] >= 0
         for file in np.unique(locations[is_known, 0]).tolist():
@@ -232,7 +232,7 @@ class VectorCache:
             self._segments.append(_Segment.of(*merged))
 
     def vectors_of(self, keys_path: str) -> Matrix | None:
-        """Return the vectors of a file, if they are the ones that its keys are for."""
+        """Return the vectors of a file, if they match its keys."""
         path = keys_path.removesuffix(_KEYS) + _VECTORS
         return self._files.get_or_create(path, partial(self._read_vectors, keys_path, path))
 
@@ -317,7 +317,7 @@ def _decode_npy(body: bytes) -> NDArray[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class EmbedCounts(PublicValue):
-    """How many vectors were given, how many texts the provider was asked for them, and how many were known."""
+    """Counts of an embedding: vectors filled in, texts sent to the provider, cache hits, and vectors cleared."""
 
     filled: int = 0
     asked: int = field(default=0, metadata=named("texts_asked"))
@@ -388,7 +388,7 @@ class VectorFetcher:
         return vectors[encoded.indices.to_numpy()], counts
 
     def _ask(self, texts: Sequence[str], missing: Any, vectors: Matrix, is_known: Any) -> Exception | None:
-        """Fill in what the provider answers; return the first error, once all requests have settled."""
+        """Fill in the provider's vectors; return the first error, once all requests have ended."""
         requests = _batch_requests(texts, missing.tolist())
         fetch = lambda rows: self.embedder.embed(  # noqa: E731 - it is handed to threads
             [texts[row] for row in rows], self.cache.space.dimension, Purpose.DOCUMENT
@@ -403,7 +403,7 @@ class VectorFetcher:
                     is_known[rows] = True
                 elif isinstance(error, Exception) and first is None:
                     first = error
-                    # Where one request fails, those that have not begun would most likely fail as well.
+                    # If one request fails, those that have not started would most likely fail as well.
                     pool.shutdown(wait=False, cancel_futures=True)
         return first
 

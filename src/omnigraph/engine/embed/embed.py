@@ -36,7 +36,7 @@ from omnigraph.store.write import fragments
 
 @dataclass(frozen=True, slots=True)
 class PropertyEmbedded:
-    """One property: how many entities got a vector or lost one, and for how many texts the provider was asked."""
+    """Counts of one property: entities that got or lost a vector, and texts sent to the provider."""
 
     type_name: str
     property_name: str
@@ -48,7 +48,7 @@ class PropertyEmbedded:
 
 @dataclass(frozen=True, slots=True)
 class EmbedReceipt(PublicValue):
-    """A finished embedding; `commit` is None when every vector was as it should be."""
+    """The result of an embedding; `commit` is None if every vector was up to date."""
 
     branch: str
     mode: str
@@ -127,12 +127,12 @@ class _EmbedTransaction:
         self.site = site
         self.plans: list[TypePlan] = []
         self._stack = stack
-        self._held: Declared | None = None
-        self._known: dict[TypeKey, _StagedType] = {}
+        self._intent: Declared | None = None
+        self._staged: dict[TypeKey, _StagedType] = {}
         self._targets: set[DatasetRef] = set()
 
     def tally(self, table_key: TypeKey, name: str) -> EmbedCounts:
-        staged = self._known.get(table_key)
+        staged = self._staged.get(table_key)
         return staged.tallies.get(name, EmbedCounts()) if staged else EmbedCounts()
 
     def publish(self, branch: str) -> Commit | None:
@@ -150,8 +150,8 @@ class _EmbedTransaction:
             keep = self._files()
             raise
         finally:
-            if self._held is not None:
-                fragments.remove_staged(self.session.kernel.store, self._targets, self._held.operation_id, keep)
+            if self._intent is not None:
+                fragments.remove_staged(self.session.kernel.store, self._targets, self._intent.operation_id, keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         permissions = write_permissions(self.session, snapshot)
@@ -159,19 +159,19 @@ class _EmbedTransaction:
             permissions.visible.catalog, self.request.types, self.request.mode, self.request.select, self.embedder
         )
         permissions.check(plan.type.name for plan in self.plans)
-        # Tasks open versions by path alone, so what was just published must be in its place.
+        # Tasks open versions by path, so the links of the last publish have to be finished.
         self.session.kernel.finish_links(snapshot)
         keys = {plan.type.table_key for plan in self.plans}
-        self._known = {key: staged_type for key, staged_type in self._known.items() if key in keys}
+        self._staged = {key: staged_type for key, staged_type in self._staged.items() if key in keys}
         for plan in self.plans:
             key = plan.type.table_key
-            pin, earlier = snapshot.state.pins[key], self._known.get(key)
+            pin, earlier = snapshot.state.pins[key], self._staged.get(key)
             # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
             if earlier is None or earlier.pin != pin:
                 staged = self._stage(snapshot, plan, pin)
                 tallies = add_retry_counts(earlier.tallies if earlier else {}, staged.tallies)
-                self._known[key] = replace(staged, tallies=tallies)
-        effects = [staged_type.effect for staged_type in self._known.values() if staged_type.effect is not None]
+                self._staged[key] = replace(staged, tallies=tallies)
+        effects = [staged_type.effect for staged_type in self._staged.values() if staged_type.effect is not None]
         if not effects:
             return None
         pins = (
@@ -188,15 +188,15 @@ class _EmbedTransaction:
         )
 
     def _declared(self, snapshot: Snapshot) -> Declared:
-        if self._held is None:
+        if self._intent is None:
             self.session.kernel.reject_read_only()
-            held = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
-            self._held = self._stack.enter_context(held)
-        return self._held
+            intent = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
+            self._intent = self._stack.enter_context(intent)
+        return self._intent
 
     def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _StagedType:
         kernel, name = self.session.kernel, plan.type.name
-        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        # Checked on the inherited dataset first, so that a branch forks only datasets that change.
         inherited = kernel.dataset(snapshot, plan.type.table_key)
         runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)
         parts = [Part(inherited.ref, run) for run in runs]
@@ -205,11 +205,11 @@ class _EmbedTransaction:
         )
         if not any(fragment_ids):
             return _StagedType(pin, None, {})
-        held, dataset = self._declared(snapshot), kernel.writable(snapshot, plan.type.table_key)
+        intent, dataset = self._declared(snapshot), kernel.writable(snapshot, plan.type.table_key)
         if dataset.ref not in self._targets:
-            held.staging(*fragments.claims(dataset.ref, held.operation_id))
+            intent.staging(*fragments.claims(dataset.ref, intent.operation_id))
             self._targets.add(dataset.ref)
-        work = partial(stage_part, self.site, plan, held.operation_id)
+        work = partial(stage_part, self.site, plan, intent.operation_id)
         staged = self.runner.run(f"embedding {name}", work, [Part(dataset.ref, part) for part in fragment_ids if part])
         fragment_texts = [fragment_text for part in staged for fragment_text in part.fragments]
         if not fragment_texts:
@@ -221,4 +221,4 @@ class _EmbedTransaction:
 
     def _files(self) -> set[str]:
         """Return the files that the last plan consists of."""
-        return {file for staged in self._known.values() if staged.effect is not None for file in staged.effect.files}
+        return {file for staged in self._staged.values() if staged.effect is not None for file in staged.effect.files}

@@ -95,7 +95,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TypePlan:
-    """What is to be done to one type."""
+    """The vectors to compute or clear of one type."""
 
     type: NodeType
     mode: Mode
@@ -120,7 +120,7 @@ class VectorChanges:
 def plan_types(
     catalog: Catalog, types: Sequence[str] | None, mode: Mode, select: Sequence[str], embedder: Embedder | None
 ) -> list[TypePlan]:
-    """Return what is to be done, by type name; refuses names that are none and models that do not agree."""
+    """Return the plan of each type; rejects unknown names and vectors of other models."""
     if mode not in get_args(Mode):
         raise UsageError(f"unknown mode `{mode}`; expected one of {', '.join(get_args(Mode))}", word=mode)
     embedding_types = {item.name: item for item in catalog.nodes.values() if _embed_properties(item)}
@@ -197,7 +197,7 @@ def _property_needs(mode: Mode, target: Target, rows: pa.Table, generated: Gener
     assert generated is not None
     has_source = has_text(texts)
     is_ours, is_current = _check_provenance(texts, vectors, has_vector, target.dimension, generated)
-    # Without a text, a vector that was made here belongs to a text that is gone.
+    # The text was removed, so a computed vector is outdated.
     cleared = is_ours & ~has_source if target.nullable else np.zeros(len(has_vector), np.bool_)
     if mode == "reembed_all":
         return VectorChanges(has_source & ~is_current, cleared)
@@ -221,7 +221,7 @@ def _check_provenance(
 
 
 def vectors_to_matrix(vectors: Column, dimension: int) -> Matrix:
-    """Return the vectors of a column that are there, as rows."""
+    """Return the non-null vectors of a column, as rows."""
     numbers = vectors.drop_null().flatten().to_numpy(zero_copy_only=False)
     matrix: Matrix = np.ascontiguousarray(numbers, np.float32).reshape(-1, dimension)
     return matrix

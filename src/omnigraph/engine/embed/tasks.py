@@ -75,7 +75,7 @@ class EmbedSite:
             return self._fetchers[space]
 
     def generated(self, dimension: int, space: VectorSpace | None) -> GeneratedVectors:
-        """Return what is known of the vectors that were made before."""
+        """Return the record of vectors computed before."""
         with self._lock:
             if (dimension, space) not in self._generated:
                 self._generated[dimension, space] = read_generated(self.store, dimension, space)
@@ -126,7 +126,7 @@ class StagedPart:
 
 
 def find_fragments_in_need(site: EmbedSite, plan: TypePlan, part: Part) -> list[int]:
-    """Return those of the fragments that have rows in need."""
+    """Return the fragments with rows to embed."""
     generated, dataset = _generated_vectors(site, plan), site.store.open(part.ref)
     return [fragment_id for fragment_id in part.fragment_ids if _has_need(plan, generated, dataset, fragment_id)]
 
@@ -153,7 +153,7 @@ def stage_part(site: EmbedSite, plan: TypePlan, operation_id: str, part: Part) -
 def _write_fragments(dataset: Dataset, tables: list[pa.Table], operation_id: str) -> list[FragmentText]:
     rows = pa.concat_tables(tables).combine_chunks()
     names, count = blob_columns(dataset), rows.num_rows
-    # Vectors change, and blobs stay what they are.
+    # Only vectors change; blobs are kept.
     row_ids = rows.column(ROW_ID).to_numpy()
     stored_blobs = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
     return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored_blobs] if names else [], operation_id)
@@ -162,7 +162,7 @@ def _write_fragments(dataset: Dataset, tables: list[pa.Table], operation_id: str
 def _filled_batches(
     site: EmbedSite, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart
 ) -> Iterator[pa.Table]:
-    """Yield the rows in need with their vectors, so many at a time; what is marked and counted goes to `staged`."""
+    """Yield the rows to embed with their vectors, in batches; deletion marks and counts go to `staged`."""
     generated = _generated_vectors(site, plan)
     window: list[pa.Table] = []
     for fragment_id in part.fragment_ids:
@@ -188,7 +188,7 @@ def _is_batch_full(window: list[pa.Table]) -> bool:
 def _rows_in_need(
     plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: Dataset, fragment_id: int, replaced: list[Any]
 ) -> Iterator[pa.Table]:
-    """Yield whole rows that change, and note where they lie."""
+    """Yield complete rows that change, and record their addresses."""
     layout = arrow_schema(plan.type)
     with_row_ids = layout.append(pa.field(ROW_ID, pa.uint64()))
     for batch in scan_whole_rows(dataset, fragment_id, layout.names, EMBED_WINDOW_TEXTS):
@@ -237,7 +237,7 @@ def replace_vectors(vectors: Column, changes: VectorChanges, new_vectors: Any, d
 
 
 def _generated_vectors(site: EmbedSite, plan: TypePlan) -> dict[str, GeneratedVectors]:
-    """Return by property what is known of vectors; a property that is only cleared needs no knowledge."""
+    """Return the record of vectors by property; a property that is only cleared needs none."""
     is_strict = plan.mode == "reembed_all"
     return {
         target.name: site.generated(target.dimension, target.space if is_strict else None)

@@ -43,7 +43,7 @@ from omnigraph.store.objects.backend import ObjectInfo
 
 @dataclass(frozen=True, slots=True)
 class TypeCleaned(PublicValue):
-    """What was, or would be, deleted of one dataset and its forks."""
+    """The files of one dataset and its forks that were, or would be, deleted."""
 
     type_key: str
     versions_removed: int = field(default=0, metadata=named("old_versions_removed"))
@@ -108,26 +108,26 @@ def cleanup(
     swept = SweepReport()
     settle(kernel, swept)
     # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
-    with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
+    with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as intent:
         # Everything is read and checked before the first deletion; an error up to here has removed nothing.
-        planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
+        planned = _plan(kernel, Policy(keep, older_than_seconds, intent.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
-        rows = planned.remove(swept, held)
+        rows = planned.remove(swept, intent)
         finish_postponed(kernel, swept)
-        purged = purge(kernel, held.now_us)
+        purged = purge(kernel, intent.now_us)
     kernel.store.objects.keep_reserve()
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purged)
 
 
 def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
     """Plan the deletions after checking that everything retained is readable; raises at the first part that is not."""
-    kept = find_kept(kernel, policy)
-    age = Age.at(policy.now_us, kept.claims, RESIDUE_AGE_SECONDS)
-    waiting = waiting_manifests(kernel, kept.snapshots, kept.listing)
-    planner = Planner(kernel.store, kept.listing, age.may_go, waiting, {MANIFEST_PATH: kept.catalog_files})
+    retained = find_kept(kernel, policy)
+    age = Age.at(policy.now_us, retained.claims, RESIDUE_AGE_SECONDS)
+    waiting = waiting_manifests(kernel, retained.snapshots, retained.listing)
+    planner = Planner(kernel.store, retained.listing, age.may_go, waiting, {MANIFEST_PATH: retained.catalog_files})
     # Referrers are deleted before what they refer to.
-    paths = sorted(kept.versions, key=lambda path: (path != MANIFEST_PATH, path))
-    plans = planner.plan({path: kept.versions[path] for path in paths})
+    paths = sorted(retained.versions, key=lambda path: (path != MANIFEST_PATH, path))
+    plans = planner.plan({path: retained.versions[path] for path in paths})
     lost = next((plan.missing for plan in plans if plan.missing is not None), None)
     if lost is not None:
         raise GraphError(
@@ -136,7 +136,7 @@ def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
             code="graph.corrupt",
             object=lost,
         )
-    return _Cleanup(kernel, kept, age, plans, find_strays(kept.listing, kept.versions, age))
+    return _Cleanup(kernel, retained, age, plans, find_strays(retained.listing, retained.versions, age))
 
 
 @dataclass(frozen=True)
@@ -154,24 +154,24 @@ class _Cleanup:
         sound = [plan for plan in self.plans if self._refusal(plan) is None]
         return [*self.strays, *(info for plan in sound for info in plan.residue)]
 
-    def remove(self, swept: SweepReport, held: Declared) -> tuple[TypeCleaned, ...]:
-        """Delete what was planned: the catalog first, then all others side by side."""
+    def remove(self, swept: SweepReport, intent: Declared) -> tuple[TypeCleaned, ...]:
+        """Delete the planned files: the catalog's first, then those of all datasets in parallel."""
         catalog, *others = self.plans
-        rows = [self._remove_one(catalog, held)]
-        done = count(1)
+        rows = [self._remove_one(catalog, intent)]
+        finished = count(1)
 
         def report() -> None:
-            report_progress("datasets cleaned", next(done), len(self.plans))
+            report_progress("datasets cleaned", next(finished), len(self.plans))
 
         report()
         if rows[0].error is None:
             rows += self.kernel.store.in_parallel(
-                [partial(self._remove_one, plan, held, report) for plan in others], at_once()
+                [partial(self._remove_one, plan, intent, report) for plan in others], at_once()
             )
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
         else:
-            # What an old catalog names stays as long as the catalog does.
+            # Files that an old catalog references are kept as long as the catalog.
             error = "the catalog comes first, and could not be cleaned"
             rows += [
                 TypeCleaned(self.kept.names[plan.path], error=error, error_code=rows[0].error_code) for plan in others
@@ -182,10 +182,10 @@ class _Cleanup:
         drop_empty_folders(self.kernel, self.kept.snapshots, self.age)
         return tuple(rows)
 
-    def _remove_one(self, plan: RemovalPlan, held: Declared, report: Callable[[], None] | None = None) -> TypeCleaned:
+    def _remove_one(self, plan: RemovalPlan, intent: Declared, report: Callable[[], None] | None = None) -> TypeCleaned:
         """Delete the planned versions of one dataset and its forks; a failure affects this dataset only."""
-        # If the lease expired, others may have treated this cleanup as dead and referred to what it would delete.
-        held.reject_lost()
+        # If the lease expired, another process may have treated this cleanup as dead and referenced planned files.
+        intent.reject_lost()
         row = self.row(plan)
         if row.error is None:
             try:

@@ -54,7 +54,7 @@ def build_segment(open_dataset: OpenDataset, segment: Segment) -> Built:
 
 
 class Skip(StrEnum):
-    """Why a type was left as it is."""
+    """Why a type was not optimized."""
 
     DRIFT = "drift_needs_repair"
     OUTPACED = "writers_were_faster"
@@ -99,8 +99,8 @@ def optimize(
 ) -> OptimizeReport:
     """Compact every type of a branch, extend indexes to uncovered rows, and build missing ones.
 
-    `choose_runner` says where tasks over so many bytes run, by default in this process. `only` restricts the types and
-    the effort for each.
+    `choose_runner` returns the runner for tasks over a number of bytes; by default this process. `only` restricts the
+    types, and the effort for each.
     """
     branch = strip_name(branch)
     require_maintenance(session, branch)
@@ -112,7 +112,7 @@ def optimize(
 
 
 class _Outpaced(Exception):
-    """What was staged of some type is of no use any more; stage it again, outside of the turn of the branch."""
+    """The staged work of a type is outdated; stage it again without holding the branch's turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class _Staged:
             return None
         changes = [rewrite] if rewrite is not None else []
         if self.indexes is not None:
-            kept = compaction.kept_fragments(self.base, onto, rewrite)
-            indexes = index_build.moved(self.indexes, onto, onto.version + len(changes), kept)
+            untouched = compaction.kept_fragments(self.base, onto, rewrite)
+            indexes = index_build.moved(self.indexes, onto, onto.version + len(changes), untouched)
             changes += [indexes] if indexes is not None else []
         return Effect(table_key, onto, tuple(changes)) if changes else None
 
@@ -158,12 +158,12 @@ class _Optimize:
         self.choose_runner = choose_runner
         self._rows: dict[TypeKey, TypeOptimized] = {}
         self._stack = stack
-        self._held: Declared | None = None
+        self._intent: Declared | None = None
         self._staged: dict[TypeKey, _Staged] = {}
         self._effects: dict[TypeKey, tuple[Pin, Effect]] = {}
         self._claimed: set[str] = set()
         self._is_last = False
-        self._done = self._total = 0
+        self._finished = self._total = 0
 
     @property
     def rows(self) -> list[TypeOptimized]:
@@ -179,7 +179,7 @@ class _Optimize:
                 return self.session.kernel.commit(self.branch, self.prepare, CommitPolicy.MAINTENANCE)
             except _Outpaced:
                 continue
-        raise AssertionError("the last attempt leaves out what is outpaced")
+        raise AssertionError("the last attempt skips types that were outpaced")
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         """Carry all that is staged over to a state; this may be in the turn of the branch, so it must be quick."""
@@ -204,9 +204,9 @@ class _Optimize:
 
     def _carried_over(self, snapshot: Snapshot, key: TypeKey) -> bool:
         pin = snapshot.state.pins.get(key)
-        known = self._effects.get(key)
+        previous = self._effects.get(key)
         # Staged work only needs its type to exist; other changes are rebased.
-        if pin is None or (known is not None and known[0] == pin):
+        if pin is None or (previous is not None and previous[0] == pin):
             return pin is not None
         effect = self._staged[key].moved(key, self.session.kernel.writable(snapshot, key))
         if effect is None:
@@ -216,16 +216,16 @@ class _Optimize:
         return True
 
     def _declare(self, snapshot: Snapshot) -> Declared:
-        if self._held is None:
-            held = declared(self.session.kernel.store, "optimize", snapshot, self.session.actor)
-            self._held = self._stack.enter_context(held)
-        return self._held
+        if self._intent is None:
+            intent = declared(self.session.kernel.store, "optimize", snapshot, self.session.actor)
+            self._intent = self._stack.enter_context(intent)
+        return self._intent
 
     def _claim(self, *paths: str) -> None:
         # List files individually: other writers stage in the same directories.
         new = [path for path in paths if path not in self._claimed]
-        if new and self._held is not None:
-            self._held.staging(*new)
+        if new and self._intent is not None:
+            self._intent.staging(*new)
             self._claimed.update(new)
 
     def _stage_missing(self, snapshot: Snapshot) -> None:
@@ -235,7 +235,7 @@ class _Optimize:
         types = [type_ for type_ in types if type_.table_key not in self._staged]
         # Declare the intent first: while it is alive, no sweep removes staged files.
         self._declare(snapshot)
-        self._done, self._total = 0, len(types)
+        self._finished, self._total = 0, len(types)
         self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
 
     def _optimized(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
@@ -248,13 +248,13 @@ class _Optimize:
         else:
             self._stage(snapshot, type_)
         # Not locked: progress may briefly lag by one.
-        self._done += 1
-        report_progress("types optimized", self._done, self._total)
+        self._finished += 1
+        report_progress("types optimized", self._finished, self._total)
 
     def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
         kernel, key = self.session.kernel, type_.table_key
         specs = declared_indexes(type_)
-        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        # Checked on the inherited dataset first, so that a branch forks only datasets that change.
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index_build.missing(inherited, specs)
         is_covered = all(not coverage.uncovered for coverage in index_build.coverage(inherited).values())
@@ -323,11 +323,11 @@ def split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
     """Split a segment into parts of whole fragments that tasks build in parallel."""
     rows = {fragment.id: fragment.num_rows for fragment in dataset.fragments}
     runs: list[list[int]] = []
-    held = MAINTAIN_TASK_ROWS
+    task_rows = MAINTAIN_TASK_ROWS
     for fragment in segment.fragments:
-        if held + rows[fragment] > MAINTAIN_TASK_ROWS:
+        if task_rows + rows[fragment] > MAINTAIN_TASK_ROWS:
             runs.append([])
-            held = 0
+            task_rows = 0
         runs[-1].append(fragment)
-        held += rows[fragment]
+        task_rows += rows[fragment]
     return [replace(segment, fragments=tuple(run)) for run in runs]

@@ -51,15 +51,15 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
     """
     waiting = _unfinished(kernel)
     purged: list[Purged] = []
-    done: list[Purge] = []
+    finished: list[Purge] = []
     for drop in sorted(waiting, key=lambda drop: (drop.path, drop)):
         files, size, error = _overwrite(kernel.store, drop)
         is_done = error is None and _is_settled(kernel, drop, now_us)
         purged.append(Purged(drop.name, files, size, is_done, error))
-        done += [replace(drop, is_done=True)] if is_done else []
-    if done:
+        finished += [replace(drop, is_done=True)] if is_done else []
+    if finished:
         try:
-            kernel.commit(MAIN, lambda main: _finish(main, done), CommitPolicy.CONTROL)
+            kernel.commit(MAIN, lambda main: _finish(main, finished), CommitPolicy.CONTROL)
         except StorageError as error:
             # The bytes are erased; the next cleanup records that once there is space.
             if error.storage_kind is not StorageKind.FULL:
@@ -68,8 +68,8 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
     return tuple(purged)
 
 
-def _finish(main: Snapshot, done: Sequence[Purge]) -> Plan:
-    return Plan(None, updates=(SetPurges(tuple(done)),))
+def _finish(main: Snapshot, finished: Sequence[Purge]) -> Plan:
+    return Plan(None, updates=(SetPurges(tuple(finished)),))
 
 
 def _unfinished(kernel: Kernel) -> list[Purge]:
@@ -96,7 +96,7 @@ def _overwrite(store: Store, purge: Purge) -> tuple[int, int, str | None]:
                 store.objects.write(file, data)
                 files, size = files + 1, size + len(data)
         if purge.is_embedded:
-            # The cache knows vectors by hashes of texts, and not whose texts they were.
+            # The cache maps hashes of texts to vectors; it does not record which property a text belongs to.
             files += store.objects.delete_prefix(FOLDER)
     except OmniGraphError as error:
         return files, size, error.message
@@ -121,16 +121,16 @@ def _type_files(store: Store, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _property_files(store: Store, purge: Purge) -> Iterator[tuple[str, bytes]]:
-    listed = [info.path for info in store.objects.list(purge.path)]
-    versions = list(stored_versions(store, purge.path, listed))
+    paths = [info.path for info in store.objects.list(purge.path)]
+    versions = list(stored_versions(store, purge.path, paths))
     unread = Unread(versions, frozenset(purge.field_ids)) if purge.is_blob else None
-    for file in listed:
+    for file in paths:
         if "/data/" in file and file.endswith(".lance"):
             yield from _shredded(store, file, purge, None if unread is None else unread.spans(file))
         elif unread is not None and file.endswith(".blob"):
             yield from _zeroed(store, file, unread.blob_spans(file))
     for index in sorted({uuid for version in versions for uuid in _indexes(version, purge)}):
-        for file in listed:
+        for file in paths:
             if f"/_indices/{index}/" in file:
                 yield from _zeroed(store, file)
 

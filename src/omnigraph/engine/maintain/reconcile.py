@@ -100,8 +100,8 @@ class Reconciliation:
             resolve_intents(kernel, swept)
             checked = list(self._due(session))
             due = [type_due for type_due in checked if type_due.effort is not None]
-            done = list(islice(due, RECONCILE_TYPES_MAX))
-            compacted, folded = _optimize(session, done)
+            selected = list(islice(due, RECONCILE_TYPES_MAX))
+            compacted, folded = _optimize(session, selected)
         return ReconcileReport(
             False,
             swept.links_finished,
@@ -109,14 +109,14 @@ class Reconciliation:
             swept.rolled_back,
             compacted,
             folded,
-            len(due) - len(done),
+            len(due) - len(selected),
             tuple(str(type_due) for type_due in checked if type_due.effort is None),
             tuple(swept.drifted),
             tuple(swept.unreadable),
         )
 
     def _due(self, session: GraphSession) -> Iterator[_Due]:
-        held: set[DatasetRef] = set()
+        checked: set[DatasetRef] = set()
         for snapshot in session.kernel.live_snapshots():
             catalog = session.catalog(snapshot)
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
@@ -125,7 +125,7 @@ class Reconciliation:
                 # Inherited data is maintained on the branch that owns it.
                 if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
                     continue
-                held.add(pin.ref)
+                checked.add(pin.ref)
                 if pin.ref in self._in_order:
                     continue
                 try:
@@ -137,7 +137,7 @@ class Reconciliation:
                     self._in_order.add(pin.ref)
                 else:
                     yield due
-        self._in_order &= held
+        self._in_order &= checked
 
 
 def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> _Due | None:
@@ -163,7 +163,7 @@ def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
 
 
 def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    done: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
+    optimized: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
     for branch in dict.fromkeys(type_due.branch for type_due in due):
         efforts = {
             type_due.type_key: type_due.effort
@@ -173,14 +173,14 @@ def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], 
         try:
             report = optimize(session, branch, only=efforts)
         except GraphError as error:
-            # A branch that was deleted meanwhile needs nothing any more.
+            # A branch that was deleted meanwhile needs no maintenance.
             if error.code != "branch.not_found":
                 raise
             continue
         for row in report.types:
             if row.committed:
-                done[efforts[row.type_key]].append(f"{branch} {row.type_key}")
-    return tuple(done[Effort.WHOLE]), tuple(done[Effort.INDEXES])
+                optimized[efforts[row.type_key]].append(f"{branch} {row.type_key}")
+    return tuple(optimized[Effort.WHOLE]), tuple(optimized[Effort.INDEXES])
 
 
 class Reconciler:
@@ -197,11 +197,11 @@ class Reconciler:
         self.last_error: Exception | None = None
         self._run = run
         self._stop = threading.Event()
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin with a round at once; started already, it stays as it is."""
+        """Start, beginning with a round; does nothing if started already."""
         if self._thread is None:
             self._stop.clear()
             self._thread = threading.Thread(target=self._work, name="omnigraph-reconciler", daemon=True)
@@ -218,24 +218,24 @@ class Reconciler:
         """Run one round; a failure is counted and kept, and the next round retries."""
         try:
             report = self._run()
-            with self._told:
+            with self._changed:
                 self.last, self.last_error = report, None
                 self.skipped += report.is_claimed
         except Exception as error:  # noqa: BLE001 - the thread would end unheard, and nothing be kept in order any more
-            with self._told:
+            with self._changed:
                 self.failures, self.last_error = self.failures + 1, error
-        with self._told:
+        with self._changed:
             self.rounds += 1
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def pause(self) -> None:
         """Wait for the time of the next round, or until it is stopped."""
         self._stop.wait(self.every_seconds)
 
     def wait_for(self, rounds: int, timeout_seconds: float) -> bool:
-        """Wait until so many rounds were run in all; False when the time was over before."""
-        with self._told:
-            return self._told.wait_for(lambda: self.rounds >= rounds, timeout_seconds)
+        """Wait until `rounds` rounds have run; return False on timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.rounds >= rounds, timeout_seconds)
 
     def _work(self) -> None:
         while not self._stop.is_set():

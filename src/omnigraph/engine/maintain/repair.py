@@ -85,7 +85,7 @@ class TypeRepaired(PublicValue):
 
 @dataclass(frozen=True, slots=True)
 class RepairReport(PublicValue):
-    """One row for each type; `commit` is None when nothing was taken over."""
+    """One row for each type; `commit` is None if nothing was adopted."""
 
     computed: ClassVar = {"manifest_version": "graph_manifest_version"}
     branch: str
@@ -114,17 +114,17 @@ def repair(session: GraphSession, branch: str = MAIN, *, confirm: bool, force: b
         return RepairReport(branch, tuple(_classify_all(kernel, snapshot)), None)
     kernel.reject_read_only()
     # Exclusive: concurrent repairs could adopt and discard the same version.
-    with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
+    with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as intent:
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _classify_all(kernel, snapshot)]
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
         by = system_actor(session.actor, "repair:force" if force else "repair")
-        commit = _adopt(kernel, snapshot, rows, by, held.operation_id)
+        commit = _adopt(kernel, snapshot, rows, by, intent.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None
-            recovery.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
+            recovery.record(kernel.store, AuditRow(intent.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
     return RepairReport(branch, tuple(rows), commit)
 
 
@@ -170,7 +170,7 @@ def _decide(row: TypeRepaired, force: bool, discard: bool) -> TypeRepaired:
 
 
 def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
-    """Take foreign versions away, newest first; what they wrote is named by nothing then, and a sweep removes it."""
+    """Remove foreign versions, newest first; their files become orphans, which a sweep removes."""
     pin = snapshot.state.pins[row.type_key]
     # A commit published since the check may depend on the version to be discarded.
     if kernel.snapshot(snapshot.branch).state.pins.get(row.type_key) != pin:

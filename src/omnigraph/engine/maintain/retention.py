@@ -1,4 +1,4 @@
-"""Retention rules: which catalog versions stay.
+"""Retention rules: which versions of catalogs and datasets cleanup must keep.
 
 Deletes nothing. The age of a version counts from when it was replaced, so that everything that was current within the
 retention period stays readable.
@@ -123,16 +123,16 @@ def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy:
     # time nothing goes, whatever the policy says.
     newest_first = sorted(versions, reverse=True)
     cutoff = min(policy.now_us - DEADLINE_US, since_us)
-    asked = policy.now_us - int((policy.older_than_seconds or 0) * 1_000_000)
-    kept = {number for number in newest_first if number in commits}
-    kept = set(sorted(kept, reverse=True)[: max(policy.keep or 0, 1)]) | set(newest_first[:1])
+    cutoff_us = policy.now_us - int((policy.older_than_seconds or 0) * 1_000_000)
+    retained = {number for number in newest_first if number in commits}
+    retained = set(sorted(retained, reverse=True)[: max(policy.keep or 0, 1)]) | set(newest_first[:1])
     # A version was current until the next one was written, so that is when its age begins.
     for newer, older in pairwise(newest_first):
         replaced_us = versions[newer]
-        is_asked_for = policy.older_than_seconds is not None and replaced_us >= asked
+        is_asked_for = policy.older_than_seconds is not None and replaced_us >= cutoff_us
         if replaced_us >= cutoff or is_asked_for:
-            kept.add(older)
-    return kept
+            retained.add(older)
+    return retained
 
 
 def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
@@ -140,14 +140,14 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
         reject_unreadable(unreadable, CLEANUP)
-        kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
+        states = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
         try:
-            kept.find()
+            states.find()
         except GraphError as error:
-            if error.code not in ("branch.not_found", "graph.version_reclaimed") or not kept.lost_a_branch():
+            if error.code not in ("branch.not_found", "graph.version_reclaimed") or not states.lost_a_branch():
                 raise
         else:
-            return kept
+            return states
     raise ConflictError("branches were deleted faster than they could be read; no version was removed, retry later")
 
 
@@ -169,7 +169,7 @@ def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
 
 @dataclass
 class KeptStates:
-    """All that is in storage, and which versions of it stay, by dataset and fork."""
+    """The versions in storage that must be kept, by dataset and fork."""
 
     kernel: Kernel
     policy: Policy
@@ -210,32 +210,32 @@ class KeptStates:
         fixed: dict[BranchId | None, set[int]] = {}
         for branch, version in fixed_versions(commits, self.snapshots, self.alive):
             fixed.setdefault(branch, set()).add(version)
-        made: dict[BranchId | None, set[int]] = {}
+        commit_versions: dict[BranchId | None, set[int]] = {}
         for commit in commits.values():
-            made.setdefault(commit.branch, set()).add(commit.manifest_version)
+            commit_versions.setdefault(commit.branch, set()).add(commit.manifest_version)
         catalogs: dict[str | None, set[int]] = {}
         for snapshot in self.snapshots:
             branch_id = snapshot.state.branch_id
-            listed = self.listing.versions.get((MANIFEST_PATH, branch_id), {})
-            kept = kept_versions(listed, made.get(branch_id, set()), self.policy, self.since_us)
-            # What was written after the snapshot was read is newer than anything known here, so it stays.
-            kept |= fixed.get(branch_id, set()) | {number for number in listed if number >= snapshot.version}
-            catalogs[branch_id] = kept & listed.keys()
+            versions = self.listing.versions.get((MANIFEST_PATH, branch_id), {})
+            retained = kept_versions(versions, commit_versions.get(branch_id, set()), self.policy, self.since_us)
+            # Versions written after the snapshot was read are kept.
+            retained |= fixed.get(branch_id, set()) | {number for number in versions if number >= snapshot.version}
+            catalogs[branch_id] = retained & versions.keys()
         self.versions[MANIFEST_PATH], self.names[MANIFEST_PATH] = catalogs, MANIFEST_PATH
         return self._read_pins(catalogs, commits)
 
     def _read_pins(self, catalogs: dict[str | None, set[int]], commits: Mapping[CommitId, Commit]) -> CatalogPins:
-        """Return what the kept catalogs pin; a state is found by its commit, so the version that made it also stays."""
+        """Return the pins of the kept catalogs, and keep the versions of their commits, by which states are found."""
         pins, unread = CatalogPins(), _refs(catalogs)
         # A fixed point: a kept catalog can add the version of its commit, and the number of versions is finite.
         while unread:
             unread_pins = read_pins(self.kernel.store, unread)
             for commit_id in set(unread_pins.heads.values()):
                 commit = commits.get(commit_id) if commit_id else None
-                # Of a branch that is gone, nothing stays.
+                # Nothing of a deleted branch is kept.
                 if commit is not None and commit.branch in catalogs:
-                    listed = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
-                    catalogs[commit.branch] |= listed.keys() & {commit.manifest_version}
+                    versions = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
+                    catalogs[commit.branch] |= versions.keys() & {commit.manifest_version}
             pins.update(unread_pins)
             unread = [ref for ref in _refs(catalogs) if ref not in pins.heads]
         if pins.needed is not None:
@@ -243,12 +243,12 @@ class KeptStates:
         return pins
 
     def _keep_log(self, path: str) -> None:
-        listed = self.listing.versions.get((path, None), {})
+        versions = self.listing.versions.get((path, None), {})
         # One that was made after storage was listed has no version that may go.
-        if listed:
-            young = self._young(listed)
+        if versions:
+            young = self._young(versions)
             # Readers may still use the version before the recent ones, whose files those may have compacted away.
-            newest = sorted(listed.keys() - young)[-1:]
+            newest = sorted(versions.keys() - young)[-1:]
             self.versions[path], self.names[path] = {None: young.union(newest)}, path
 
     def _keep_types(self, pins: CatalogPins) -> None:
@@ -269,15 +269,15 @@ class KeptStates:
             }
 
     def _keep_type(self, location: DatasetFork, pinned: set[int], live: Collection[BranchId | None]) -> set[int]:
-        listed = self.listing.versions.get(location, {})
+        versions = self.listing.versions.get(location, {})
         if not pinned:
             # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
             # taking it away right now.
             is_live = location[1] is None or fork_owner(location[1]) in live
-            return self._younger(listed, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
-        lost = sorted(pinned - listed.keys())
+            return self._younger(versions, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
+        lost = sorted(pinned - versions.keys())
         # A version newer than all stored ones was published by another process that has not linked it yet.
-        if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(location, lost[0]):
+        if lost and lost[0] <= max(versions, default=lost[0]) and not self._is_stored(location, lost[0]):
             key = self.names[location[0]]
             raise GraphError(
                 f"version {lost[0]} of `{key}` must be retained, but is missing; no version was removed",
@@ -285,18 +285,18 @@ class KeptStates:
                 type_key=key,
             )
         # Versions above all pinned ones are being published: their catalogs may not be visible yet.
-        newer = {number for number in listed if number >= max(pinned)}
-        return (pinned & listed.keys()) | newer | self._young(listed)
+        newer = {number for number in versions if number >= max(pinned)}
+        return (pinned & versions.keys()) | newer | self._young(versions)
 
     def _is_stored(self, location: DatasetFork, version: int) -> bool:
         return self.kernel.store.has_version(DatasetRef(*location, version))
 
-    def _young(self, listed: Mapping[int, int]) -> set[int]:
-        return self._younger(listed, DEADLINE_US)
+    def _young(self, versions: Mapping[int, int]) -> set[int]:
+        return self._younger(versions, DEADLINE_US)
 
-    def _younger(self, listed: Mapping[int, int], age_us: int) -> set[int]:
+    def _younger(self, versions: Mapping[int, int], age_us: int) -> set[int]:
         cutoff = min(self.policy.now_us - age_us, self.since_us)
-        return {number for number, modified_us in listed.items() if modified_us >= cutoff}
+        return {number for number, modified_us in versions.items() if modified_us >= cutoff}
 
     def _find_drift(self) -> None:
         for snapshot in self.snapshots:

@@ -47,7 +47,7 @@ class Finding(PublicValue):
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All findings, and what nothing names: leftovers that a sweep will remove."""
+    """All findings, and the size of orphan files, which a sweep will remove."""
 
     findings: tuple[Finding, ...]
     unreferenced_files: int
@@ -94,7 +94,7 @@ def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool =
         # The report is about all files of all branches, deleted ones included.
         if not session.reads_all_types(UNKNOWN_NAMES, BranchNames(())):
             session.require("admin", GRAPH)
-    # Open handles answer from memory; only new ones read what is stored.
+    # Open handles are cached; only new ones read from storage.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
         return _Verification(replace(session, kernel=kernel), scan or scan_in_process).run(data)
@@ -118,7 +118,7 @@ class _Verification:
         findings: list[Finding] = []
         pins: dict[DatasetRef, Pin] = {}
         branches = (MAIN, *sorted(main.state.branches))
-        done = count(1)
+        finished = count(1)
         for begin in range(0, len(branches), VERIFY_BATCH_BRANCHES):
             batch = branches[begin : begin + VERIFY_BATCH_BRANCHES]
             opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
@@ -131,7 +131,7 @@ class _Verification:
                 if isinstance(view_or_error, OmniGraphError):
                     findings.append(Finding("error", branch, "", view_or_error.message))
                 findings += of_branch.get(branch, ())
-                report_progress("branches verified", next(done), len(branches))
+                report_progress("branches verified", next(finished), len(branches))
         findings += self._names(main, pins)
         try:
             residue = preview(kernel, 0)
@@ -149,7 +149,7 @@ class _Verification:
         try:
             return self._session.full_view(branch)
         except OmniGraphError as error:
-            # Of a branch that was deleted since they were listed, there is nothing to find.
+            # A branch that was deleted since they were listed needs no check.
             return None if error.code == "branch.not_found" else error
 
     def _scan_types(self, views: Sequence[View]) -> None:
@@ -206,7 +206,7 @@ class _Verification:
         return findings
 
     def _part_findings(self, view: View, table_key: TypeKey) -> list[tuple[str, str]] | OmniGraphError:
-        """Return what is wrong with what a version has beside its rows, and how far its indexes know these."""
+        """Return what is wrong with the metadata of a version, and how far its indexes cover the rows."""
         try:
             dataset = view.dataset(table_key)
             findings = [("note", message) for message in describe_coverage(dataset)]
@@ -280,9 +280,9 @@ def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
 
 
 def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
-    """Read all ids of a view into memory and compare them, several types side by side."""
+    """Read all ids of a view into memory and compare them, several types in parallel."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
-    done = count(1)
+    finished = count(1)
     turn = Lock()
 
     def scan_or_error(type_: NodeType | EdgeType) -> TypeScan | OmniGraphError:
@@ -291,7 +291,7 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
         except OmniGraphError as error:
             result = error
         with turn:
-            report_progress("types read", next(done), len(types))
+            report_progress("types read", next(finished), len(types))
         return result
 
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]

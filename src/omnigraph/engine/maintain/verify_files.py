@@ -36,7 +36,7 @@ from omnigraph.store.write.file_proof import (
     unpack,
 )
 
-# What was recorded, by the key of a path.
+# Recorded checksums, by the key of a path.
 Recorded: TypeAlias = dict[int, tuple[ChecksumKind, int]]
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class FilesReport:
 
 
 def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
-    """Compare all files with their checksums; `pins` speak for versions of types."""
+    """Compare all files with their checksums; `pins` have the checksums of published dataset versions."""
     infos = {info.path: info for info in kernel.store.objects.list("") if _is_covered(info.path)}
     catalogs = [path for path in infos if path.startswith(f"{MANIFEST_PATH}/") and path.endswith(".manifest")]
     recorded: Recorded = {}
@@ -64,7 +64,7 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
             add_packed(recorded, commit.checksums)
     except OmniGraphError as error:
         faults[LOG_PATH] = f"history cannot be read, and with it checksums: {error.message}"
-    # What the versions that are kept publish is in their metadata; the oldest of them also pin what came before.
+    # Retained versions have the checksums of what they publish; the oldest of them also pin what came before.
     oldest = kernel.store.in_parallel([partial(_oldest_pins, kernel, path) for path in _oldest(catalogs)])
     for pin in chain(*oldest, pins):
         _add_text(recorded, pin.ref.manifest_path, pin.checksum)
@@ -73,20 +73,20 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
             add_packed(recorded, recorded_checksums(kernel.store, log))
         except OmniGraphError as error:
             faults[log] = error.message
-    for path, checksums in zip(catalogs, _batched(kernel, catalogs, _catalog_checksums), strict=True):
+    for path, checksums in zip(catalogs, _run_batched(kernel, catalogs, _catalog_checksums), strict=True):
         if isinstance(checksums, OmniGraphError):
             faults[path] = checksums.message
             continue
         add_packed(recorded, checksums.rows)
         for version, checksum in checksums.versions.items():
             _add_text(recorded, version, checksum)
-    names = [path for path in infos if path_key(path) in recorded]
+    paths_with_checksum = [path for path in infos if path_key(path) in recorded]
     overwritten = read_overwritten_checksums(kernel.store)
 
     def compare(kernel: Kernel, path: str) -> str | None:
         return find_fault(kernel, infos[path], recorded, overwritten)
 
-    compared = dict(zip(names, _batched(kernel, names, compare), strict=True))
+    compared = dict(zip(paths_with_checksum, _run_batched(kernel, paths_with_checksum, compare), strict=True))
     faults |= {path: fault for path, fault in compared.items() if fault}
     faults |= dict(_transaction_faults(kernel, infos))
     checked = sum(fault is not None for fault in compared.values())
@@ -96,8 +96,8 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
 def _is_covered(path: str) -> bool:
     """Return True if a file belongs to a dataset of the graph and is neither staged nor a Lance hint."""
     parts = path.split("/")
-    is_ours = parts[0] in ("nodes", "edges", MANIFEST_PATH, *_LOGS) and not set(parts).isdisjoint(_FOLDERS)
-    return is_ours and ("_versions" not in parts or path.endswith(".manifest"))
+    is_dataset_file = parts[0] in ("nodes", "edges", MANIFEST_PATH, *_LOGS) and not set(parts).isdisjoint(_FOLDERS)
+    return is_dataset_file and ("_versions" not in parts or path.endswith(".manifest"))
 
 
 def _oldest(catalogs: Iterable[str]) -> list[str]:
@@ -134,7 +134,7 @@ def _catalog_checksums(kernel: Kernel, path: str) -> encoding.FileChecksums | Om
 def find_fault(
     kernel: Kernel, info: ObjectInfo, recorded: Recorded, overwritten: Mapping[int, Collection[int]]
 ) -> str | None:
-    """Return what is wrong with a file, an empty text if nothing is, or None if that cannot be told here."""
+    """Return what is wrong with a file, an empty string if nothing is, or None if its ETag cannot be compared."""
     path = info.path
     kind, checksum = recorded[path_key(path)]
     try:
@@ -165,7 +165,7 @@ def _content_checksum(kernel: Kernel, info: ObjectInfo) -> int | None:
 
 
 def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iterator[tuple[str, str]]:
-    """Yield the versions whose transaction is no longer the copy that the manifest holds; on a disk only."""
+    """Yield transaction files that differ from the copy inside their manifest; local disks only."""
     if not kernel.store.root.is_local:
         return
     logged: dict[str, list[str]] = {}
@@ -182,21 +182,25 @@ def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iter
             yield candidates[0], "it is not the transaction that its version was made by"
 
 
-def _batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T]) -> list[T]:
-    """Do the same for many files, side by side, and return what came of each, in their order."""
+def _run_batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T]) -> list[T]:
+    """Run `work` on every file, in parallel batches, and return the results in the order of the paths."""
 
-    def each(batch: Sequence[str]) -> list[T]:
+    def run_batch(batch: Sequence[str]) -> list[T]:
         return [work(kernel, path) for path in batch]
 
     batches = [paths[start : start + VERIFY_BATCH_FILES] for start in range(0, len(paths), VERIFY_BATCH_FILES)]
-    return [result for done in kernel.store.in_parallel([partial(each, batch) for batch in batches]) for result in done]
+    return [
+        result
+        for results in kernel.store.in_parallel([partial(run_batch, batch) for batch in batches])
+        for result in results
+    ]
 
 
 def add_packed(recorded: Recorded, text: str) -> None:
     """Add the checksums recorded by a commit or log."""
     if text:
-        kind, known = unpack(text)
-        recorded.update({key: (kind, checksum) for key, checksum in known.items()})
+        kind, checksums = unpack(text)
+        recorded.update({key: (kind, checksum) for key, checksum in checksums.items()})
 
 
 def _add_text(recorded: Recorded, path: str, text: str | None) -> None:
@@ -206,30 +210,30 @@ def _add_text(recorded: Recorded, path: str, text: str | None) -> None:
 
 
 class DeletionChecksums:
-    """What commits recorded of deletion files; each file is compared once, and the commit log read when needed."""
+    """Compares deletion files with the checksums in commits: each file once, reading the commit log on demand."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recorded: Recorded = {}
-        self._seen: set[CommitId] = set()
+        self._added_commits: set[CommitId] = set()
         self._faults: dict[str, str | None] = {}
         self._is_log_read = False
-        self._turn = Lock()
+        self._lock = Lock()
 
     def add(self, commits: Iterable[Commit]) -> None:
-        """Take in the checksums of commits that are at hand."""
+        """Add the checksums of commits that the caller has loaded."""
         for commit in commits:
-            if commit.commit_id not in self._seen:
-                self._seen.add(commit.commit_id)
+            if commit.commit_id not in self._added_commits:
+                self._added_commits.add(commit.commit_id)
                 add_packed(self._recorded, commit.checksums)
 
     def find_faults(self, dataset: Dataset) -> list[str]:
-        """Return what is wrong with the deletion files of a version; those without a checksum are passed over."""
+        """Return what is wrong with the deletion files of a version; files without a checksum are skipped."""
         faults = [(path, self._find_fault(path)) for path in deletion_paths(dataset)]
         return [f"`{path}`: {fault}" for path, fault in faults if fault]
 
     def _find_fault(self, path: str) -> str | None:
-        with self._turn:
+        with self._lock:
             if path in self._faults:
                 return self._faults[path]
             if path_key(path) not in self._recorded and not self._is_log_read:
@@ -237,9 +241,9 @@ class DeletionChecksums:
                 self._is_log_read = True
             is_recorded = path_key(path) in self._recorded
         info = self._kernel.store.objects.info(path) if is_recorded else None
-        # That a file is missing shows when its rows are read.
+        # A missing file is reported when its rows are read.
         fault = None if info is None else find_fault(self._kernel, info, self._recorded, self._overwritten)
-        with self._turn:
+        with self._lock:
             return self._faults.setdefault(path, fault)
 
     @cached_property

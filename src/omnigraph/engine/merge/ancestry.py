@@ -69,7 +69,7 @@ class MergeBase(Generic[T]):
 
     @property
     def best(self) -> tuple[T, ...]:
-        """The best common ancestors, without what lies below them."""
+        """The best common ancestors, without their own ancestors."""
         return (self.first, *(joined.state for joined in self.joined))
 
     def states(self) -> Iterator[T]:
@@ -95,10 +95,10 @@ class MergeBase(Generic[T]):
             below = None if joined.base is None else joined.base.reduced(key)
             # The trivial cases of a three-way merge: a state that equals its base, or the state so far, adds nothing;
             # if the state so far equals the base, the other one is the result.
-            known = None if below is None or below.is_virtual else key(below.first)
-            if key(joined.state) == known or (not base.is_virtual and key(joined.state) == key(base.first)):
+            base_key = None if below is None or below.is_virtual else key(below.first)
+            if key(joined.state) == base_key or (not base.is_virtual and key(joined.state) == key(base.first)):
                 continue
-            if not base.is_virtual and key(base.first) == known:
+            if not base.is_virtual and key(base.first) == base_key:
                 base = MergeBase(joined.state)
             else:
                 base = MergeBase(base.first, (*base.joined, Joined(joined.state, below)))
@@ -184,9 +184,9 @@ def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection
             colour |= _STALE
         # Colours only grow, and a commit is queued again only when it gains one, so the walk ends.
         for parent in _parents(commits[commit_id]):
-            known = colours.get(parent, 0)
-            if known | colour != known:
-                colours[parent] = known | colour
+            painted = colours.get(parent, 0)
+            if painted | colour != painted:
+                colours[parent] = painted | colour
                 queue.push(parent, colours)
     # A commit may have met both sides before a better one was seen to descend from it.
     return {commit_id for commit_id in met if not colours[commit_id] & _STALE}
@@ -291,8 +291,10 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
     left_changes, right_changes = (difference(type_, below, side) for side in (left, right))
     merge = merge_sides(type_, left_changes, right_changes, below.unknown)
     placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in merge.contests)]
-    gone = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
-    rows = pa.concat_tables([left.rows.filter(pa.array(~is_among(_ids(left.rows), gone))), *placed]).combine_chunks()
+    deleted_ids = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
+    rows = pa.concat_tables(
+        [left.rows.filter(pa.array(~is_among(_ids(left.rows), deleted_ids))), *placed]
+    ).combine_chunks()
     # What either side did not determine stays so, and what they contest becomes so: existence, with all units.
     unknown = left.unknown.joined(
         (Unit(columns, MergeRule.FAIL), ids) for columns, ids in right.unknown.by_unit.items()
@@ -305,8 +307,8 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
             else [(unit, ids) for unit in units]
         )
     if base is None:
-        alone = difference(type_, left, right)
-        ids = pa.concat_arrays([_ids(alone.inserted), _ids(alone.deleted)])
+        differing = difference(type_, left, right)
+        ids = pa.concat_arrays([_ids(differing.inserted), _ids(differing.deleted)])
         unknown = unknown.joined((unit, ids) for unit in units)
     return Image(rows, unknown)
 

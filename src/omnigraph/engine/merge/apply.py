@@ -14,7 +14,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Resolution, refusal, reject_without_conflict
+from omnigraph.engine.merge.conflicts import Resolution, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
@@ -32,7 +32,7 @@ from omnigraph.public_values import Conflict, MergeOutcome, MergeReceipt, TypeCo
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do.
+    """The change to apply to a branch: the difference from `base` to `theirs`. Without them the merge is empty.
 
     `base_ids` are the commits that the base is, newest first: several where histories cross.
     """
@@ -61,8 +61,10 @@ class _Prepared:
 
     def moved_to(self, snapshot: Snapshot) -> tuple[Plan, MergeReceipt]:
         """Return the plan for a later state of the target; its requirements are checked there."""
-        kept = tuple(requirement for requirement in self.plan.requirements if not isinstance(requirement, HeadIs))
-        return replace(self.plan, requirements=(HeadIs(snapshot.head), *kept)), self.receipt
+        requirements = tuple(
+            requirement for requirement in self.plan.requirements if not isinstance(requirement, HeadIs)
+        )
+        return replace(self.plan, requirements=(HeadIs(snapshot.head), *requirements)), self.receipt
 
 
 def _applied(sides: Sides) -> tuple[object, ...]:
@@ -82,7 +84,7 @@ def related_types(catalog: Catalog, changed: Collection[TypeKey]) -> frozenset[T
 
 @dataclass
 class Application:
-    """One merge, revert or cherry-pick in the making; `choose` says for a state of the target what is applied to it."""
+    """A running merge, revert or cherry-pick; `choose` returns the change to apply to a state of the target."""
 
     session: GraphSession
     kind: str
@@ -96,7 +98,7 @@ class Application:
     # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
     expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
-    _held: Declared | None = None
+    _intent: Declared | None = None
     _earlier: _Prepared | None = None
 
     def preview(self) -> MergeReceipt:
@@ -113,7 +115,7 @@ class Application:
             return receipt
         visible = self._visible_conflicts(merged.conflicts)
         if not visible:
-            # Raise here what the real merge would raise.
+            # Raise the errors of the real merge.
             raise hidden_data_error(self.session.actor)
         return MergeReceipt(
             self.source,
@@ -129,17 +131,17 @@ class Application:
     def run(self) -> MergeReceipt:
         """Apply and publish; a conflict is an error that lists them all."""
         self.session.kernel.resolve(self.target)
-        made: list[MergeReceipt] = []
+        receipts: list[MergeReceipt] = []
         with ExitStack() as stack:
 
             def prepare(snapshot: Snapshot) -> Plan | None:
                 BranchIs(self.expected).check(snapshot)
                 plan, receipt = self._prepare(snapshot, stack)
-                made[:] = [receipt]
+                receipts[:] = [receipt]
                 return plan
 
             published = self.session.kernel.commit(self.target, prepare, CommitPolicy.MERGE)
-        [receipt] = made
+        [receipt] = receipts
         if published is None or published.commit is None:
             return receipt
         return replace(receipt, commit=self.session.redact_receipt(published.commit, self.target))
@@ -156,9 +158,9 @@ class Application:
 
         def hold() -> Declared:
             # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
-            if self._held is None:
-                self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
-            return self._held
+            if self._intent is None:
+                self._intent = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
+            return self._intent
 
         is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
@@ -229,16 +231,16 @@ class Application:
         A resolution with values writes them, which needs `change` of the type. In a revert or cherry-pick, so does one
         that picks a side, because it may name an entity that the commit did not touch.
         """
-        seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
+        visible = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
         reject_without_conflict(
             [
                 (resolution.type_key, resolution.entity_id)
                 for resolution in self.resolutions
-                if resolution.type_key not in seen
+                if resolution.type_key not in visible
             ]
         )
         writing = [resolution for resolution in self.resolutions if resolution.take is None or self.kind != "merge"]
-        may.check(seen[resolution.type_key].name for resolution in writing)
+        may.check(visible[resolution.type_key].name for resolution in writing)
 
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that are not about types which the actor may not read."""
@@ -250,8 +252,8 @@ class Application:
         visible = self._visible_conflicts(settled.conflicts)
         if not visible:
             raise hidden_data_error(self.session.actor)
-        what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
-        raise refusal(visible, what, is_cut=settled.is_cut)
+        subject = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
+        raise conflict_error(visible, subject, is_cut=settled.is_cut)
 
     @cached_property
     def _may_read_target(self) -> bool:

@@ -50,11 +50,11 @@ class Resolutions:
 
     @property
     def open(self) -> tuple[Resolution, ...]:
-        """Those that have not settled anything yet."""
+        """The resolutions that have not been used yet."""
         return tuple(resolution for entity in self._open.values() for resolution in entity.values())
 
     def reject_unused(self) -> None:
-        """Raise if a resolution has settled nothing, and name all that have not."""
+        """Raise if a resolution was not used; the error names all unused ones."""
         reject_without_conflict(list(self._open))
 
     def reject_unknown_entities(self, three: ThreeWayState) -> None:
@@ -110,7 +110,7 @@ class Resolutions:
     def override(
         self, three: ThreeWayState, merges: Mapping[TypeKey, RowMerge], violations: Sequence[Violation]
     ) -> dict[TypeKey, RowMerge]:
-        """Return merges in which the entities that open resolutions name are what those say.
+        """Return merges with the unused resolutions applied to the entities that they name.
 
         They may name what a violation names, or any entity that the merge changes: the other end of the trouble.
         """
@@ -197,7 +197,7 @@ def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None
         _reject_undetermined(clash, side, arrow_schema(type_).names)
         return side
     _reject_undetermined(clash, side, clash.columns)
-    # What merged by itself stays; the side is taken in what did not.
+    # Properties without a conflict keep their merged value; the others take the chosen side.
     return _with(clash.merged, {name: one_array(side.column(name)) for name in clash.columns})
 
 
@@ -209,7 +209,7 @@ def _by_property(
     for name, resolution in decided.items():
         if row is None or name not in clash.columns:
             raise refuse(
-                f"there is no conflict about `{name}` of `{clash.entity_id}`; leave the resolution out",
+                f"`{name}` of `{clash.entity_id}` has no conflict; leave the resolution out",
                 type_key=type_.table_key,
                 entity_id=clash.entity_id,
             )
@@ -223,8 +223,8 @@ def _by_property(
         _reject_undetermined(clash, side, columns)
         row = _with(row, {column: one_array(side.column(column)) for column in columns})
     assert row is not None
-    done = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
-    return row, tuple(name for name in clash.columns if name not in {*decided, *done})
+    resolved = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
+    return row, tuple(name for name in clash.columns if name not in {*decided, *resolved})
 
 
 def _side(clash: Clash, name: str) -> pa.Table | None:

@@ -32,7 +32,7 @@ _KINDS: Final = {
 
 
 def conflict_of(type_key: TypeKey, clash: Clash, blobs: BlobValues) -> Conflict:
-    """Return a clash as a conflict; `blobs` knows the bytes of blobs in its rows."""
+    """Return a clash as a conflict; `blobs` has the bytes of the blobs in its rows."""
     name = f"`{clash.entity_id}` of `{type_key.name}`"
     if clash.kind is ConflictKind.DELETE_VS_UPDATE:
         did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
@@ -67,13 +67,13 @@ def _value(values: Any) -> object:
     return orjson.loads(json_text(values)[0].as_py())
 
 
-def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -> MergeConflict:
-    """Return the error of a merge that has conflicts: a few in the message, all that are known in its context."""
-    shown = "; ".join(conflict.message for conflict in conflicts[:MERGE_CONFLICTS_SHOWN])
+def conflict_error(conflicts: Sequence[Conflict], subject: str, *, is_cut: bool = False) -> MergeConflict:
+    """Return the error of a merge with conflicts: a few in the message, all of them in its context."""
+    messages = "; ".join(conflict.message for conflict in conflicts[:MERGE_CONFLICTS_SHOWN])
     more = len(conflicts) - MERGE_CONFLICTS_SHOWN
     count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
     return MergeConflict(
-        f"{what} has {count}, and nothing was changed: {shown}"
+        f"{subject} has {count}, and nothing was changed: {messages}"
         f"{f'; and {more} more' if more > 0 else ''}. Resolve them with `resolutions`, or change one of the sides",
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
@@ -154,7 +154,7 @@ def _parse(value: Any, number: int) -> Resolution:
     if picks[0] == "take" and value["take"] not in _SIDES:
         raise refuse(f"{where} takes `{value['take']}`; it can take {', '.join(_SIDES)}")
     if picks[0] == "row" and (property_ is not None or not isinstance(value["row"], Mapping)):
-        raise refuse(f"{where} gives a `row`, which is an object and stands for the whole entity")
+        raise refuse(f"{where} has a `row` that is not an object; a row is the whole entity")
     if (picks[0] == "value") and property_ is None:
         raise refuse(f"{where} gives a `value`, but no `property` that it is for")
     seen = {name: value[name] for name in IMAGES if name in value}
@@ -173,10 +173,10 @@ def reject_without_conflict(entities: Sequence[tuple[str, str]]) -> None:
     """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
     if not entities:
         return
-    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in entities[:FINDINGS_SHOWN_MAX])
+    subjects = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in entities[:FINDINGS_SHOWN_MAX])
     more = f" and {len(entities) - FINDINGS_SHOWN_MAX} more" if len(entities) > FINDINGS_SHOWN_MAX else ""
     error = refuse(
-        f"there is no conflict about {shown}{more}; run the merge dry again and leave the resolution out",
+        f"there is no conflict about {subjects}{more}; run the merge dry again and leave the resolution out",
         type_key=entities[0][0],
         entity_id=entities[0][1],
     )

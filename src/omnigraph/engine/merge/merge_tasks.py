@@ -41,17 +41,17 @@ def stage(view: View, merges: Mapping[TypeKey, RowMerge], blobs: BlobValues) -> 
 def _effect(view: View, key: TypeKey, merge: RowMerge, blobs: BlobValues) -> Effect:
     dataset = view.kernel.writable(view.snapshot, key)
     rows = pa.concat_tables([merge.updated, merge.inserted])
-    known = _find_rows(dataset, one_array(merge.updated.column("id")))
-    gone = _find_rows(dataset, merge.deleted)
+    updated_rows = _find_rows(dataset, one_array(merge.updated.column("id")))
+    deleted_rows = _find_rows(dataset, merge.deleted)
     if not rows.num_rows:
-        return Effect(key, dataset, (_changed(delete_found(dataset, gone)),))
-    if not gone.num_rows:
-        return Effect(key, dataset, (_write(dataset, rows, known, blobs),))
+        return Effect(key, dataset, (_changed(delete_found(dataset, deleted_rows)),))
+    if not deleted_rows.num_rows:
+        return Effect(key, dataset, (_write(dataset, rows, updated_rows, blobs),))
     # Row addresses are looked up at the published version only: staged versions may never be published.
-    begun = _begin(view, dataset, _changed(delete_found(dataset, gone)))
-    if known.num_rows:
-        known = begun.dataset.take(known.column(ROW_ID).to_numpy().tolist(), PLACE)
-    return Effect(key, dataset, (_write(begun.dataset, rows, known, blobs),), begun)
+    begun = _begin(view, dataset, _changed(delete_found(dataset, deleted_rows)))
+    if updated_rows.num_rows:
+        updated_rows = begun.dataset.take(updated_rows.column(ROW_ID).to_numpy().tolist(), PLACE)
+    return Effect(key, dataset, (_write(begun.dataset, rows, updated_rows, blobs),), begun)
 
 
 def _find_rows(dataset: Dataset, ids: Ids) -> pa.Table:
@@ -60,13 +60,13 @@ def _find_rows(dataset: Dataset, ids: Ids) -> pa.Table:
     return rows
 
 
-def _write(dataset: Dataset, rows: pa.Table, known: pa.Table, blobs: BlobValues) -> Change:
-    rows, stored = blobs.with_kept_blobs(rows, dataset, known)
-    return _changed(upsert(dataset, physical(rows, dataset), known, stored))
+def _write(dataset: Dataset, rows: pa.Table, replaced: pa.Table, blobs: BlobValues) -> Change:
+    rows, stored = blobs.with_kept_blobs(rows, dataset, replaced)
+    return _changed(upsert(dataset, physical(rows, dataset), replaced, stored))
 
 
 def _changed(change: Change | None) -> Change:
-    assert change is not None, "rows that are there can be changed"
+    assert change is not None, "only existing rows can be updated"
     return change
 
 
@@ -80,7 +80,7 @@ def _begin(view: View, dataset: Dataset, change: Change) -> Staged:
 
 
 def staged_files(effects: tuple[Effect, ...]) -> list[str]:
-    """Return the files that effects have written and that nothing names yet."""
+    """Return the files that effects have written and that no catalog references yet."""
     return [file for effect in effects for file in effect.files]
 
 
@@ -110,9 +110,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of it: counts of all types that change, and either conflicts, or what was staged and what is adopted.
+    """The result of a merge: counts of changed types, and either conflicts, or the staged effects and adopted types.
 
-    `is_cut` says that there are more conflicts than these.
+    `is_cut`: there are more conflicts than these.
     """
 
     counts: Mapping[TypeKey, Counted]
@@ -134,9 +134,9 @@ def merge_in_memory(task: Task) -> Settled:
     if merged.conflicts or not staged:
         return Settled(counts, merged.conflicts, adopted=adopted)
     # From here on a crash leaves files behind, so the intent must be declared first.
-    held = task.hold()
+    intent = task.hold()
     effects = stage(task.three.ours, staged, task.three.blobs)
-    held.staging(*staged_files(effects))
+    intent.staging(*staged_files(effects))
     return Settled(counts, effects=effects, adopted=adopted)
 
 

@@ -57,8 +57,10 @@ class Unknown:
     def known_of(self, row: pa.Table) -> pa.Table:
         """Return a one-row table without its undetermined columns."""
         ids = one_array(row.column("id"))
-        gone = [name for columns, unit_ids in self.by_unit.items() if is_among(ids, unit_ids).any() for name in columns]
-        return row.drop_columns(gone) if gone else row
+        undetermined = [
+            name for columns, unit_ids in self.by_unit.items() if is_among(ids, unit_ids).any() for name in columns
+        ]
+        return row.drop_columns(undetermined) if undetermined else row
 
 
 NOTHING_UNKNOWN: Final = Unknown()
@@ -92,23 +94,23 @@ def merge_columns(
             continue
         # The classic diff3 rule, per unit instead of per line: a side that equals the base did not change, so the other
         # side wins; only where neither equals it is there anything to decide. An unknown base equals no side.
-        known = np.zeros(len(differs), bool) if base is None else ~unknown.among(unit, ids)
-        ours_unchanged = known if base is None else known & _same(unit, base, ours)
-        theirs_unchanged = known if base is None else known & _same(unit, base, theirs)
+        is_determined = np.zeros(len(differs), bool) if base is None else ~unknown.among(unit, ids)
+        ours_unchanged = is_determined if base is None else is_determined & _same(unit, base, ours)
+        theirs_unchanged = is_determined if base is None else is_determined & _same(unit, base, theirs)
         diverged = differs & ~ours_unchanged & ~theirs_unchanged
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
             mine, yours = (one_array(side.column(name)) for side in (ours, theirs))
-            older = None if base is None else _where(known, one_array(base.column(name)))
+            older = None if base is None else _where(is_determined, one_array(base.column(name)))
             merged[name] = _merge_column(unit.rule, older, mine, yours, differs & ours_unchanged, diverged)
     columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
 
 
-def _where(known: Mask, values: Column) -> Column:
-    """Return values where they are known, and null elsewhere."""
-    return values if known.all() else values.take(pa.array(np.arange(len(values)), mask=~known))
+def _where(mask: Mask, values: Column) -> Column:
+    """Return values where the mask is true, and null elsewhere."""
+    return values if mask.all() else values.take(pa.array(np.arange(len(values)), mask=~mask))
 
 
 def _same(unit: Unit, left: pa.Table, right: pa.Table) -> Mask:
@@ -116,9 +118,11 @@ def _same(unit: Unit, left: pa.Table, right: pa.Table) -> Mask:
     return np.logical_and.reduce([equal_values(*pair) for pair in pairs])  # type: ignore[no-any-return]
 
 
-def _merge_column(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken: Mask, diverged: Mask) -> Column:
-    """Return a merged column: theirs where it is taken, what the rule says where both sides changed, else ours."""
-    from_theirs = taken.copy()
+def _merge_column(
+    rule: MergeRule, base: Column, ours: Column, theirs: Column, takes_theirs: Mask, diverged: Mask
+) -> Column:
+    """Return a merged column: theirs where chosen, the result of the rule where both sides changed, else ours."""
+    from_theirs = takes_theirs.copy()
     if rule is MergeRule.THEIRS:
         from_theirs |= diverged
     elif rule in (MergeRule.MAX, MergeRule.MIN):

@@ -49,11 +49,11 @@ class ThreeWayState:
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         if len(hashes) > 1:
             theirs, ours = self.theirs.snapshot.branch, self.ours.snapshot.branch
-            what = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
+            problem = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
             if theirs == ours:
-                what = f"the schema of `{ours}` has changed since that commit"
+                problem = f"the schema of `{ours}` has changed since that commit"
             raise GraphError(
-                f"{what}; nothing was changed. Export the change and ingest it instead",
+                f"{problem}; nothing was changed. Export the change and ingest it instead",
                 code="merge.schema_differs",
                 source=theirs,
                 target=ours,
@@ -71,8 +71,8 @@ class ThreeWayState:
         for _, type_ in sorted(self.by_key.items()):
             # Versions are immutable, so an equal pin proves equal content: theirs is unchanged if it is pinned like the
             # base, and merged already if it is pinned like ours.
-            known = [pin.ref for pin in (self.base_pin(type_), self._pin(self.ours, type_)) if pin is not None]
-            if self._pin(self.theirs, type_).ref not in known:
+            unchanged_refs = [pin.ref for pin in (self.base_pin(type_), self._pin(self.ours, type_)) if pin is not None]
+            if self._pin(self.theirs, type_).ref not in unchanged_refs:
                 yield type_
 
     def touched_types(self) -> list[Type]:
@@ -91,11 +91,11 @@ class ThreeWayState:
         return self._is_unchanged(self.ours, type_)
 
     def pin(self, type_: Type) -> Pin:
-        """Return where their side of a type lies."""
+        """Return the dataset of a type on their side."""
         return self._pin(self.theirs, type_)
 
     def base_pin(self, type_: Type) -> Pin | None:
-        """Return where a type lies before either side; None: only a virtual base has it."""
+        """Return the dataset of a type in the base; None if only a virtual base has it."""
         base = self._base(type_)
         return None if base.is_virtual else self._pin(base.first, type_)
 
@@ -192,7 +192,7 @@ class GraphMerge:
         return {key: Counted.of(merge) for key, merge in self.merges.items() if not merge.changes_nothing}
 
     def adopted(self, adoptable: Mapping[TypeKey, Pin]) -> dict[TypeKey, Pin]:
-        """Return which datasets can be taken over as they are."""
+        """Return the datasets that can be adopted unchanged."""
         return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
 
 

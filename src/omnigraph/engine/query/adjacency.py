@@ -161,7 +161,7 @@ class Topology:
         self._grow = grow
         self._entities = (edges, sources, targets)
         self._previous = None if previous is None else ref(previous)
-        self._made: dict[tuple[Direction, bool], Adjacency] = {}
+        self._adjacencies: dict[tuple[Direction, bool], Adjacency] = {}
         self._lock = threading.RLock()
         self._ends: Endpoints | None = None
         self.probes = 0
@@ -173,11 +173,11 @@ class Topology:
     def adjacency(self, direction: Direction, *, per_edge: bool) -> Adjacency:
         """Return the neighbours in a direction, each once or once per stored edge."""
         key = (direction, per_edge)
-        adjacency = self._made.get(key)
+        adjacency = self._adjacencies.get(key)
         if adjacency is None:
             with self._lock:
-                adjacency = self._made.get(key) or self._make(direction, per_edge)
-                self._made[key] = adjacency
+                adjacency = self._adjacencies.get(key) or self._make(direction, per_edge)
+                self._adjacencies[key] = adjacency
                 self._grow()
         return adjacency
 
@@ -185,7 +185,7 @@ class Topology:
         _, sources, targets = self._entities
         near, far = (targets, sources) if direction is Direction.IN else (sources, targets)
         previous = self._extended()
-        base = None if previous is None else previous._made.get((direction, per_edge))
+        base = None if previous is None else previous._adjacencies.get((direction, per_edge))
         if previous is None or base is None or base.neighbours.dtype != far.dtype:
             source, target, edge = _orient(self._read_ends(), direction)
             adjacency = build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
@@ -247,7 +247,7 @@ class Topology:
 
     @property
     def nbytes(self) -> int:
-        total = sum(adjacency.nbytes for adjacency in list(self._made.values()))
+        total = sum(adjacency.nbytes for adjacency in list(self._adjacencies.values()))
         return total + (0 if self._ends is None else sum(int(array.nbytes) for array in self._ends))
 
 

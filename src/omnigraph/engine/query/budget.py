@@ -75,13 +75,13 @@ class BudgetUsage:
             )
 
     def reserve_bytes(self, needed: int, where: str) -> None:
-        """Raise `BudgetExceeded` unless so many bytes may be allocated; call before allocating."""
+        """Raise `BudgetExceeded` unless this many bytes may be allocated; call before allocating."""
         self.check(where)
         self._compare("bytes", needed, self.budget.bytes_max, where)
         self.bytes_peak = max(self.bytes_peak, needed)
 
     def reserve(self, rows: int, row_bytes: int, where: str) -> None:
-        """Raise `BudgetExceeded` unless so many rows of this width may be allocated; call before allocating."""
+        """Raise `BudgetExceeded` unless this many rows of this width may be allocated; call before allocating."""
         self.check(where)
         self._compare("rows", rows, self.budget.rows_max, where)
         self._compare("bytes", rows * row_bytes, self.budget.bytes_max, where)
@@ -91,7 +91,7 @@ class BudgetUsage:
     def _compare(self, limit: str, needed: int, allowed: int, where: str) -> None:
         if needed > allowed:
             raise BudgetExceeded(
-                f"{where} would hold {needed:,} {limit}, and the query may hold {allowed:,}; {_ADVICE}",
+                f"{where} would need {needed:,} {limit}, but the query is limited to {allowed:,}; {_ADVICE}",
                 limit=limit,
                 allowed=allowed,
                 needed=needed,
@@ -114,7 +114,7 @@ def charge_to(spending: BudgetUsage) -> Iterator[None]:
 
 
 def charge_running(needed: int, where: str) -> None:
-    """Raise unless the query that this thread runs, if it runs one, may hold so many bytes."""
+    """Raise if this thread runs a query that may not allocate this many bytes."""
     spending = _running.get()
     if spending is not None:
         spending.reserve_bytes(needed, where)

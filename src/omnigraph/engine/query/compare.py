@@ -1,4 +1,4 @@
-"""Comparison kernels: row masks of comparisons by exact value, whatever the numeric types of both sides.
+"""Vectorised comparisons: row masks that are exact for any pair of numeric types.
 
 Null is treated as false: the language has no negation of conditions, so no query can see the difference.
 """
@@ -61,7 +61,7 @@ def _is_null(vector: Vector) -> bool:
 
 
 def mask_nulls(true: Mask, valid: Mask | None) -> Mask:
-    """Return what is both true and not null."""
+    """Clear the mask where the value is null."""
     return true if valid is None else true & valid
 
 
@@ -79,7 +79,7 @@ def _compare_constants(op: CompareOp, left: Any, right: Any) -> bool:
     return right in left if op is Op.STRING_CONTAINS else bool(_PYTHON[op](left, right))
 
 
-# -- texts -----------------------------------------------------------------------------------------------------
+# -- strings ---------------------------------------------------------------------------------------------------
 
 
 def _compare_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
@@ -100,7 +100,7 @@ def _match_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
     assert isinstance(left, Strings | Constant)
     text, pattern = _numpy_strings(left), _numpy_strings(right)
     if _has_nul(left) or _has_nul(right):
-        # The vectorised tests take a text for ended at its last character that is not NUL.
+        # NumPy's string functions ignore trailing NUL characters.
         pairs = np.broadcast(text, pattern)
         true = np.fromiter((_compare_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
     elif op is Op.STARTS_WITH:
@@ -128,7 +128,7 @@ def _numpy_strings(side: Strings | Constant) -> npt.NDArray[Any]:
 
 
 def compare_constant(op: CompareOp, data: npt.NDArray[Any], value: Value) -> Mask:
-    """Compare numbers with a constant, cast to the column's type unless the result is known without."""
+    """Compare numbers with a constant, cast to the column's type unless its value alone decides the result."""
     if data.dtype == np.bool_ or isinstance(value, bool):
         return _apply(op, data, value)
     assert isinstance(value, int | float)
@@ -143,7 +143,7 @@ def compare_constant(op: CompareOp, data: npt.NDArray[Any], value: Value) -> Mas
 
 
 def fold_integer(op: CompareOp, value: float, low: int, high: int) -> bool | tuple[CompareOp, int]:
-    """Return a comparison of integers between `low` and `high` with an integer that fits them, or its known answer.
+    """Fold a comparison of integers in `low`..`high` with any number into one with an integer in range, or a constant.
 
     >>> fold_integer(CompareOp.LT, 5.5, 0, 10), fold_integer(CompareOp.EQ, 5.5, 0, 10)
     ((<CompareOp.LE: '<='>, 5), False)
@@ -259,7 +259,7 @@ def _list_contains(left: Vector, right: Vector, count: int) -> Mask:
 
 
 def is_member(operand: Vector, items: tuple[Any, ...], count: int) -> Mask:
-    """Return where a value equals one of the items; null is no item."""
+    """Return where a value equals one of the items; null equals none."""
     non_null = [item for item in items if item is not None]
     if isinstance(operand, Constant):
         return np.full(count, operand.value is not None and operand.value in non_null)

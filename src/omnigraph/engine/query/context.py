@@ -123,14 +123,14 @@ class Caches:
             return
         with self._lock:
             self._has_grown = False
-            held = self.nbytes
-            self._is_tight = held * 2 > self.bytes_max
+            cached_bytes = self.nbytes
+            self._is_tight = cached_bytes * 2 > self.bytes_max
             if self._is_tight:
                 self._resolved.clear()
-            while held > self.bytes_max and len(self._entries) > 1:
+            while cached_bytes > self.bytes_max and len(self._entries) > 1:
                 _, dropped = self._entries.popitem(last=False)
-                held -= dropped.nbytes
-            if held > self.bytes_max:
+                cached_bytes -= dropped.nbytes
+            if cached_bytes > self.bytes_max:
                 self._entries.clear()
 
     @property

@@ -81,7 +81,7 @@ class Column:
         return vector_to_arrow(self.take(ids), type_, len(ids))
 
     def is_coded_for(self, count: int) -> bool:
-        """True if dictionary codes pay off for so many values."""
+        """True if dictionary codes pay off for this many values."""
         return count > _SAMPLE and self.is_repetitive
 
     @cached_property
@@ -117,12 +117,12 @@ class Column:
     @property
     def nbytes(self) -> int:
         total = int(self.array.nbytes)
-        held = self.__dict__
-        if "vector" in held and isinstance(self.vector, Numbers):
+        cached = self.__dict__
+        if "vector" in cached and isinstance(self.vector, Numbers):
             total += int(self.vector.data.nbytes) + (0 if self.vector.valid is None else int(self.vector.valid.nbytes))
-        if "_encoded" in held:
+        if "_encoded" in cached:
             total += int(self._encoded.nbytes) * 2
-        total += sum(int(held[name].nbytes) for name in ("_codes", "_ranks") if name in held)
+        total += sum(int(cached[name].nbytes) for name in ("_codes", "_ranks") if name in cached)
         return total
 
 
@@ -130,11 +130,11 @@ def _take_numbers(vector: Numbers, ids: Ids) -> Numbers:
     if len(vector.data) == 0:
         return Numbers(np.zeros(len(ids), vector.data.dtype), np.zeros(len(ids), np.bool_))
     # A negative id reads the last value, which the mask then hides.
-    taken = vector.take(ids)
+    selected = vector.take(ids)
     if len(ids) and ids.min() < 0:
         present = ids >= 0
-        return Numbers(taken.data, present if taken.valid is None else taken.valid & present)
-    return taken
+        return Numbers(selected.data, present if selected.valid is None else selected.valid & present)
+    return selected
 
 
 def _arrow_indices(indices: Ids) -> Any:
@@ -154,7 +154,7 @@ _TAKES_MAX: Final = 4
 # A dictionary of all ids pays for itself after this many lookups of single ids.
 _LOOKUPS_BEFORE_DICTIONARY: Final = 8
 _PROBED_IDS_MAX: Final = 4_096
-# What a text of which nothing is known is taken to need.
+# The assumed size of a string, in bytes, without statistics.
 _STRING_BYTES_ESTIMATE: Final = 24
 
 
@@ -180,7 +180,7 @@ class Entities:
         self._lock = threading.RLock()
 
     def unindexed_rows(self, name: str) -> int:
-        """Return how many entities a lookup by a column has to scan; asked of storage once."""
+        """Return how many entities a lookup by a column has to scan; read from storage once."""
         if name not in self._unindexed:
             self._unindexed[name] = unindexed_rows(self.dataset, name)
         return self._unindexed[name]
@@ -212,7 +212,7 @@ class Entities:
         return column
 
     def _read(self, name: str) -> Any:
-        """Read a whole column; after an append only what was appended, if the rest is still in memory."""
+        """Read a whole column; after an append only the new rows, if the others are still in memory."""
         previous = self._previous() if self._previous is not None else None
         if previous is not None and previous.has_column(name):
             prefix = shared_beginning(self.dataset, previous.dataset)
@@ -243,7 +243,7 @@ class Entities:
         return column.take_arrow(ids, type_)
 
     def coded(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
-        """Return the distinct texts of a column and the code of each entity, if so many are asked for that it pays."""
+        """Return the distinct strings of a column and the code of each entity, if enough values are requested."""
         if name not in self._columns and ids is not self._all:
             return None
         column = self.column(name)
@@ -287,7 +287,7 @@ class Entities:
     def from_row_ids(self, rows: npt.NDArray[np.uint64]) -> Ids:
         """Return the dense ids of stable row ids, all of which live at this version."""
         dense_ids = self._rows.positions(rows)
-        assert len(dense_ids) == 0 or dense_ids.min() >= 0, f"rows of {self.dataset.ref} that are not there were named"
+        assert len(dense_ids) == 0 or dense_ids.min() >= 0, f"{self.dataset.ref} has no such rows"
         return dense_ids.astype(self.dtype, copy=False)
 
     @property
@@ -317,7 +317,7 @@ class Entities:
         return self._positions.get(entity_id, -1)
 
     def find_all(self, entity_ids: Any) -> Ids:
-        """Return the dense ids of an Arrow array of ids, -1 for those that are not there."""
+        """Return the dense ids of an Arrow array of ids, -1 for missing ones."""
         if ID not in self._columns and len(entity_ids) <= _PROBED_IDS_MAX and len(entity_ids) * _SELECTIVE < self.count:
             return self._probe(entity_ids.to_pylist())
         entity_ids = entity_ids if entity_ids.type == self.ids.type else entity_ids.cast(self.ids.type)

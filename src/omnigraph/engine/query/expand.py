@@ -27,14 +27,14 @@ _SMALL_EDGES: Final = 50_000
 # An edge type that was looked up this often in one version is worth reading whole.
 _PROBES_MAX: Final = 16
 _CSR_COST_PER_EDGE: Final = 1.5
-# What a lookup costs for each edge that no index covers, so that it is scanned.
+# The cost of a lookup for each unindexed edge, which has to be scanned.
 _SCAN_COST: Final = 0.5
 _LOOKUP_COLUMNS: Final = {Direction.OUT: ("src",), Direction.IN: ("dst",), Direction.BOTH: ("src", "dst")}
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourRanges:
-    """Ranges of an adjacency that hold the neighbours of some nodes."""
+    """The ranges of an adjacency with the neighbours of some nodes."""
 
     adjacency: Adjacency
     starts: npt.NDArray[np.int64]
@@ -183,7 +183,7 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
     return True, f"{estimate} cost less than reading {edge_count}"
 
 
-# How many flags, one per node and source, a walk holds at once.
+# How many flags, one per node and source, a walk has in memory at once.
 _FLAGS_MAX: Final = 1 << 24
 # So many marks, one per node and owner, stay in the processor's cache; of a large type a few owners at once are worth
 # more than that.
@@ -207,7 +207,7 @@ class Expansion(NamedTuple):
 
 
 class HopBounds(NamedTuple):
-    """How far a walk goes; backwards, it starts at what the walk as written ends at."""
+    """The bounds of a walk; a backward walk starts at the end of the walk as written."""
 
     minimum: int
     maximum: int
@@ -328,7 +328,7 @@ def _probe_near_side(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -
 
 
 def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
-    """Return what it takes to mark the neighbours of owners, in lookups."""
+    """Return the cost of marking the neighbours of owners, in lookups."""
     is_owner = np.zeros(len(adjacency.degrees), np.bool_)
     is_owner[owners] = True
     blocks = int(np.count_nonzero(is_owner)) // _owners_per_block(adjacency) + 1
@@ -437,12 +437,12 @@ def _walk_block(
         if hop == bounds.minimum:
             # A node that is its own neighbour is reached again one hop later, and only then can that be its first
             # time within the bounds; it is never walked from again. Backwards, that node is the one started from.
-            again = (
+            revisited = (
                 frontier[has_loop[frontier // width]]
                 if bounds.is_backwards
                 else _self_loops(reached, frontier, located)
             )
-            emitted.append((again, hop))
+            emitted.append((revisited, hop))
         frontier = _unvisited(reached, visited)
         visited[frontier] = True
         if hop >= bounds.minimum:

@@ -136,7 +136,7 @@ class PlanStep(Protocol):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Steps in order; `as_set` tells that equal rows need not be kept apart, which lets them be dropped early."""
+    """Steps in order; `as_set` means that duplicate rows do not matter, so they can be dropped early."""
 
     steps: tuple[PlanStep, ...]
     as_set: bool
@@ -225,7 +225,7 @@ class Scan:
 
 @dataclass
 class Expand:
-    """One walk from a bound variable; the conditions are about what it reaches."""
+    """One walk from a bound variable; the conditions apply to the reached nodes."""
 
     source: str
     target: str
@@ -334,7 +334,7 @@ class ExpandIntersect:
 
     @staticmethod
     def of(walk: PlanStep, closing: PlanStep) -> ExpandIntersect | None:
-        """Return two steps as one, if the second asks of what the first reaches only whether it is a neighbour too."""
+        """Fuse two steps, if the second only checks whether the reached node is also a neighbour of another one."""
         if (
             not isinstance(walk, Expand)
             or not isinstance(closing, ExpandInto)
@@ -400,7 +400,7 @@ class Filter:
 
 @dataclass
 class AntiJoin:
-    """Keep the rows for which the inner pipeline gives nothing."""
+    """Keep the rows for which the inner pipeline returns no row (anti-join)."""
 
     inner: Pipeline
     correlated: tuple[str, ...]
@@ -416,7 +416,7 @@ class AntiJoin:
             [name] = self.correlated
             if (walk := self._single_walk(run)) is not None and walk.source == name:
                 return _drop_expandable(rows, walk, run)
-            # One outer variable alone decides, so each of its entities is asked about once.
+            # The result depends on one outer variable only, so each of its entities is checked once.
             candidates = distinct_rows(rows.only((name,)))
             matched = self.inner.run(run, candidates).columns[name]
             flags = np.zeros(int(rows.columns[name].max()) + 2, np.bool_)

@@ -39,7 +39,7 @@ from omnigraph.lang.schema.key_ids import key_id
 def compile_key_lookup(
     node: NodeType, variable: str, conditions: Sequence[ir.Expr]
 ) -> tuple[KeyLookup | None, tuple[ir.Expr, ...]]:
-    """Return how to find the one node that the conditions allow, if they name its whole key, and what else they ask."""
+    """Return a key lookup if the conditions fix the whole key of a node, and the remaining conditions."""
     values: dict[str, Evaluate] = {}
     residual: list[ir.Expr] = []
     for condition in conditions:
@@ -247,7 +247,7 @@ class Planner:
                 )
 
     def _join(self, placed: list[PlacedOperator], steps: list[PlanStep], bound: Bound) -> None:
-        """Let scans find their nodes by a value they share with the rows, where a filter would ask for that anyway."""
+        """Turn scans into lookups by a value shared with the rows, where a filter would compare it anyway."""
         for index, (operator, _) in enumerate(placed):
             step = steps[index]
             if bound and isinstance(step, Scan) and step.find_key is None and index + 1 < len(placed):
@@ -343,7 +343,7 @@ class _PendingConditions:
         self.count = len(self._conditions)
 
     def bind(self, names: Iterable[str]) -> list[tuple[ir.Expr, set[str]]]:
-        """Return the conditions that wait for nothing more once these are bound, in written order."""
+        """Return the conditions whose variables are all bound, in written order."""
         ready, self._free = self._free, []
         for name in names:
             for index in self._readers.pop(name, ()):

@@ -98,7 +98,7 @@ class Ranking:
         ]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
-        """Return the best of the candidates, all when None; nothing is put in order that cannot be among them."""
+        """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
         if self._k is None:
             return self._arms[0].graded(run, candidates, limit).first(limit)
         # A rank counts all candidates, however many are wanted; so the lists are whole, and the first of a fused
@@ -113,7 +113,7 @@ class Ranking:
         return Ranked(ranked.ids[:limit], ranked.scores[:limit])
 
     def fuse(self, run: QueryRun, ranked_lists: list[Ranked]) -> Ranked:
-        """Return the one ranking that the arms make together."""
+        """Return the fused ranking of all arms."""
         if self._k is None:
             return ranked_lists[0]
         k = _constant_value(self._k(run, UNIT_ROW))
@@ -144,7 +144,7 @@ class Ranking:
         return details
 
     def scores(self, run: QueryRun, ids: Ids) -> Numbers:
-        """Return the score of each row's entity, null where it has none; nothing is left out."""
+        """Return the score of each row's entity, null without one; no row is dropped."""
         present = np.unique(ids[ids >= 0])
         ranked = self.fuse(run, self.arms(run, present, None))
         return scores_by_id(ranked, ids, run.nodes(self.node_type).count)
@@ -159,7 +159,7 @@ def scores_by_id(ranked: Ranked, ids: Ids, count: int) -> Numbers:
 
 
 class _RankCall:
-    """One compiled call: its question, and how it is asked."""
+    """A compiled ranking call: its query text or vector, and its parameters."""
 
     def __init__(self, call: ir.Nearest | ir.Bm25) -> None:
         self.is_nearest = isinstance(call, ir.Nearest)
@@ -193,7 +193,7 @@ class _RankCall:
         entities = run.nodes(self._node_type)
         if query_vector is None:
             return _no_matches(entities)
-        # What is wrong with the question is said even where there is nothing to rank.
+        # An invalid query is an error even if there is nothing to rank.
         if isinstance(query_vector, str):
             embedder = run.embedder if run.embedder is not None else search.default_embedder(run.view)
             check_model(embedder, self._model)

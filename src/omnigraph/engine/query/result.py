@@ -1,4 +1,4 @@
-"""Query results: an Arrow table with conversions to Python, JSON, pandas and polars on demand.
+"""Query results: an Arrow table with conversions to Python, JSON, pandas and polars, whole or in bounded pieces.
 
 Conversions to other libraries import them late and say what to install.
 """
@@ -58,7 +58,7 @@ class Result:
         return self._table
 
     def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of at most so many, none of them empty; nothing is copied."""
+        """Yield the rows in batches of at most `rows`, none of them empty; nothing is copied."""
         if rows < 1:
             raise UsageError("a batch holds at least 1 row", rows=rows)
         yield from self._table.to_batches(max_chunksize=rows)
@@ -90,7 +90,7 @@ class Result:
 
         for part in split_table(self._table):
             if self._spending is not None:
-                self._spending.check("the answer")
+                self._spending.check(_STAGE)
             yield from part.to_batches()
 
     @property
@@ -131,7 +131,7 @@ class Result:
 
 
 def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries of what JSON has for their values."""
+    """Return the rows of a table as dictionaries of JSON values."""
     values = [_json_values(column, integers_as_text) for column in table.columns]
     names = table.column_names
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
@@ -199,9 +199,7 @@ def _format_float(value: float | None) -> float | str | None:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-# The stubs know fewer argument types than the kernels take.
-
-# From so many rows on the kernels win, if not each of many columns has to start them for a few rows.
+# From this many rows on, Arrow kernels encode faster than a loop over rows.
 _KERNEL_ROWS: Final = 1_024
 _STAGE: Final = "the answer"
 _TIMESTAMP_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -212,7 +210,7 @@ _CELL_BYTES_MIN: Final = 2
 def encode_json_pieces(table: pa.Table, spending: BudgetUsage | None = None) -> Iterator[bytes]:
     """Yield the rows of a table as JSON objects with commas between them, without the brackets of the list.
 
-    Raises `BudgetExceeded` before the first piece when the whole cannot fit into what the query may hold.
+    Raises `BudgetExceeded` before the first piece if the text cannot fit into the memory budget of the query.
     """
     if spending is not None:
         spending.reserve_bytes(_json_bytes_min(table), _STAGE)
@@ -246,7 +244,7 @@ def _piece_rows(table: pa.Table) -> int:
 
 
 def _json_bytes_min(table: pa.Table) -> int:
-    """Return how long the text is at least: names and signs of every row, and what texts hold."""
+    """Return a lower bound of the JSON size: names and punctuation of every row, and the contents of strings."""
     names = sum(len(name.encode()) + 3 + _CELL_BYTES_MIN for name in table.column_names)
     texts = [column for column in table.columns if pa.types.is_string(column.type)]
     return table.num_rows * names + sum(max(column.nbytes - 5 * len(column), 0) for column in texts)

@@ -115,7 +115,7 @@ def _check_word_count(query: str, words_max: int) -> None:
     count = len(distinct_words(query))
     if count > words_max:
         raise LimitExceeded(
-            f"the text has {count} different words, and one search looks up {words_max}; search for fewer",
+            f"the text has {count} distinct words, but a search is limited to {words_max}; use fewer",
             resource="search_words",
             limit=words_max,
             actual=count,
@@ -172,7 +172,7 @@ def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  
     if wide.shape != (dimension,):
         actual = wide.shape[0] if wide.ndim == 1 else "no list of"
         raise DataError(
-            f"`{property}` holds vectors of {dimension} numbers, and the query has {actual}",
+            f"`{property}` has vectors of dimension {dimension}, but the query vector has {actual}",
             rule="E4",
             property=property,
             dimension=dimension,
@@ -181,7 +181,7 @@ def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  
         narrow = wide.astype(np.float32)
     if not np.isfinite(narrow).all():
         raise DataError(
-            f"the vector to compare `{property}` with holds a number that is not finite as F32",
+            f"the query vector for `{property}` has a number that is not finite as F32",
             rule="E4",
             property=property,
         )

@@ -142,35 +142,39 @@ def _float(op: CompareOp, value: Any, width: Any) -> tuple[bool | CompareOp, Any
 
 
 class CommittedRows:
-    """The rows of a view. What was read once for a write is not read again for the same write."""
+    """The committed rows of a view; rows are read once per write."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.types_read: set[TypeKey] = set()
-        self._seen: dict[TypeKey, list[pa.Table]] = {}
+        self._found_rows: dict[TypeKey, list[pa.Table]] = {}
         self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        """Return those of the ids that exist in a type."""
+        """Return the ids that exist in a type."""
         return one_array(self.places(table_key, ids).column("id"))
 
     def places(self, table_key: TypeKey, ids: Ids) -> pa.Table:
-        """Return id, row id and row address of those of the ids that exist in a type, each once."""
-        if table_key in self._seen:
-            seen = pa.concat_tables(self._seen[table_key]).combine_chunks()
-            # A row that was met by two roads was seen twice.
-            met = pc.index_in(pc.unique(ids), value_set=one_array(seen.column("id"))).drop_null()
-            known = seen.take(met)
-            others = find(self._dataset(table_key), without(ids, one_array(known.column("id"))))
-            return pa.concat_tables([known, others])
+        """Return id, row id and row address of the ids that exist in a type, each once."""
+        if table_key in self._found_rows:
+            rows = pa.concat_tables(self._found_rows[table_key]).combine_chunks()
+            # A row may have been found by two lookups.
+            met = pc.index_in(pc.unique(ids), value_set=one_array(rows.column("id"))).drop_null()
+            matched = rows.take(met)
+            others = find(self._dataset(table_key), without(ids, one_array(matched.column("id"))))
+            return pa.concat_tables([matched, others])
         return find(self._dataset(table_key), ids)
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         question = (table_key, *columns, "where", *where)
-        asked, answer = self._answers.get(question, (None, None))
+        cached_key, answer = self._answers.get(question, (None, None))
         # Cached, because a delete looks up incident edges and the rules then check for dangling ones.
-        if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
+        if (
+            cached_key is None
+            or answer is None
+            or not all(cached_key[name].equals(values) for name, values in where.items())
+        ):
             rows = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
             self._see(table_key, rows)
             answer = rows.select(list(columns))
@@ -209,7 +213,7 @@ class CommittedRows:
 
     def _see(self, table_key: TypeKey, rows: pa.Table) -> None:
         if rows.num_rows:
-            self._seen.setdefault(table_key, []).append(rows.select(list(PLACE)))
+            self._found_rows.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
 def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:

@@ -72,7 +72,7 @@ def describe_other_format(beginning: bytes) -> str | None:
         return "this is binary data, not NDJSON; pass lines of JSON as UTF-8 text"
     if text.startswith(b"["):
         return (
-            "this is a JSON array, and NDJSON has one object per line; write each element on a line of its own, for"
+            "this is a JSON array, but NDJSON has one object per line; write each element on its own line, for"
             " example with `jq -c '.[]' FILE`"
         )
     return f"this looks like CSV, not NDJSON; {_LOAD}" if _is_csv(text) else None
@@ -203,7 +203,7 @@ def _write(
     # What cannot be written must not leave an empty branch behind.
     created = base is not None and _create(session, view, branch, changes, permitted)
     if not changes.deltas:
-        # An input without entities changes nothing, and what changes nothing is no commit.
+        # An input without entities makes no commit.
         return IngestReceipt(branch, base, created, mode, EntityCounts(), EntityCounts(), session.actor, None)
     stager = Stager()
 
@@ -254,6 +254,6 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes, ma
     return True
 
 
-def _check_word(what: str, word: str, known: tuple[str, ...]) -> None:
-    if word not in known:
-        raise UsageError(f"unknown {what} `{word}`; expected one of {', '.join(known)}", word=word)
+def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)

@@ -58,7 +58,7 @@ class Constants:
             raise missing_parameter_error(expression.name)
         return self._values[expression.name]
 
-    def fitted(self, expression: ir.Expr, type_: PropertyType, what: str, *, is_key: bool = False) -> Any:
+    def fitted(self, expression: ir.Expr, type_: PropertyType, target: str, *, is_key: bool = False) -> Any:
         """Return a value in the form that a column stores; E4 when it does not fit, E6 for a non-finite key."""
         value = self.value(expression)
         if isinstance(expression, ir.Now):
@@ -70,7 +70,7 @@ class Constants:
         except Misfit as misfit:
             rule = "E6" if is_key and isinstance(value, float) and type_.scalar in FLOATS else "E4"
             raise DataError(
-                f"`{what}` cannot hold this value: {misfit.reason}", rule=rule, property=what, value=shown(value)
+                f"`{target}` cannot hold this value: {misfit.reason}", rule=rule, property=target, value=shown(value)
             ) from None
 
 
@@ -116,7 +116,7 @@ def _compile_early(
 
 
 def _compile(session: GraphSession, may: WritePermissions, source: str, name: str | None) -> CompiledQuery:
-    """Return a mutation as its writer may know it: without the edges that fall with a node unseen."""
+    """Compile a mutation against the visible types, and check the permissions that its statements need."""
     compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
@@ -171,7 +171,7 @@ class _Mutation:
         compiled = self._compiled
         view = self.session.full_view_of(snapshot)
         if may.hidden:
-            # Whatever the writer may see, nothing may be left that ends nowhere.
+            # Dangling edges must be deleted even if the writer may not see them.
             compiled = self.session.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
@@ -209,7 +209,7 @@ class Run:
         self._pending: dict[TypeKey, PendingType] = {}
 
     def changes(self) -> Changes:
-        """Return what the statements did, type by type."""
+        """Return the changes of the statements, by type."""
         touched = sorted((key, pending) for key, pending in self._pending.items() if pending.is_touched)
         return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
 
@@ -280,8 +280,8 @@ class Run:
     def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
         in_tuple = any(assignment.column in columns for columns in type_.unique)
         is_key = isinstance(type_, NodeType) and (assignment.column in type_.key or in_tuple)
-        what = f"{type_.name}.{assignment.column}"
-        return self._constants.fitted(assignment.value, assignment.type, what, is_key=is_key)
+        target = f"{type_.name}.{assignment.column}"
+        return self._constants.fitted(assignment.value, assignment.type, target, is_key=is_key)
 
     def _of(self, type_: NodeType | EdgeType) -> PendingType:
         if type_.table_key not in self._pending:

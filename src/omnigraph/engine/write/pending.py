@@ -28,7 +28,7 @@ class PendingType:
         self.deleted: Ids = NO_IDS
         self.has_updates = False
         # By column, the ids of pending rows that keep the blob of the committed row.
-        self._kept: dict[str, Ids] = dict.fromkeys(_blob_names(type_), NO_IDS)
+        self._kept_blob_ids: dict[str, Ids] = dict.fromkeys(_blob_names(type_), NO_IDS)
         self._committed = committed
         self._schema = arrow_schema(type_)
         self._rows = self._schema.empty_table()
@@ -48,7 +48,7 @@ class PendingType:
             added = self._table(self._inserted)
             self._inserted = []
             ids = one_array(added.column("id"))
-            self._kept = {name: without(kept, ids) for name, kept in self._kept.items()}
+            self._kept_blob_ids = {name: without(blob_ids, ids) for name, blob_ids in self._kept_blob_ids.items()}
             self._put(added)
         return self._rows
 
@@ -83,8 +83,10 @@ class PendingType:
     def _keep_blobs(self, ids: Ids, changed: Collection[str]) -> None:
         """Record that updated rows keep their unchanged blobs; blobs of pending rows are part of the rows."""
         committed = without(ids, one_array(self._rows.column("id")))
-        for name, kept in self._kept.items():
-            self._kept[name] = without(kept, ids) if name in changed else pa.concat_arrays([kept, committed])
+        for name, blob_ids in self._kept_blob_ids.items():
+            self._kept_blob_ids[name] = (
+                without(blob_ids, ids) if name in changed else pa.concat_arrays([blob_ids, committed])
+            )
 
     def ids_matching(self, lookup: ColumnTest) -> Ids:
         """Return the ids to delete; rule D2 excludes pending rows."""
@@ -106,7 +108,11 @@ class PendingType:
         is_strict = not is_keyed and not self.has_updates and len(self.deleted) == 0
         intent = Intent.INSERT if is_strict else Intent.UPSERT
         return Delta(
-            self.type, rows, intent, self.deleted, kept={name: ids for name, ids in self._kept.items() if len(ids)}
+            self.type,
+            rows,
+            intent,
+            self.deleted,
+            kept={name: ids for name, ids in self._kept_blob_ids.items() if len(ids)},
         )
 
     def _put(self, rows: pa.Table) -> None:

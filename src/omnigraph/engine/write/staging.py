@@ -53,7 +53,7 @@ class Stager:
         if is_append:
             change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
-        assert replaced is not None, "a strict insert takes nothing out"
+        assert replaced is not None, "a strict insert deletes nothing"
         return _on_top(delta, dataset, _begin(dataset, fold), replaced)
 
     def _append(self, dataset: Dataset, delta: Delta) -> Change:
@@ -98,7 +98,7 @@ def kept_blobs(base: Dataset, delta: Delta, replaced: pa.Table) -> list[StoredBl
     rows = pc.index_in(delta.ids, value_set=one_array(replaced.column("id")))
     row_numbers = np.flatnonzero(pc.is_valid(rows))
     ids, row_ids = delta.ids.take(pa.array(row_numbers)), one_array(replaced.column(ROW_ID)).take(rows.drop_null())
-    columns = {name: np.asarray(is_among(ids, kept), np.bool_) for name, kept in delta.kept.items()}
+    columns = {name: np.asarray(is_among(ids, blob_ids), np.bool_) for name, blob_ids in delta.kept.items()}
     is_kept = np.logical_or.reduce(list(columns.values()))
     assert is_kept.sum() == len(pc.unique(pa.concat_arrays(list(delta.kept.values())))), "what is kept is there"
     columns = {name: mask[is_kept] for name, mask in columns.items()}
@@ -133,8 +133,8 @@ def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
 def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule: str = "E12") -> LimitExceeded:
     """Return the error of a write with too much data of one type."""
     return LimitExceeded(
-        f"this write holds at least {actual} {unit} of `{name}`, and one write may hold {limit}; split it, or load it"
-        " with the pipeline",
+        f"this write has at least {actual} {unit} of `{name}`, but one write is limited to {limit}; split it, or"
+        " load it with the pipeline",
         rule=rule,
         resource=resource,
         limit=limit,

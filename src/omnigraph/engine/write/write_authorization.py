@@ -86,7 +86,7 @@ class WritePermissions:
     def check_replay(self, names: Iterable[str]) -> None:
         """Raise `PolicyDenied` for a revert or cherry-pick of unreadable types: conflicts reveal values.
 
-        The error is that of a hidden type: which unreadable types a commit touched is not told.
+        The error is that of a hidden type: it does not reveal which unreadable types a commit touched.
         """
         if not self.unreadable.isdisjoint(names):
             raise hidden_data_error(self.actor)
@@ -108,8 +108,8 @@ def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | N
 
 def renew_permissions(session: GraphSession, permissions: WritePermissions, snapshot: Snapshot) -> WritePermissions:
     """Return permissions for the snapshot that is written to; the same if neither head nor names have changed."""
-    known = permissions.visible.snapshot
-    if (known.ref, known.operation_id) == (snapshot.ref, snapshot.operation_id) and (
+    previous = permissions.visible.snapshot
+    if (previous.ref, previous.operation_id) == (snapshot.ref, snapshot.operation_id) and (
         session.policy is ALLOW_ALL or permissions.names == session.names_of(snapshot)
     ):
         return permissions
@@ -176,15 +176,15 @@ def redact_findings(findings: Findings, unreadable: Set[str]) -> Findings:
     if not unreadable or not findings.violations:
         return findings
     ranks = [_rank(violation, unreadable) for violation in findings.violations]
-    told = [violation for violation, rank in zip(findings.violations, ranks, strict=True) if rank == min(ranks)]
-    redacted = Findings(len(told) + 1, unit=findings.unit)
-    for violation in dict.fromkeys(redact_violation(violation, unreadable) for violation in told):
+    reported = [violation for violation, rank in zip(findings.violations, ranks, strict=True) if rank == min(ranks)]
+    redacted = Findings(len(reported) + 1, unit=findings.unit)
+    for violation in dict.fromkeys(redact_violation(violation, unreadable) for violation in reported):
         redacted.add(violation)
     return redacted
 
 
 def _rank(violation: Violation, unreadable: Set[str]) -> int:
-    """Return 0 for a violation that is always told; of those about stored rows only the lowest rank is.
+    """Return 0 for a violation that is always reported; of those about stored rows only the lowest rank is.
 
     Otherwise an input that is surely refused, for another reason, could ask about any number of stored rows.
     """
@@ -193,7 +193,7 @@ def _rank(violation: Violation, unreadable: Set[str]) -> int:
 
 
 def redact_violation(violation: Violation, unreadable: Set[str]) -> Violation:
-    """Return a violation that tells nothing about stored rows if its type is unreadable.
+    """Return a violation that reveals nothing about stored rows if its type is unreadable.
 
     >>> from omnigraph.lang.catalog import TypeKey
     >>> stored = Violation("E5", "`ann` and `bob` both hold 'x'", TypeKey("node:Person"), "bob", "mail", "'x'")
@@ -203,7 +203,7 @@ def redact_violation(violation: Violation, unreadable: Set[str]) -> Violation:
     if violation.type_key is None or violation.type_key.name not in unreadable:
         return violation
     name = violation.type_key.name
-    # Only a comparison of two entities tells a value: the other E5 are about the input alone.
+    # Only a comparison of two entities reveals a value: other E5 violations are about the input alone.
     if violation.rule == "E5" and violation.value is not None:
         return replace(
             violation,

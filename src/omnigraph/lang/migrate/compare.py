@@ -1,6 +1,6 @@
-"""Compares an accepted type with its successor and yields the migration steps.
+"""Compare an accepted type with its new version and yield the migration steps.
 
-Pure. Order: rename, what cannot change, metadata, properties by name with drops last, constraints.
+Pure. Order of the steps: rename, unsupported changes, metadata, properties by name with drops last, constraints.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meaning:
-    """A constraint by the identities of its columns, so that a rename of a column leaves it the same."""
+class _ConstraintKey:
+    """Identifies a constraint by the ids of its columns, so that renaming a column does not change it."""
 
     kind: str
     columns: frozenset[int | str]
@@ -161,7 +161,7 @@ class _Meaning:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _ConstraintSource:
     """How a constraint was written: its text, whether it is in the body, and the property that carries it."""
 
     text: str
@@ -174,44 +174,46 @@ def compare_constraints(
 ) -> Iterator[Step]:
     """Yield an `add_constraint` for each new index and a refusal for every other difference, by text."""
     before, after = _constraints(*old), _constraints(*new)
-    for meaning, written in sorted(after.items(), key=lambda entry: entry[1].text):
-        span = _span(written, origin)
-        earlier = before.get(meaning)
-        if earlier is None:
-            if meaning.kind == "index":
-                yield Step("add_constraint", kind, name, constraint=written.text, span=span)
+    for constraint, source in sorted(after.items(), key=lambda entry: entry[1].text):
+        span = _span(source, origin)
+        old_source = before.get(constraint)
+        if old_source is None:
+            if constraint.kind == "index":
+                yield Step("add_constraint", kind, name, constraint=source.text, span=span)
             else:
-                reason = f"`{written.text}` cannot be added to `{name}`: existing data may break it"
+                reason = f"`{source.text}` cannot be added to `{name}`: existing data may break it"
                 yield Step("unsupported_change", kind, name, reason=reason, span=span)
-        elif (earlier.is_in_body, earlier.carrier is None) != (written.is_in_body, written.carrier is None):
-            reason = f"`{written.text}` of `{name}` cannot move between the property form and the body form"
+        elif (old_source.is_in_body, old_source.carrier is None) != (source.is_in_body, source.carrier is None):
+            reason = f"`{source.text}` of `{name}` cannot move between the property form and the body form"
             yield Step("unsupported_change", kind, name, reason=reason, span=span)
     dropped = frozenset(old[1].property_ids.values()) - frozenset(new[1].property_ids.values())
-    for meaning, written in sorted(before.items(), key=lambda entry: entry[1].text):
-        goes_along = meaning.kind != "key" and meaning.columns <= dropped
-        if meaning not in after and not goes_along:
-            reason = f"`{written.text}` cannot be removed from `{name}`"
+    for constraint, source in sorted(before.items(), key=lambda entry: entry[1].text):
+        is_dropped_with_columns = constraint.kind != "key" and constraint.columns <= dropped
+        if constraint not in after and not is_dropped_with_columns:
+            reason = f"`{source.text}` cannot be removed from `{name}`"
             yield Step("unsupported_change", kind, name, reason=reason, span=origin.span)
 
 
-def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_Meaning, _Written]:
-    written: dict[_Meaning, _Written] = {}
+def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_ConstraintKey, _ConstraintSource]:
+    sources: dict[_ConstraintKey, _ConstraintSource] = {}
     body: tuple[ConstraintShape, ...] = () if isinstance(shape, InterfaceShape) else shape.constraints
     for item in body:
         # The endpoints of an edge have no identity; their names never change.
         columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
-        written[_Meaning(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _Written(str(item), True)
+        sources[_ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _ConstraintSource(
+            str(item), True
+        )
     for owner in shape.properties:
         for mark in owner.marks:
-            meaning = _Meaning(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
-            written[meaning] = _Written(f"@{mark}({owner.name})", meaning in written, owner.name)
-    return written
+            constraint = _ConstraintKey(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
+            sources[constraint] = _ConstraintSource(f"@{mark}({owner.name})", constraint in sources, owner.name)
+    return sources
 
 
-def _span(written: _Written, origin: TypeOrigin) -> Span:
-    if written.carrier is not None:
-        return origin.properties[written.carrier].span
-    return origin.constraints.get(written.text, origin.span)
+def _span(source: _ConstraintSource, origin: TypeOrigin) -> Span:
+    if source.carrier is not None:
+        return origin.properties[source.carrier].span
+    return origin.constraints.get(source.text, origin.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +284,16 @@ def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]
 
 def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
     old_by_id = {pair.old_ids.property_ids[item.name]: item for item in pair.old.properties}
-    kept: set[int] = set()
+    new_ids: set[int] = set()
     for item in pair.new.properties:
         property_id = pair.new_ids.property_ids[item.name]
-        kept.add(property_id)
+        new_ids.add(property_id)
         if property_id in old_by_id:
             yield from _compare_property(pair, old_by_id[property_id], item)
         else:
             yield _add_property(pair, item)
     for property_id, item in old_by_id.items():
-        if property_id not in kept:
+        if property_id not in new_ids:
             yield Step("drop_property", pair.kind, pair.name, item.name, mode=mode, span=pair.origin.span)
 
 
@@ -334,7 +336,7 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
 
 
 def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
-    """Yield changes of unknown annotations, which affect nothing else."""
+    """Return True if annotations were removed and none was added."""
     return set(new) < set(old)
 
 

@@ -92,9 +92,9 @@ def _changed(accepted: SchemaIR, compiled: CompiledSchema, mode: DropMode) -> It
 
 def _dropped(accepted: SchemaIR, compiled: CompiledSchema, mode: DropMode) -> Iterator[Step]:
     for kind in KINDS:
-        kept = {ids.type_id for ids in compiled.ir.ids(kind).values()}
+        new_ids = {ids.type_id for ids in compiled.ir.ids(kind).values()}
         for name, ids in accepted.ids(kind).items():
-            if ids.type_id not in kept:
+            if ids.type_id not in new_ids:
                 yield _drop(kind, name, mode)
 
 

@@ -90,10 +90,10 @@ class ValueBuilder:
         arguments = tuple(expression_of(child) for child in c[1:-1] if child is not None)
         function, span = str(word), span_of(word).to(span_of(close))
         if function not in ast.FUNCTIONS:
-            known = did_you_mean(
+            hint = did_you_mean(
                 function, ast.FUNCTIONS, otherwise=f"the functions are {join_words(sorted(ast.FUNCTIONS))}"
             )
-            raise SyntaxFault(f"there is no function `{function}`", span_of(word), known)
+            raise SyntaxFault(f"there is no function `{function}`", span_of(word), hint)
         fewest, most = ast.FUNCTIONS[function]
         if not fewest <= len(arguments) <= most:
             expected = join_words([str(count) for count in range(fewest, most + 1)])
@@ -372,8 +372,8 @@ class Builder(MutationBuilder):
         if scalar is None:
             if token == "Vector":
                 raise SyntaxFault("`Vector` needs its length", span_of(token), "write `Vector(3)`")
-            known = did_you_mean(
+            hint = did_you_mean(
                 token, [*_BASES, "Vector"], otherwise=f"the types are {join_words(sorted(_BASES))} or Vector(n)"
             )
-            raise SyntaxFault(f"there is no parameter type `{token}`", span_of(token), known)
+            raise SyntaxFault(f"there is no parameter type `{token}`", span_of(token), hint)
         return scalar

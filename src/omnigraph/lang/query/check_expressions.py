@@ -103,7 +103,7 @@ def fit_value(
     ctx: Context, value: ast.Value, name: str, expected: PropertyType, *, listed_in: PropertyType | None = None
 ) -> ir.Expr | None:
     """Check a literal (T3), parameter or `now()` (T7) against the type of a property."""
-    shown = listed_in or expected
+    display_type = listed_in or expected
     if isinstance(value, ast.Literal | ast.ListLiteral):
         literal = type_literal(ctx, value)
         if literal is None:
@@ -111,7 +111,7 @@ def fit_value(
         reason = misfit(literal, expected)
         if reason is None:
             return literal
-        hint = f"`{name}` is {shown}"
+        hint = f"`{name}` is {display_type}"
         if listed_in is not None and literal.type.is_list:
             hint += "; match one item of it, or filter with `contains`"
         ctx.report(
@@ -121,9 +121,9 @@ def fit_value(
     if isinstance(value, ast.Call):
         if expected.scalar is Scalar.DATETIME and not expected.is_list:
             return ir.Now()
-        ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {shown}")
+        ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {display_type}")
         return None
-    return _fit_parameter(ctx, value, name, expected, shown)
+    return _fit_parameter(ctx, value, name, expected, display_type)
 
 
 def _fit_parameter(
@@ -251,9 +251,9 @@ def describe(expression: ir.Expr) -> str:
 def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
     if name == "_":
         return "`$_` matches anything and binds nothing; give the variable a name"
-    known = [*scope, *ctx.params]
+    names = [*scope, *ctx.params]
     otherwise = f"bind it before it is used, as in `${name}: SomeType`"
-    return did_you_mean(name, known, prefix="$") or otherwise
+    return did_you_mean(name, names, prefix="$") or otherwise
 
 
 def _edge_hint(ctx: Context, edge: Variable) -> str | None:
@@ -264,8 +264,8 @@ def _edge_hint(ctx: Context, edge: Variable) -> str | None:
 def _known_hint(owner: str, names: list[str]) -> str:
     if not names:
         return f"`{owner}` has no properties"
-    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"`{owner}` has {shown}"
+    first_names = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"`{owner}` has {first_names}"
 
 
 # Their operand may be part of an enum value.

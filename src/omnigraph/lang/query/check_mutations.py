@@ -52,8 +52,8 @@ def _statement(ctx: Context, statement: ast.Statement) -> ir.Statement | None:
 
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
-    known = [*ctx.catalog.nodes, *ctx.catalog.edges]
-    hint = did_you_mean(name.text, known)
+    type_names = [*ctx.catalog.nodes, *ctx.catalog.edges]
+    hint = did_you_mean(name.text, type_names)
     if name.text in ctx.catalog.interfaces:
         hint = "an interface holds no entities; name one of the types that implement it"
     ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
@@ -126,9 +126,9 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
 
 
 def _report_unknown_property(
-    ctx: Context, name: ast.Name, target: NodeType | EdgeType, known: Mapping[str, object]
+    ctx: Context, name: ast.Name, target: NodeType | EdgeType, properties: Mapping[str, object]
 ) -> None:
-    hint = did_you_mean(name.text, known)
+    hint = did_you_mean(name.text, properties)
     if name.text == "id":
         hint = _key_hint(target)
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)

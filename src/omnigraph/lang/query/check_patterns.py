@@ -1,4 +1,4 @@
-"""Patterns: the blocks of `match`, with every variable, edge and direction resolved.
+"""Check the patterns of `match`: resolve variables, types, edges and directions in nested blocks.
 
 Pure. Clauses are checked in written order, then optional blocks, then negations, which may use all variables before.
 """
@@ -37,12 +37,12 @@ class Walk:
 def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
     """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
     edge = ctx.catalog.edge_by_word(clause.edge.text)
-    sound = _check_ends(ctx, scope, clause)
+    ends_valid = _check_ends(ctx, scope, clause)
     if edge is None:
         _report_unknown_edge(ctx, clause.edge)
     hops = _check_hops(ctx, clause)
-    directed = _direct(ctx, scope, clause, edge) if edge is not None and sound else None
-    names_sound = _check_names(ctx, scope, clause)
+    directed = _direct(ctx, scope, clause, edge) if edge is not None and ends_valid else None
+    names_valid = _check_names(ctx, scope, clause)
     if edge is None or directed is None:
         for name in (clause.left, clause.right, clause.edge_variable, clause.hops_variable):
             if name is not None and name.text != "_":
@@ -54,7 +54,7 @@ def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk |
             scope.bind(end.text, Kind.NODE, type_name)
     edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, edge.name)
     hops_variable = _bind(scope, clause.hops_variable, Kind.HOPS, None)
-    if hops is None or not names_sound:
+    if hops is None or not names_valid:
         return None
     minimum, maximum = hops
     # An edge between different types cannot follow itself, so a walk has one hop at most.
@@ -219,10 +219,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
             if any(name in optional_names and name not in scope for name in variables_of(clause)):
                 late_conditions.append(clause)
             else:
-                _keep(block.conditions, check_condition(ctx, scope, clause))
+                _append_valid(block.conditions, check_condition(ctx, scope, clause))
     _check_optionals(ctx, block, clauses)
     for condition in late_conditions:
-        _keep(block.late_conditions, check_condition(ctx, scope, condition))
+        _append_valid(block.late_conditions, check_condition(ctx, scope, condition))
     for clause in clauses:
         if isinstance(clause, ast.Negation):
             if not _mentions_outer(clause.clauses, scope):
@@ -348,6 +348,6 @@ def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:
     return False
 
 
-def _keep(conditions: list[ir.Expr], condition: ir.Expr | None) -> None:
+def _append_valid(conditions: list[ir.Expr], condition: ir.Expr | None) -> None:
     if condition is not None:
         conditions.append(condition)

@@ -85,7 +85,7 @@ class _Pattern:
     def __init__(self, lowering: _Lowering, block: Block, outer: frozenset[str]) -> None:
         self._lowering = lowering
         self._bound = set(outer)
-        self._done: list[ir.Operator] = []
+        self._operators: list[ir.Operator] = []
         self._nullable = {name for name in outer if block.scope[name].nullable}
         # Each anonymous endpoint gets a unique name, so that two of them stay unrelated.
         self._starts = [(start.variable or lowering.temporary(), start) for start in block.starts]
@@ -109,10 +109,10 @@ class _Pattern:
             if variable in self._nullable:
                 # What an optional block left empty is no node, so it cannot be bound again.
                 reference = ir.NodeRef(variable, start.node_type, with_null(ir.ID, True))
-                self._done.append(ir.Filter(ir.IsNull(reference, negated=True)))
+                self._operators.append(ir.Filter(ir.IsNull(reference, negated=True)))
         for variable in sorted(self._bound & self._filters.keys()):
             # A binding of an outer variable asks more of the same entity.
-            self._done.extend(ir.Filter(condition) for condition in self._filters[variable])
+            self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
         for variable in self._bound & self._touching.keys():
             self._reach(variable)
         self._walk()
@@ -120,12 +120,12 @@ class _Pattern:
             self._scan(variable, start.node_type)
         for left, _, walk in self._walks:
             self._scan(left, walk.left_type)
-        return self._done
+        return self._operators
 
     def _scan(self, variable: str, node_type: str) -> None:
         if variable in self._bound:
             return
-        self._done.append(ir.NodeScan(variable, node_type, tuple(self._filters.get(variable, ()))))
+        self._operators.append(ir.NodeScan(variable, node_type, tuple(self._filters.get(variable, ()))))
         self._reach(variable)
         self._walk()
 
@@ -144,10 +144,10 @@ class _Pattern:
             if left in self._bound and right in self._bound:
                 self._close(left, right, walk)
             elif left in self._bound:
-                self._done.append(self._expand(left, right, walk, walk.direction))
+                self._operators.append(self._expand(left, right, walk, walk.direction))
                 self._reach(right)
             else:
-                self._done.append(self._expand_back(left, right, walk))
+                self._operators.append(self._expand_back(left, right, walk))
                 self._reach(left)
 
     def _expand(self, source: str, target: str, walk: Walk, direction: ir.Direction) -> ir.Expand:
@@ -164,10 +164,10 @@ class _Pattern:
 
     def _close(self, left: str, right: str, walk: Walk) -> None:
         temporary = self._lowering.temporary()
-        self._done.append(self._expand(left, temporary, walk, walk.direction))
+        self._operators.append(self._expand(left, temporary, walk, walk.direction))
         end = ir.NodeRef(right, walk.right_type, with_null(ir.ID, right in self._nullable))
         same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, walk.right_type), end)
-        self._done.append(ir.Filter(same))
+        self._operators.append(ir.Filter(same))
 
 
 QueryKind = Literal["read", "mutation"]

@@ -57,21 +57,21 @@ class QueryReport:
 
     def result(self, warnings: Sequence[str]) -> dict[str, object]:
         """Return a summary: whether the query compiled, its warnings and errors."""
-        shown = {"name": self.name, "kind": self.kind, "status": "ok" if self.compiled else "error"}
+        summary = {"name": self.name, "kind": self.kind, "status": "ok" if self.compiled else "error"}
         error = {} if self.compiled else {"error": "; ".join(item.message for item in self.diagnostics)}
-        return {**shown, **({"warnings": list(warnings)} if warnings else {}), **error}
+        return {**summary, **({"warnings": list(warnings)} if warnings else {}), **error}
 
     def to_json(self) -> dict[str, object]:
-        shown: dict[str, object] = {"file": self.file, "name": self.name, "status": "ok" if self.compiled else "error"}
+        report: dict[str, object] = {"file": self.file, "name": self.name, "status": "ok" if self.compiled else "error"}
         query = self.compiled
         if query is None:
-            return {**shown, "kind": self.kind, "diagnostics": [item.to_json() for item in self.diagnostics]}
+            return {**report, "kind": self.kind, "diagnostics": [item.to_json() for item in self.diagnostics]}
         params = [
             {"name": item.name, "type": str(item.type), "kind": item.kind, "nullable": item.type.nullable}
             for item in query.params
         ]
         return {
-            **shown,
+            **report,
             "kind": query.kind,
             "params": params,
             "columns": [{"name": column.name, "type": column.type} for column in query.descriptor],

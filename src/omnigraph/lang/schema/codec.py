@@ -265,7 +265,7 @@ def _leaf(value: Any, types: tuple[type, ...]) -> Any:
     return value
 
 
-def _one_of(value: Any, known: frozenset[str]) -> Any:
-    if value not in known:
+def _one_of(value: Any, allowed: frozenset[str]) -> Any:
+    if value not in allowed:
         raise ValueError(f"{value!r} is unknown")
     return value

@@ -52,8 +52,8 @@ def resolve_names(shape: SchemaShape, origins: Origins, source: Source, accepted
 
 
 def _resolve_types(resolution: Resolution, kind: Kind, names: list[str]) -> None:
-    known = resolution.accepted.ids(kind) if resolution.accepted is not None else {}
-    claimed = {name: name for name in names if name in known}
+    accepted_ids = resolution.accepted.ids(kind) if resolution.accepted is not None else {}
+    claimed = {name: name for name in names if name in accepted_ids}
     resolution.types.update({(kind, name): name for name in claimed})
     # Hints are taken in source order, so that of two claims the later one is at fault.
     for name in sorted(names, key=lambda name: resolution.origins[kind, name].span.start):
@@ -62,9 +62,9 @@ def _resolve_types(resolution: Resolution, kind: Kind, names: list[str]) -> None
             continue
         if resolution.accepted is None:
             resolution.ignore(hint, "the graph is new")
-        elif name in known:
+        elif name in accepted_ids:
             resolution.ignore(hint, f"`{name}` exists already")
-        elif hint.text not in known:
+        elif hint.text not in accepted_ids:
             _reject_type_hint(resolution, resolution.accepted, kind, hint)
         elif hint.text in claimed:
             message = f"accepted type `{hint.text}` is claimed by both `{claimed[hint.text]}` and `{name}`"
@@ -93,21 +93,21 @@ def _resolve_properties(resolution: Resolution, kind: Kind, type_: TypeShape) ->
     accepted = resolution.accepted
     old_owner = resolution.types.get((kind, type_.name))
     origins = resolution.origins[kind, type_.name].properties
-    known = accepted.ids(kind)[old_owner].property_ids if accepted is not None and old_owner is not None else {}
-    claimed = {item.name: item.name for item in type_.properties if item.name in known}
+    accepted_ids = accepted.ids(kind)[old_owner].property_ids if accepted is not None and old_owner is not None else {}
+    claimed = {item.name: item.name for item in type_.properties if item.name in accepted_ids}
     resolution.properties.update({(kind, type_.name, name): name for name in claimed})
     for name, origin in sorted(origins.items(), key=lambda entry: entry[1].span.start):
         hint = origin.hint
         if hint is None:
             continue
-        if accepted is None or name in known:
+        if accepted is None or name in accepted_ids:
             if not origin.is_injected:
                 resolution.ignore(hint, "the graph is new" if accepted is None else f"`{name}` exists already")
         elif old_owner is None:
             _reject_hint_in_new_type(resolution, type_.name, origin, hint)
-        elif hint.text not in known:
+        elif hint.text not in accepted_ids:
             message = f"`@rename_from` names `{hint.text}`, which is no accepted property of `{old_owner}`"
-            suggestion = did_you_mean(hint.text, known) or "a property cannot move from one type to another"
+            suggestion = did_you_mean(hint.text, accepted_ids) or "a property cannot move from one type to another"
             resolution.report("I4", message, hint.span, suggestion)
         elif hint.text in claimed:
             message = (
@@ -135,24 +135,26 @@ def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str)
     types: dict[Key, TypeShape] = {("interface", item.name): item for item in shape.interfaces}
     types |= {("node", item.name): item for item in shape.nodes}
     types |= {("edge", item.name): item for item in shape.edges}
-    kept = {key: _accepted_ids(resolution, key) for key in types}
-    type_ids = {key: old.type_id if old is not None else next(counter) for key, old in kept.items()}
+    accepted_ids = {key: _accepted_ids(resolution, key) for key in types}
+    type_ids = {key: old.type_id if old is not None else next(counter) for key, old in accepted_ids.items()}
     by_id = sorted(types, key=type_ids.__getitem__)
     property_ids: dict[Key, dict[str, int]] = {}
     for key in by_id:
-        old_ids = _accepted_property_ids(resolution, key, kept[key])
+        old_ids = _accepted_property_ids(resolution, key, accepted_ids[key])
         names = [item.name for item in types[key].properties]
         property_ids[key] = {name: old_ids[name] if name in old_ids else next(counter) for name in names}
-    made: dict[Kind, dict[str, TypeIds]] = {"interface": {}, "node": {}, "edge": {}}
+    allocated: dict[Kind, dict[str, TypeIds]] = {"interface": {}, "node": {}, "edge": {}}
     for key in by_id:
         kind, name = key
-        old = kept[key]
+        old = accepted_ids[key]
         incarnation_id = old.incarnation_id if old is not None else next(counter) if kind != "interface" else None
-        made[kind][name] = TypeIds(type_ids[key], incarnation_id, property_ids[key])
+        allocated[kind][name] = TypeIds(type_ids[key], incarnation_id, property_ids[key])
     next_identity_id = next(counter)
     if next_identity_id > IDENTITY_MAX:
         raise _exhausted(resolution)
-    return SchemaIR(domain, next_identity_id, shape, Identities(made["interface"], made["node"], made["edge"]))
+    return SchemaIR(
+        domain, next_identity_id, shape, Identities(allocated["interface"], allocated["node"], allocated["edge"])
+    )
 
 
 def _accepted_ids(resolution: Resolution, key: Key) -> TypeIds | None:

@@ -80,10 +80,10 @@ def _check_references(shape: SchemaShape) -> None:
             raise malformed(f"`{edge.name}` ends at a node type that is not there")
     owners: tuple[NodeShape | EdgeShape, ...] = (*shape.nodes, *shape.edges)
     for owner in owners:
-        known = {item.name for item in owner.properties} | ({"src", "dst"} if isinstance(owner, EdgeShape) else set())
+        columns = {item.name for item in owner.properties} | ({"src", "dst"} if isinstance(owner, EdgeShape) else set())
         named = {column for item in owner.constraints for column in item.columns}
         named |= {item.embed.source for item in owner.properties if item.embed is not None}
-        if not named <= known:
+        if not named <= columns:
             raise malformed(f"a constraint or embedding of `{owner.name}` names a property that is not there")
 
 

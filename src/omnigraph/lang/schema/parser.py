@@ -96,8 +96,8 @@ def parse_schema(source: Source) -> tuple[Declaration, ...]:
 def _explain(source: Source, stop: Stop) -> SyntaxFault:
     match = _TOKEN.match(source.text, stop.offset)
     token = match[0] if match else ""
-    shown = quote_token(token) if token else "the end of the source"
-    message = f"expected {_describe_expected(stop.accepted)}, found {shown}"
+    subject = quote_token(token) if token else "the end of the source"
+    message = f"expected {_describe_expected(stop.accepted)}, found {subject}"
     return SyntaxFault(message, Span(stop.offset, stop.offset + len(token)), _hint(token, stop.accepted, source))
 
 

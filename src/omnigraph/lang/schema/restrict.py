@@ -65,15 +65,15 @@ def without_properties(ir: SchemaIR, property_ids: Set[int]) -> SchemaIR:
 
 
 def _without_properties(type_: S, ids: TypeIds, property_ids: Set[int]) -> S:
-    gone = {name for name, property_id in ids.property_ids.items() if property_id in property_ids}
+    removed = {name for name, property_id in ids.property_ids.items() if property_id in property_ids}
     return replace(
         type_,
         properties=tuple(
-            replace(item, embed=None) if item.embed is not None and item.embed.source in gone else item
+            replace(item, embed=None) if item.embed is not None and item.embed.source in removed else item
             for item in type_.properties
-            if item.name not in gone
+            if item.name not in removed
         ),
-        constraints=tuple(item for item in type_.constraints if not gone & set(item.columns)),
+        constraints=tuple(item for item in type_.constraints if not removed & set(item.columns)),
     )
 
 

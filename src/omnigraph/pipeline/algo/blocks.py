@@ -51,10 +51,10 @@ def spark_graph(view: View, nodes: NodeNumbering, spark: Any = None) -> Iterator
         )
     store = view.kernel.store
     ref = view.snapshot.state.pins[nodes.edges[0].table_key].ref
-    with declared(store, "analytics", view.snapshot) as held:
-        folder = side_folder(ref, held.operation_id)
-        held.staging(*claims(ref, held.operation_id))
-        access = graph_access(store.root.uri, held.operation_id)
+    with declared(store, "analytics", view.snapshot) as intent:
+        folder = side_folder(ref, intent.operation_id)
+        intent.staging(*claims(ref, intent.operation_id))
+        access = graph_access(store.root.uri, intent.operation_id)
         try:
             yield SparkGraph(spark if spark is not None else session(), view, nodes, access, folder)
         finally:

@@ -25,8 +25,9 @@ from omnigraph.lang.catalog import Catalog, Kind, TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.bulk_load.input_digest import digest_input
 from omnigraph.pipeline.bulk_load.job import InputSchema, LoadOptions
-from omnigraph.pipeline.bulk_load.report import LoadReport, digest_input, prepare_folder, write_report
+from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
     find_table_key,

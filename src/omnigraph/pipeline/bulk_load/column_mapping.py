@@ -80,7 +80,7 @@ class ColumnMapper:
 
     def _named(self, table: pa.Table) -> dict[str, InputColumn]:
         """Return the columns by property name; every column must map to one."""
-        type_, known = self._type, {"id", *self._type.properties}
+        type_, names = self._type, {"id", *self._type.properties}
         renamed = dict(self._columns.properties)
         duplicates = [
             name for name, count in Counter(renamed.get(c, c) for c in table.column_names).items() if count > 1
@@ -97,7 +97,7 @@ class ColumnMapper:
             name = renamed.get(column, column)
             if column in endpoint_names:
                 continue
-            if name not in known:
+            if name not in names:
                 hint = did_you_mean(name, type_.properties) or "drop the column, map it, or add it to the schema"
                 raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
             named[name] = self._values(table, column)
@@ -200,8 +200,8 @@ class ColumnMapper:
         if values.is_text and type_.scalar in _PARSED_BY_ARROW and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
-            whole = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-            return whole.cast(pa.int64()).view(pa.date64())
+            truncated = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
+            return truncated.cast(pa.int64()).view(pa.date64())
         stored = arrow_type(type_)
         if _type_family(column.type) == _type_family(stored) in ("binary", "date"):
             return column.cast(stored)
@@ -250,18 +250,18 @@ class ColumnMapper:
 
     def _drop_incomplete_edges(self, gathered: Gathered) -> Gathered:
         """Report edges without an endpoint, with the message of an ingest, and drop them."""
-        whole: list[int] = []
+        complete: list[int] = []
         ends: Iterable[tuple[str | None, str | None]] = zip(gathered.sources, gathered.targets, strict=True)
         for row, (source, target) in enumerate(ends):
             if source is not None and target is not None:
-                whole.append(row)
+                complete.append(row)
                 continue
             if row in self._refused:
                 continue
             end = "from" if source is None else "to"
             message = f"`{end}` of an edge `{self._type.name}` is the id of a node, and is null"
             self._findings.add(Violation("N4", message, property=end, line=gathered.numbers[row]))
-        return gathered if len(whole) == len(gathered.numbers) else gathered.take(whole)
+        return gathered if len(complete) == len(gathered.numbers) else gathered.take(complete)
 
 
 def _build_ids(type_: NodeType, keys: dict[str, Column]) -> Column:

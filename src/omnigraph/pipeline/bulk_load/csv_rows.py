@@ -195,13 +195,13 @@ class _UnsplitLineEnds(io.RawIOBase):
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._held = b""
+        self._carriage_return = b""
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._held + bytes(self._stream.read(max(size - len(self._held), 1)))
-        self._held = b""
+        piece = self._carriage_return + bytes(self._stream.read(max(size - len(self._carriage_return), 1)))
+        self._carriage_return = b""
         if piece.endswith(b"\r") and len(piece) > 1:
-            piece, self._held = piece[:-1], b"\r"
+            piece, self._carriage_return = piece[:-1], b"\r"
         return piece
 
     def readable(self) -> bool:

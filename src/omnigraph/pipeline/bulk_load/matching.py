@@ -303,8 +303,8 @@ def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
         sides = [bucket.counts(compared.incoming, key)]
         if bucket.intent is not Intent.REPLACE:
             sides.append(bucket.counts(compared.committed, key))
-        sources, held = sum_degrees(sides, released)
-        is_outside = (held < bounds.minimum) | (held > (NO_ROW if bounds.maximum is None else bounds.maximum))
+        sources, degrees = sum_degrees(sides, released)
+        is_outside = (degrees < bounds.minimum) | (degrees > (NO_ROW if bounds.maximum is None else bounds.maximum))
         # An edge that moves leaves its former source with one edge less, so that source is checked as well.
         is_touched = is_among(sources, np.concatenate([sides[0][0], released[0]]))
         breaching = sources[is_outside & is_touched]

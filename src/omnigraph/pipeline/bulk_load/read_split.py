@@ -1,4 +1,4 @@
-"""Read one split as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
+"""Read a split of an input file as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
 
 Holds no more than the size of a split at a time. Lines count from the beginning of the split.
 """
@@ -109,25 +109,25 @@ def _read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
     if not split.size:
         raise UsageError(f"`{split.file}` is empty, so it is not a compressed file; check it", path=split.file)
     with open_stream(split.file, split.compression) as stream:
-        rest: list[bytes] = []
+        unfinished: list[bytes] = []
         size = 0
         while piece := stream.read(LOAD_SPLIT_BYTES):
             head, end, tail = piece.rpartition(b"\n")
             if end and size > LOAD_LINE_BYTES_MAX:
-                yield _truncate_line(rest), True
-                rest, size = [], 0
+                yield _truncate_line(unfinished), True
+                unfinished, size = [], 0
                 _, has_more, head = head.partition(b"\n")
                 end = end if has_more else b""
             if end:
-                yield b"".join((*rest, head, end)), False
-                rest, size = [], 0
+                yield b"".join((*unfinished, head, end)), False
+                unfinished, size = [], 0
             if size <= LOAD_LINE_BYTES_MAX:
-                rest.append(tail)
+                unfinished.append(tail)
             size += len(tail)
         if size > LOAD_LINE_BYTES_MAX:
-            yield _truncate_line(rest), True
+            yield _truncate_line(unfinished), True
         elif size:
-            yield b"".join(rest), False
+            yield b"".join(unfinished), False
 
 
 def _truncate_line(pieces: Sequence[bytes]) -> bytes:

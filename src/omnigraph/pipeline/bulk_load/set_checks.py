@@ -127,8 +127,8 @@ class SetCheck:
     def is_incoming(self, table_key: TypeKey, ids: Ids) -> Numbers:
         """Return a mask of the ids that the input holds."""
         hashes = hash_column(ids, self.input.job.operation_id)
-        known, _ = self.look_up(table_key, "id", np.unique(hashes))
-        return np.asarray(is_among(hashes, known))
+        incoming, _ = self.look_up(table_key, "id", np.unique(hashes))
+        return np.asarray(is_among(hashes, incoming))
 
     def duplicates(self, rule: str, table_key: TypeKey, name: str, candidate_name: str) -> Numbers:
         """Return the first rows that repeat a key, within a segment or across segments, and the rows they repeat."""

@@ -233,10 +233,10 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
 
 def find_table_key(catalog: Catalog, kind: str, name: str) -> TypeKey:
     """Return the table key of a type name; an unknown name is an error with a suggestion."""
-    known: Mapping[str, Any] = catalog.nodes if kind == "node" else catalog.edges
-    type_ = known.get(name) if kind == "node" else catalog.edge_by_word(name)
+    types: Mapping[str, Any] = catalog.nodes if kind == "node" else catalog.edges
+    type_ = types.get(name) if kind == "node" else catalog.edge_by_word(name)
     if type_ is None:
-        hint = did_you_mean(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
+        hint = did_you_mean(name, types) or f"the schema has {', '.join(sorted(types)[:8]) or 'none'}"
         raise UsageError(f"there is no {kind} type `{name}`; {hint}", type=name)
     return type_.table_key
 

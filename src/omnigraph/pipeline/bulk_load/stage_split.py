@@ -105,10 +105,10 @@ def embed_rows(
         if not is_needed.any():
             continue
         assert target.space is not None, "a load never only clears"
-        made, tally = job.site.fetcher(target.space).vectors(texts.filter(pa.array(is_needed)))
+        computed, tally = job.site.fetcher(target.space).vectors(texts.filter(pa.array(is_needed)))
         needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
         index = rows.schema.get_field_index(target.name)
-        column = replace_vectors(vectors, needs, made, target.dimension)
+        column = replace_vectors(vectors, needs, computed, target.dimension)
         rows = rows.set_column(index, rows.schema.field(index), column)
         name = f"{table_key.name}.{target.name}"
         tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
@@ -184,12 +184,12 @@ class KeptRows:
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
     """Read, check and stage one split."""
     staged = StagedSplit()
-    for kept in read_kept_rows(job, task, staged):
-        part = staged.types.setdefault(kept.type.table_key, StagedType())
-        _write_keys(job, kept, part)
-        part.rows += kept.rows.num_rows
-        if kept.rows.num_rows and (job.is_rejecting or not (staged.malformed or staged.row_violations)):
-            part.fragments += _write_fragments(job, kept)
+    for rows in read_kept_rows(job, task, staged):
+        part = staged.types.setdefault(rows.type.table_key, StagedType())
+        _write_keys(job, rows, part)
+        part.rows += rows.rows.num_rows
+        if rows.rows.num_rows and (job.is_rejecting or not (staged.malformed or staged.row_violations)):
+            part.fragments += _write_fragments(job, rows)
     return staged
 
 
@@ -234,12 +234,12 @@ def fetch_rows(job: Job, fetch: FetchTask) -> dict[TypeKey, tuple[bytes, Numbers
     fetched: dict[TypeKey, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.requests}
     rows_read = dict.fromkeys(fetch.requests, 0)
     rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.requests.items()}
-    for kept in read_kept_rows(job, fetch.task, StagedSplit(), fetch.requests):
-        key = kept.type.table_key
-        selected = _select_rows(job, kept, fetch.requests[key], rows_read[key])[: rows_left[key]]
+    for kept_rows in read_kept_rows(job, fetch.task, StagedSplit(), fetch.requests):
+        key = kept_rows.type.table_key
+        selected = _select_rows(job, kept_rows, fetch.requests[key], rows_read[key])[: rows_left[key]]
         columns = list(fetch.requests[key].columns)
-        fetched[key].append((kept.rows.select(columns).take(pa.array(selected)), kept.lines[selected]))
-        rows_read[key] += kept.rows.num_rows
+        fetched[key].append((kept_rows.rows.select(columns).take(pa.array(selected)), kept_rows.lines[selected]))
+        rows_read[key] += kept_rows.rows.num_rows
         rows_left[key] -= len(selected)
     answers: dict[TypeKey, tuple[bytes, Numbers]] = {}
     for key, parts in fetched.items():
@@ -318,14 +318,14 @@ class _SupersededFilter:
             for key, slices in task.superseded.items()
             if store is not None
         }
-        self._seen = dict.fromkeys(self._rows, 0)
+        self._row_counts = dict.fromkeys(self._rows, 0)
 
     def apply(self, kept: KeptRows) -> KeptRows:
         key = kept.type.table_key
         if key not in self._rows:
             return kept
-        first, count = self._seen[key], kept.rows.num_rows
-        self._seen[key] += count
+        first, count = self._row_counts[key], kept.rows.num_rows
+        self._row_counts[key] += count
         low, high = np.searchsorted(self._rows[key], [first, first + count])
         stays = np.ones(count, bool)
         stays[self._rows[key][low:high] - first] = False

@@ -1,4 +1,4 @@
-"""The transaction of a load: declare an intent, stage, check, publish one commit, and clean up.
+"""The transaction of a bulk load: declare an intent, stage, check, publish one commit, and clean up.
 
 The intent names every file that tasks may write, so the next sweep removes what a killed driver leaves behind.
 """
@@ -80,8 +80,8 @@ class AlreadyApplied(JobExists):
 def find_applied(session: GraphSession, commits: Iterable[Commit], options: LoadOptions) -> Commit | None:
     """Return the commit that applied a job before; raise `JobExists` if it loaded other input.
 
-    Whether the input is the same confirms a guess of it. So the job of another actor is only compared for those who may
-    read all types where it was applied; for others the job id is taken, whatever they load.
+    Comparing digests would let an actor confirm a guess of the input. So the job of another actor is only compared for
+    actors who may read all types where it was applied; for others the job id counts as used, whatever they load.
     """
     job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
@@ -91,14 +91,12 @@ def find_applied(session: GraphSession, commits: Iterable[Commit], options: Load
     is_comparable = applied.actor == session.actor or session.reads_all_types(MAIN_NAMES, session.names_of(applied))
     if not is_comparable:
         raise JobExists(
-            f"another actor used the job id `{job_id}` on this branch; nothing was written. Give this load a job id of"
-            " its own",
+            f"another actor used the job id `{job_id}` on this branch; nothing was written. Use another job id",
             job_id=job_id,
         )
     if applied.properties.get("input_digest") != options.digest:
         raise JobExists(
-            f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
-            " job id of its own",
+            f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; use another job id",
             job_id=job_id,
             commit_id=applied.commit_id,
         )
@@ -123,9 +121,9 @@ class LoadTransaction:
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
         self.session.kernel.reject_read_only()
-        with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as held:
-            self.job = self.plan_job(held.operation_id, load_plan.table_keys, load_plan.schema)
-            held.staging(*self.job.claims)
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.session.actor) as intent:
+            self.job = self.plan_job(intent.operation_id, load_plan.table_keys, load_plan.schema)
+            intent.staging(*self.job.claims)
             with self._cleanup():
                 splits = [*load_plan.splits, *self._frame_splits(load_plan.frames)]
                 self._use_input([StageTask(split) for split in splits], load_plan.named)
@@ -203,7 +201,7 @@ class LoadTransaction:
         )
 
     def _require_staged_files(self) -> None:
-        """Refuse to publish if a sweep took this load for dead and removed its files."""
+        """Refuse to publish if a sweep considered this load dead and removed its files."""
         objects = self.session.kernel.store.objects
         existing = {file.path for ref in self.job.targets.values() for file in objects.list(f"{ref.directory}/data")}
         missing = [path for path in self._staged_files() if not path.endswith("/") and path not in existing]
@@ -322,7 +320,7 @@ class LoadTransaction:
                 self._raise(findings)
             self._reject(findings.violations)
         raise DataError(
-            f"after {LOAD_ROUNDS_MAX} rounds of rejecting entities others still break rules; correct the input",
+            f"entities still break rules after {LOAD_ROUNDS_MAX} rounds of rejecting invalid ones; correct the input",
             rule=findings.violations[0].rule,
         )
 
@@ -360,8 +358,8 @@ class LoadTransaction:
         if len(rejected) > self.options.errors_max:
             first = rejected[0]
             raise DataError(
-                f"more than {self.options.errors_max} entities are wrong, so nothing was loaded; the first is in"
-                f" `{first.file}`, line {first.line}: {first.violation.message}. All that were found are in"
+                f"more than {self.options.errors_max} entities are invalid, so nothing was loaded; the first is in"
+                f" `{first.file}`, line {first.line}: {first.violation.message}. All invalid entities so far are in"
                 f" `{self.options.report_folder}`; correct them, or allow more with `max_errors`",
                 rule=first.violation.rule,
                 line=first.line,
@@ -416,7 +414,7 @@ class LoadTransaction:
         if dataset.ref.directory != self.job.targets[table_key].directory:
             raise ReadSetChanged(
                 f"`{table_key}` was moved to `{dataset.ref.directory}` while rows were staged elsewhere; nothing was"
-                " written, run it again",
+                " written, retry",
                 member=table_key,
             )
         staged = [
@@ -444,7 +442,7 @@ class LoadTransaction:
             return
         raise ReadSetChanged(
             f"`{table_key}` was changed on branch `{snapshot.branch}` while its replacement was being read; nothing was"
-            " written. Run it again to replace what is there now",
+            " written. Retry to replace its new content",
             member=table_key,
             expected=self.job.targets[table_key].version,
             actual=dataset.ref.version,

@@ -118,7 +118,7 @@ class SourceOptions:
         return open_graph(self.graph, actor=self.values.get("actor"))
 
 
-def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
+def parse_options(options: Mapping[str, str], allowed: tuple[str, ...]) -> SourceOptions:
     """Parse the options of a read or write; an unknown option is an error."""
     values = {name.lower(): value for name, value in options.items()}
     if "provider" in values:
@@ -128,8 +128,8 @@ def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceO
             option="provider",
         )
     for name in values:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"expected one of {', '.join(known)}"
+        if name not in allowed:
+            hint = did_you_mean(name, allowed) or f"expected one of {', '.join(allowed)}"
             raise UsageError(f"unknown option `{name}`; {hint}", option=name)
     return SourceOptions(values)
 
@@ -187,8 +187,8 @@ def find_type(catalog: Catalog, name: str) -> Type:
         return matches[0]
     if matches:
         raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
-    known = [*catalog.nodes, *catalog.edges]
-    hint = did_you_mean(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
+    type_names = [*catalog.nodes, *catalog.edges]
+    hint = did_you_mean(bare, type_names) or f"the graph has {', '.join(sorted(type_names)) or 'none'}"
     raise UsageError(f"there is no type `{name}`; {hint}", type=name)
 
 

@@ -226,10 +226,10 @@ def _selected_columns(options: SourceOptions, type_: Type) -> list[str]:
 
 
 def _require_columns(type_: Type, names: list[str]) -> None:
-    known = column_names(type_)
+    available = column_names(type_)
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
+        if name not in available:
+            hint = did_you_mean(name, available) or f"it has {', '.join(available)}"
             raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
 
 

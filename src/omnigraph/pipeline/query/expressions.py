@@ -134,12 +134,12 @@ class Expressions:
             return self.functions.lit(None).cast("boolean")
         assert isinstance(items, tuple)
         item_type = PropertyType(type_.scalar)
-        known = [item for item in items if item is not None]
+        non_null = [item for item in items if item is not None]
         if operand.type.is_text:
-            return operand.column.isin(known)
+            return operand.column.isin(non_null)
         parts = [
             self._compare(Op.EQ, operand, Operand(self.literal(item, item_type), item_type, item, True))
-            for item in known
+            for item in non_null
         ]
         return reduce(lambda left, right: left | right, parts, self.functions.lit(False))
 

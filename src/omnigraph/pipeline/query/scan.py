@@ -44,18 +44,20 @@ def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, .
     for index, operator in enumerate(pipeline):
         binders |= dict.fromkeys(_bound_by(operator), index)
     pushed: dict[int, list[ir.Expr]] = {}
-    kept: list[ir.Operator | None] = []
+    operators: list[ir.Operator | None] = []
     for operator in pipeline:
         used = variables_of(operator.condition) if isinstance(operator, ir.Filter) else set()
         if isinstance(operator, ir.Filter) and len(used) == 1 and used <= binders.keys():
             pushed.setdefault(binders[next(iter(used))], []).append(operator.condition)
-            kept.append(None)
+            operators.append(None)
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
-            kept.append(replace(operator, inner=push_down_filters(operator.inner)))
+            operators.append(replace(operator, inner=push_down_filters(operator.inner)))
         else:
-            kept.append(operator)
+            operators.append(operator)
     return tuple(
-        _add_filters(operator, pushed.get(index, [])) for index, operator in enumerate(kept) if operator is not None
+        _add_filters(operator, pushed.get(index, []))
+        for index, operator in enumerate(operators)
+        if operator is not None
     )
 
 
@@ -140,8 +142,8 @@ class Names:
     def __init__(self) -> None:
         self._names: dict[tuple[str, object], str] = {}
 
-    def __call__(self, variable: str, what: object) -> str:
-        return self._names.setdefault((variable, what), f"c{len(self._names)}")
+    def __call__(self, variable: str, attribute: object) -> str:
+        return self._names.setdefault((variable, attribute), f"c{len(self._names)}")
 
     def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
         """Return the columns that belong to the variables."""
@@ -153,8 +155,8 @@ class Names:
         selected, present = set(variables), set(columns)
         return [
             name
-            for (variable, what), name in self._names.items()
-            if variable in selected and what in (ID, HOPS) and name in present
+            for (variable, attribute), name in self._names.items()
+            if variable in selected and attribute in (ID, HOPS) and name in present
         ]
 
 
@@ -329,5 +331,5 @@ def _to_sql(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | Non
     if property_.type.is_text:
         return f"`{property_.property}` {test.op} {quote_literal(number)}"
     unsigned = _UNSIGNED.get(property_.type.scalar)
-    shown = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
-    return f"`{property_.property}` {test.op} {shown}"
+    literal = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
+    return f"`{property_.property}` {test.op} {literal}"

@@ -53,8 +53,8 @@ class Search:
         """Restrict the scan of the ranked variable to the best candidates of each ranking call."""
         ranking = self._ranking
         self._arms = ranking.arms(self._run, self._dense(frame, id_name), self._plan.cut(self._run).end)
-        kept = np.unique(np.concatenate([arm.ids for arm in self._arms]))
-        return frame.join(self._frame(kept, id_name, {}), id_name, "left_semi")
+        candidate_ids = np.unique(np.concatenate([arm.ids for arm in self._arms]))
+        return frame.join(self._frame(candidate_ids, id_name, {}), id_name, "left_semi")
 
     def rank(self, rows: Any, id_name: str) -> Any:
         """Keep the rows of ranked entities, and add their position and score."""

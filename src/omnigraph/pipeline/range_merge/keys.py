@@ -156,8 +156,8 @@ def _empty_rows(job: MergeJob, table_key: TypeKey, names: set[str]) -> pa.Table:
 
 def _with_local_source(delta: Delta) -> Delta:
     """Return the edges whose source is in this bucket; the others count as deleted from it."""
-    here = delta.rows.filter(pc.is_valid(delta.rows.column("src"))).combine_chunks()
-    return Delta(delta.type, here, deleted=without(delta.gone, one_array(here.column("id"))))
+    local = delta.rows.filter(pc.is_valid(delta.rows.column("src"))).combine_chunks()
+    return Delta(delta.type, local, deleted=without(delta.gone, one_array(local.column("id"))))
 
 
 class CommittedTarget:

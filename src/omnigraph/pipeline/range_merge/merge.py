@@ -245,10 +245,10 @@ class RangeMerge:
 
     def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
         staged: dict[TypeKey, list[fragments.FragmentText]] = {key: [] for key in run.targets}
-        done = [result for result in results if result.table_key in staged]
-        for result in done:
+        staged_results = [result for result in results if result.table_key in staged]
+        for result in staged_results:
             staged[result.table_key] += result.fragments
-        replaced = [(run.targets[result.table_key].ref, result.replaced) for result in done]
+        replaced = [(run.targets[result.table_key].ref, result.replaced) for result in staged_results]
         marked = mark_replaced(self.start(), run.job.access, "marking", replaced)
         effects = []
         for key, dataset in sorted(run.targets.items()):

@@ -102,15 +102,15 @@ def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
     resolutions = Resolutions(task.resolutions)
     merge = resolutions.settle(type_, merge, blobs)
     touched = tuple(item.entity_id for item in resolutions.open if touches(merge, item.entity_id))
-    done = MergedRange(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
+    merged = MergedRange(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
     if merge.clashes:
         clashes = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
-        done = replace(done, conflicts=tuple(conflict_of(task.table_key, item, blobs) for item in clashes))
+        merged = replace(merged, conflicts=tuple(conflict_of(task.table_key, item, blobs) for item in clashes))
         if not job.is_decided:
-            return done
+            return merged
         # Violations in the rest show whether the open resolutions have something to settle.
         task = replace(task, is_staged=False)
-    return done if merge.changes_nothing else _stage_merge(job, task, merge, moves, done, blobs)
+    return merged if merge.changes_nothing else _stage_merge(job, task, merge, moves, merged, blobs)
 
 
 def _merge(
@@ -141,7 +141,7 @@ def _stage_merge(
     task: MergeTask,
     merge: RowMerge,
     moves: Mapping[DatasetRef, pa.Table],
-    done: MergedRange,
+    merged: MergedRange,
     blobs: BlobValues,
 ) -> MergedRange:
     type_, committed = job.catalog.type_of(task.table_key), CommittedTarget(job)
@@ -152,9 +152,9 @@ def _stage_merge(
     if job.buckets:
         broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
         keys = write_key_parts(job, type_, rows.select(columns), old)
-        done = replace(done, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
+        merged = replace(merged, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
-        return done
+        return merged
     fragments: list[FragmentText] = []
     if rows.num_rows:
         # Updated rows may keep their stored blobs, so their current addresses are needed.
@@ -162,7 +162,7 @@ def _stage_merge(
         rows, stored = blobs.with_kept_blobs(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
     replaced = write_addresses(job.access, job.scratch, old.column(ROW_ADDRESS).to_numpy())
-    return replace(done, fragments=tuple(fragments), replaced=replaced)
+    return replace(merged, fragments=tuple(fragments), replaced=replaced)
 
 
 def _replaced_ids(merge: RowMerge) -> Ids:

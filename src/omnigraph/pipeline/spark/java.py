@@ -1,6 +1,6 @@
-"""Checks before Spark starts: a suitable Java runtime, and a master that answers.
+"""Find a Java runtime that Spark can use, and wrap it in a shim that keeps standard output free.
 
-Spark's own errors do not say what is missing.
+Spark's own errors do not say that Java is missing or too old.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
-from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
+from omnigraph.errors import PipelineUnavailable
 
 JAVA_MINIMUM: Final = 17
 _MODULE: Final = "jdk.incubator.vector"
@@ -76,51 +74,16 @@ def _write_shim(java: str, version: int, cache: Path) -> str:
     home = cache / f"java-{version}-{sha256(java.encode()).hexdigest()[:8]}"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
-    fresh = shim.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_SHIM.format(module=_MODULE, java=java))
-    fresh.chmod(0o755)
-    fresh.replace(shim)
+    temporary = shim.with_name(f"java.{os.getpid()}")
+    temporary.write_text(_SHIM.format(module=_MODULE, java=java))
+    temporary.chmod(0o755)
+    temporary.replace(shim)
     return str(home)
 
 
 def _run_quietly(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
-
-
-_STANDALONE: Final = "spark://"
-_MASTER_PREFIXES: Final = ("local", "yarn", "k8s://", _STANDALONE)
-
-
-def require_master(master: str) -> None:
-    """Reject an unknown kind of master, and a standalone master that does not answer; Spark checks the rest."""
-    if not master.startswith(_MASTER_PREFIXES):
-        raise UsageError(
-            f"unknown Spark master `{master}`; expected `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
-            " `k8s://…`",
-            master=master,
-        )
-    if not master.startswith(_STANDALONE):
-        return
-    reasons = [_connection_error(address) for address in master.removeprefix(_STANDALONE).split(",")]
-    if all(reasons):
-        raise PipelineError(
-            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or omit"
-            " the master to run Spark on this machine",
-            master=master,
-        )
-
-
-def _connection_error(address: str) -> str | None:
-    """Return why a connection to an address fails; None if it succeeds."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        return f"`{address}` is not `host:port`"
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), SPARK_MASTER_SECONDS_MAX):
-            return None
-    except OSError as error:
-        return (error.strerror or str(error) or "no answer in time").lower()
+    return completed.stdout + completed.stderr if completed.returncode == 0 else ""

@@ -20,7 +20,8 @@ from typing import Any, Final, TypeVar
 from omnigraph import clock, settings
 from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.ids import new_ulid
-from omnigraph.pipeline.spark.java import find_java, require_master
+from omnigraph.pipeline.spark.java import find_java
+from omnigraph.pipeline.spark.master import require_running_at, require_valid_master, with_task_retries
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ def _connect(builder_of: Any, remote: str) -> Any:
 
 def _start(builder_of: Any, master: str | None) -> Any:
     if master is not None:
-        require_master(master)
+        require_valid_master(master)
     cache = cache_folder()
     java_home, version = find_java(cache)
     os.environ["JAVA_HOME"] = java_home
@@ -87,7 +88,7 @@ def _start(builder_of: Any, master: str | None) -> Any:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
     is_local = master is None or master == "local" or master.startswith("local[")
-    builder = builder_of.builder.appName("omnigraph").master(_with_retries(master))
+    builder = builder_of.builder.appName("omnigraph").master(with_task_retries(master))
     options = _OPTIONS | (
         _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {}
     )
@@ -100,32 +101,9 @@ def _start(builder_of: Any, master: str | None) -> Any:
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
     if not is_local:
-        _require_there(spark, str(master))
+        require_running_at(spark, str(master))
         ship(spark)
     return spark
-
-
-def _require_there(spark: Any, master: str) -> None:
-    """Refuse a session that runs elsewhere: Spark gives out the one that a process has, whatever was asked for."""
-    running = spark.sparkContext.master
-    # Spark completes the addresses of some other kinds of masters.
-    if running != master and (running.startswith("local") or master.startswith("spark://")):
-        raise PipelineError(
-            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or omit"
-            " the master",
-            master=master,
-        )
-
-
-def _with_retries(master: str | None) -> str:
-    """Return a master that retries a task whose worker died.
-
-    >>> _with_retries(None), _with_retries("local[2]"), _with_retries("spark://host:7077")
-    ('local[*,3]', 'local[2,3]', 'spark://host:7077')
-    """
-    if master is None or master == "local[*]":
-        return "local[*,3]"
-    return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
 
 
 def _java_options(cache: Path, version: int) -> str:

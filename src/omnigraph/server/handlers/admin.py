@@ -54,7 +54,7 @@ def graphs(service: Service, actor: str | None) -> Response:
     judge = service.registry.server_policy
     if judge is None:
         raise PolicyDenied(
-            "`graph_list` is not allowed: the server has no policy of its own; start it with `--server-policy`",
+            "`graph_list` is not allowed: the server has no server policy; start it with `--server-policy`",
             actor=actor,
             action="graph_list",
         )
@@ -70,13 +70,17 @@ def metrics_text(service: Service, actor: str | None) -> Response:
     for served in service.registry.served.values():
         for key, count in served.meter.snapshot().items():
             storage[(("operation", key.partition(" ")[0]),)] += count
-    held = sum(served.graph.cache_bytes for served in service.registry.served.values())
+    cache_bytes = sum(served.graph.cache_bytes for served in service.registry.served.values())
     gauges = [
-        ("omnigraph_writes_in_flight", "Writes that were admitted and have not ended.", service.admission.inflight),
-        ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
-        ("omnigraph_graphs", "Graphs that are served.", len(service.registry.served)),
-        ("omnigraph_reconcile_rounds", "Rounds of work in the background.", sum(o.rounds for o in service.reconcilers)),
-        ("omnigraph_reconcile_failures", "Those that failed.", sum(o.failures for o in service.reconcilers)),
+        ("omnigraph_writes_in_flight", "Admitted writes in flight.", service.admission.inflight),
+        ("omnigraph_read_cache_bytes", "Bytes in the read caches of all graphs.", cache_bytes),
+        ("omnigraph_graphs", "Graphs served.", len(service.registry.served)),
+        ("omnigraph_reconcile_rounds", "Rounds of background maintenance.", sum(o.rounds for o in service.reconcilers)),
+        (
+            "omnigraph_reconcile_failures",
+            "Rounds of background maintenance that failed.",
+            sum(o.failures for o in service.reconcilers),
+        ),
     ]
     return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
 
@@ -86,10 +90,8 @@ ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
-    ServerRoute("/readyz", True, readiness, "Can every graph be read?", answers.Readiness),
+    ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
-    ServerRoute("/graphs", False, graphs, "The graphs that are served.", answers.ServedGraphs),
-    ServerRoute(
-        "/metrics", False, metrics_text, "What the server has counted, for Prometheus.", observability.METRICS_MEDIA
-    ),
+    ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
+    ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", observability.METRICS_MEDIA),
 )

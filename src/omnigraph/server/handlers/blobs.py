@@ -1,4 +1,4 @@
-"""Blob delivery: whole or one range, with validators, as HTTP has it.
+"""Blob routes: a blob or a byte range of it, with HTTP conditional and range requests.
 
 The bytes are read as they are sent, a bounded piece at a time.
 """
@@ -34,7 +34,7 @@ def get(call: Call[wire.BlobInput]) -> Response:
 
 
 def head(call: Call[wire.BlobInput]) -> Response:
-    """Answer as `get` does, without ranges, and read no byte of the blob."""
+    """Respond like `get`, without ranges, and without reading the blob."""
     blob = _find_blob(call)
     conditional = _conditional_response(call, blob)
     headers = {**_headers(blob), "Content-Length": str(blob.length)}
@@ -61,23 +61,23 @@ def _headers(blob: Blob) -> dict[str, str]:
 
 
 def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
-    """Return the headers of a refusal that knows its blob, which are those of the blob."""
-    known = error.context
-    headers = {"Content-Range": f"bytes */{known['length']}"} if error.code == "blob.range" else {}
-    if "etag" in known:
-        tag, snapshot = str(known["etag"]), str(known["snapshot_commit_id"] or "")
+    """Return the blob headers of an error response, if the error has a blob."""
+    context = error.context
+    headers = {"Content-Range": f"bytes */{context['length']}"} if error.code == "blob.range" else {}
+    if "etag" in context:
+        tag, snapshot = str(context["etag"]), str(context["snapshot_commit_id"] or "")
         headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
     return headers
 
 
 def _conditional_response(call: Call[wire.BlobInput], blob: Blob) -> Response | None:
-    """Return the answer that the conditions of the request already give; None when they let the bytes through."""
-    must = call.header("if-match")
-    if must is not None and must.strip() != "*" and blob.etag not in _etags(must, strong=True):
+    """Return the response if the conditional headers decide it; None if the bytes have to be sent."""
+    if_match = call.header("if-match")
+    if if_match is not None and if_match.strip() != "*" and blob.etag not in _etags(if_match, strong=True):
         raise GraphError(
-            "the blob has another tag than `If-Match` names; read it again",
+            "the ETag of the blob does not match `If-Match`; read the blob again",
             code="blob.changed",
-            expected=must,
+            expected=if_match,
             actual=blob.etag,
             etag=blob.etag,
             snapshot_commit_id=blob.snapshot_commit_id,
@@ -93,7 +93,7 @@ def _etags(header: str, *, strong: bool) -> set[str]:
 
 
 def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] | None:
-    """Return the one range that is asked for; what is not one plain range of bytes is as if it were not there."""
+    """Return the requested byte range; None without one. Malformed and multiple ranges are ignored."""
     match = _RANGE.fullmatch(call.header("range") or "")
     if match is None or not any(match.groups()) or max(map(len, match.groups())) > 19:
         return None
@@ -110,7 +110,7 @@ def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] 
         start, end = first, blob.length if last is None else min(last + 1, blob.length)
     if start >= end:
         raise GraphError(
-            f"the blob has {blob.length} bytes, and none of them is in the range",
+            f"the range is outside the blob, which has {blob.length} bytes",
             code="blob.range",
             start=start,
             end=end,
@@ -122,8 +122,8 @@ def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] 
 
 
 def _bytes_response(blob: Blob, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    whole = {**headers, "Content-Length": str(end - start)}
-    return Response(_read_pieces(blob, start, end), wire.BYTES, status, whole)
+    all_headers = {**headers, "Content-Length": str(end - start)}
+    return Response(_read_pieces(blob, start, end), wire.BYTES, status, all_headers)
 
 
 def _read_pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""Routes that read a graph: queries, plans, schema, branches, commits, tags, differences, and what became of a write.
+"""Routes that read a graph: queries, plans, schema, branches, commits, tags, differences, and outcomes of writes.
 
-Thin: the graph knows how, and its policy who may.
+Thin: the graph does the work and enforces its policy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def query(call: Call[wire.Query]) -> Response:
 
 
 def read(call: Call[wire.Read]) -> Response:
-    """Answer a read as earlier releases did, whose answer has no commit."""
+    """Run a query for clients of earlier releases: the response does not include the commit."""
     request = call.input
     present = wire.Query(
         query=request.query_source,
@@ -61,14 +61,14 @@ def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | Non
 
 
 def target_fields(request: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
-    """Return what was read, in the words of the request."""
-    moment = {"snapshot": request.snapshot, "as_of": request.as_of}
-    named: dict[str, object] = {name: value for name, value in moment.items() if value is not None}
-    return named if isinstance(request.snapshot, str) else {"branch": branch, **named}
+    """Return the branch and state that were read, as the request names them."""
+    state = {"snapshot": request.snapshot, "as_of": request.as_of}
+    requested: dict[str, object] = {name: value for name, value in state.items() if value is not None}
+    return requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
 
 
 def rows_response(call: Call[Any], result: Result, target: dict[str, object]) -> Response:
-    """Return rows as JSON or, if the caller takes that, as an Arrow stream."""
+    """Return rows as JSON or, if the client accepts it, as an Arrow stream."""
     if ARROW in (call.header("accept") or ""):
         headers = {
             wire.QUERY_NAME: quote(result.query_name),
@@ -81,7 +81,7 @@ def rows_response(call: Call[Any], result: Result, target: dict[str, object]) ->
 
 
 def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
-    """Return the JSON that answers a query, without its rows."""
+    """Return the JSON response of a query, without the rows."""
     return {
         "query_name": result.query_name,
         "target": target,
@@ -93,18 +93,18 @@ def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object
 
 
 def json_rows_response(result: Result, description: dict[str, object]) -> Response:
-    """Return a description of rows together with them."""
+    """Return the metadata of a result with the rows inserted."""
     return _streamed_response(result, _json_chunks(result, description), wire.JSON, {})
 
 
 def _streamed_response(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Response:
-    """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
+    """Return a streamed response; a result of a single piece is encoded at once, which costs fewer thread switches."""
     return Response(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
 
 
 def _json_chunks(result: Result, description: dict[str, object]) -> Iterator[bytes]:
-    """Yield an answer with the rows of a result in the place of none."""
-    # Inside of a text the quotes would be escaped, so this occurs once.
+    """Yield a JSON response with the rows of a result in place of its empty list."""
+    # Quotes inside of strings are escaped, so this occurs once.
     head, _, tail = dump(description).partition(_NO_ROWS)
     pieces = result.json_pieces()
     yield head + _NO_ROWS[:-1] + next(pieces, b"")
@@ -127,19 +127,19 @@ class _ChunkBuffer(io.RawIOBase):
         return len(part)
 
     def take(self) -> bytes:
-        taken = b"".join(self._parts)
+        chunk = b"".join(self._parts)
         self._parts.clear()
-        return taken
+        return chunk
 
 
 def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
-    drain = _ChunkBuffer()
-    with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
+    buffer = _ChunkBuffer()
+    with pa.ipc.new_stream(pa.PythonFile(buffer, mode="w"), result.to_arrow().schema) as writer:
         for batch in result.arrow_pieces():
             writer.write_batch(batch)
-            yield drain.take()
-    yield drain.take()
+            yield buffer.take()
+    yield buffer.take()
 
 
 def explain(call: Call[wire.Explain]) -> Response:
@@ -194,11 +194,11 @@ def diff(call: Call[wire.Diff]) -> Response:
 
 
 def operation(call: Call[wire.NoInput]) -> Response:
-    """Tell what became of a write whose answer was lost."""
-    # Looked at before history is, where a write that ends in between is then found.
-    is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
+    """Return the outcome of a write whose response was lost."""
+    # Checked before the history, so that a write that commits in between is found there.
+    is_in_flight = call.path["operation_id"].strip() in call.served.in_flight_operations
     operation = call.graph.operation(call.path["operation_id"])
-    if is_under_way and operation.commit is None:
+    if is_in_flight and operation.commit is None:
         operation = replace(operation, outcome="pending")
     return json_response(operation.to_json())
 
@@ -214,14 +214,14 @@ def baseline(call: Call[wire.Baseline]) -> Response:
 
 
 def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
-    """Return a stream that holds a cut of its graph until it ends."""
-    give_back = call.served.exports.take(call.caller)
+    """Return a streamed response that holds an export slot until it ends."""
+    release = call.served.exports.take(call.caller)
     try:
         chunks = start()
     except BaseException:
-        give_back()
+        release()
         raise
-    return Response(chunks, wire.NDJSON, end=give_back)
+    return Response(chunks, wire.NDJSON, end=release)
 
 
 def changes(call: Call[wire.Changes]) -> Response:
@@ -255,7 +255,7 @@ def commit_changes(call: Call[wire.CommitChanges]) -> Response:
 
 
 def unknown_commit(commit_id: str) -> GraphError:
-    """Return the error of a commit that is not there, in the words of the library."""
+    """Return the same error as the library for an unknown commit."""
     return GraphError(
         f"there is no commit {commit_id}; list them with `omnigraph commit list`",
         code="commit.not_found",

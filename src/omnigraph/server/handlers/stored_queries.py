@@ -1,6 +1,6 @@
 """Routes of stored queries: the catalog, and calls by name.
 
-A query that is not there and one that the caller may not call look the same.
+A missing query and one that the caller may not call get the same error.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from omnigraph.stored_queries import StoredQuery
 def catalog(call: Call[wire.NoInput]) -> Response:
     """List the stored queries that the caller may call and whose types they may see.
 
-    Broken ones are listed for those who may see all types.
+    Broken queries are listed for callers who may see all types.
     """
     session, stored = session_of(call.graph), call.served.stored()
-    listed = [query.to_json() for query in stored.list(session.view().catalog) if _is_callable(call, query)]
+    queries = [query.to_json() for query in stored.list(session.view().catalog) if _is_callable(call, query)]
     broken = [query.to_json() for query in stored.broken] if _sees_all_types(session) else []
-    return json_response({"queries": listed, "broken": broken})
+    return json_response({"queries": queries, "broken": broken})
 
 
 def _is_callable(call: Call[wire.NoInput], stored: StoredQuery) -> bool:
-    """Return True if the policy lets the caller run a query on some branch."""
+    """Return True if the policy allows the caller to run a query on any branch."""
     try:
         for action in ("invoke_query", "change" if stored.mutation else "read"):
             deny_early(call.served.checker, call.actor, action)
@@ -39,10 +39,10 @@ def _is_callable(call: Call[wire.NoInput], stored: StoredQuery) -> bool:
 
 
 def unknown_query() -> GraphError:
-    """Return the one error for a stored query that is not there, or that the caller may not call."""
+    """Return the error for a stored query that does not exist, or that the caller may not call."""
     return GraphError(
-        "stored query not found, or you may not call it: that needs `invoke_query` in the policy of the graph;"
-        " `GET /queries` lists those that you may call",
+        "the stored query does not exist, or the policy does not grant `invoke_query` for it; `GET /queries` lists"
+        " those that you may call",
         code="query.not_found",
     )
 
@@ -56,7 +56,7 @@ def is_mutation(call: Call[wire.Invoke]) -> bool:
 
 
 def find_query(call: Call[wire.Invoke]) -> StoredQuery:
-    """Return the stored query that a request names, as the accepted schema has it now."""
+    """Return the stored query that a request names, compiled against the current schema."""
     name, stored = call.path["name"], call.served.stored()
     query = stored.get(name)
     if query is not None:
@@ -92,10 +92,10 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
     request = call.input
     word = "a mutation" if stored.mutation else "a read"
     if request.expect_mutation is not None and request.expect_mutation != stored.mutation:
-        raise UsageError(f"`{stored.name}` is {word}, which is not what the caller expects")
+        raise UsageError(f"`{stored.name}` is {word}, but `expect_mutation` says otherwise")
     if not stored.mutation:
         if if_commit is not None:
-            raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
+            raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition")
         branch, at = read_target(request)
         result = call.graph.query(
             stored.source,
@@ -108,7 +108,7 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
         )
         return rows_response(call, result, target_fields(request, branch))
     if request.snapshot is not None or request.as_of is not None:
-        raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
+        raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a snapshot")
     receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
     return receipt_response(receipt)
 
@@ -121,13 +121,13 @@ def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
     stored = find_query(call)
     session, action = session_of(call.graph), "change" if stored.mutation else "read"
     try:
-        seen = _requested_view(call, stored)
+        view = _requested_view(call, stored)
     except OmniGraphError:
-        # A request for a state that is not there is judged by main, like the catalog.
+        # If the requested state does not exist, main decides about visibility, as in the catalog.
         if stored.is_visible(session.visible_view(session.kernel.snapshot(), action).catalog):
             raise
         raise unknown_query() from None
-    if not stored.is_visible(seen.catalog):
+    if not stored.is_visible(view.catalog):
         raise unknown_query()
     return stored
 

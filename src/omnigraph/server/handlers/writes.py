@@ -1,6 +1,6 @@
 """Routes that change a graph: mutations, loads, schema, branches, merges and tags; each is at most one commit.
 
-Thin: the graph knows how, and its policy who may.
+Thin: the graph does the work and enforces its policy.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ def reject_condition(call: Call[Any]) -> None:
 
 
 def required_commit(call: Call[Any]) -> str:
-    """Return the commit that the branch has to be at."""
+    """Return the expected head of the branch."""
     values = call.headers.get(wire.IF_COMMIT.lower(), ())
     if len(values) != 1 or not COMMIT_ID.fullmatch(values[0].strip()):
-        raise UsageError(
-            f"this route takes the header `{wire.IF_COMMIT}` once, with the id of one commit and nothing else"
-        )
+        raise UsageError(f"this route needs the header `{wire.IF_COMMIT}` once, with the id of one commit")
     return values[0].strip()
 
 
@@ -62,7 +60,7 @@ def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -
     return call.graph.ingest(data, request.mode, request.branch, request.from_)
 
 
-# A schema in a request is always a text: the facade would take some texts for paths of the server's own files.
+# A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
@@ -82,14 +80,14 @@ def schema_apply(call: Call[wire.NewSchema]) -> Response:
 def create_branch(call: Call[wire.NewBranch]) -> Response:
     request = call.input
     at = request.snapshot if request.as_of is None else parse_timestamp(request.as_of)
-    made = call.graph.branches.create(request.name, request.from_, at)
-    return json_response({"uri": call.uri, "from": request.from_, "name": made.name, "actor_id": call.actor})
+    branch = call.graph.branches.create(request.name, request.from_, at)
+    return json_response({"uri": call.uri, "from": request.from_, "name": branch.name, "actor_id": call.actor})
 
 
 def rename_branch(call: Call[wire.Rename]) -> Response:
     request = call.input
-    made = call.graph.branches.rename(request.name, request.new_name)
-    return json_response({"uri": call.uri, "from": request.name.strip(), "name": made.name, "actor_id": call.actor})
+    branch = call.graph.branches.rename(request.name, request.new_name)
+    return json_response({"uri": call.uri, "from": request.name.strip(), "name": branch.name, "actor_id": call.actor})
 
 
 def delete_branch(call: Call[wire.NoInput]) -> Response:
@@ -125,8 +123,8 @@ def cherry_pick(call: Call[wire.Replay]) -> Response:
 def create_tag(call: Call[wire.NewTag]) -> Response:
     request = call.input
     at = request.at if request.as_of is None else parse_timestamp(request.as_of)
-    made = call.graph.tags.create(request.name, at, request.branch)
-    return json_response({"uri": call.uri, **made.to_json()})
+    tag = call.graph.tags.create(request.name, at, request.branch)
+    return json_response({"uri": call.uri, **tag.to_json()})
 
 
 def delete_tag(call: Call[wire.NoInput]) -> Response:

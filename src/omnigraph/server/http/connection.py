@@ -1,16 +1,16 @@
-"""HTTP/1.1 on one connection, with a bound on every byte and second that a peer can make it last.
+"""An HTTP/1.1 connection, with limits on the bytes and time that a peer can cost.
 
-| A peer that | meets |
+| A peer that | gets |
 |---|---|
-| sends headers slowly, or without end | one deadline from the first byte on, and a bound on their bytes |
-| holds many connections with unfinished headers | the end of the oldest of them, when connections run out |
-| sends trailers or extensions of chunks without end | a bound on all bytes that are neither headers nor body |
-| goes on with its body after it was answered | `Connection: close` and one deadline; nothing of it is kept |
-| sends the next request before this one is answered | the answer, and then the end of the connection |
-| does not read its answer | the minimum read rate; then the connection is reset, with all that waits in it |
-| hangs up | its request is cancelled, whatever else it had sent |
-| closes its half after a whole request | the answer, and then the end of the connection |
-| asks for another protocol | the answer in this one |
+| sends headers slowly or endlessly | a deadline from the first byte on, and a limit on their size |
+| holds many connections with unfinished headers | its oldest connections closed when connections run out |
+| sends endless trailers or chunk extensions | a limit on all bytes that are neither headers nor body |
+| continues its body after the response | `Connection: close` and a deadline; the bytes are discarded |
+| sends the next request before the response | the response, then the connection is closed |
+| does not read the response | a minimum read rate, then a reset that drops unsent bytes |
+| disconnects | its request cancelled, whatever else it had sent |
+| half-closes after a complete request | the response, then the connection is closed |
+| requests a protocol upgrade | a response in HTTP/1.1 |
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def set_option(transport: asyncio.BaseTransport, level: int, option: int, value:
 
 
 def is_reset(transport: asyncio.BaseTransport) -> bool:
-    """Return whether a peer has reset its connection; known to the kernel though nothing is read any more."""
+    """Return True if the peer has reset the connection; the kernel knows it even when nothing is read."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return sock is not None
@@ -55,7 +55,7 @@ def is_reset(transport: asyncio.BaseTransport) -> bool:
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:
-    """Return whom a connection is counted for: an address, or the network of 64 bits that one host of IPv6 may use."""
+    """Return the key to count connections by: the IPv4 address, or the IPv6 /64 network, which one host may own."""
     address = transport.get_extra_info("peername")
     if not address:
         return ""
@@ -67,11 +67,11 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
     return str(IPv6Network((host, 64), strict=False))
 
 
-# A chunk of one byte takes five more on the wire; what takes more than this is no chunk for the sake of its bytes.
+# A chunk of one byte has five bytes of framing; more than this is not used to transfer data.
 _FRAMING_PER_BODY_BYTE: Final = 8
-# What is parsed before it is held against bounds.
+# How many bytes are parsed between two checks of the limits.
 _SLICE_BYTES: Final = 16 * 1024
-# Closing sends a reset, and waits for nothing.
+# Closing sends a reset and does not linger.
 _RESET: Final = struct.pack("ii", 1, 0)
 _NOTSENT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
@@ -88,11 +88,11 @@ class HttpConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._is_reading = True
-        # From here on nothing that arrives is looked at.
+        # Set once incoming bytes are ignored.
         self._is_discarding = False
         self._discarded = 0
         self.peer = ""
-        # A spare connection is one too many: it is there for the routes that always answer, and for one request.
+        # A connection beyond the limit: it gets one request, to the routes that are always answered.
         self.is_spare = False
         self.exchange: Exchange | None = None
         self._url = b""
@@ -103,7 +103,7 @@ class HttpConnection(asyncio.Protocol):
         self._framing_bytes = 0
         self._expects_continue = False
         self._trailer_bytes = 0
-        # The request asks for another protocol, and its body is still to be read; then the parser is given its framing.
+        # The request asks for an upgrade, and its body is still to be read; the parser then needs its framing again.
         self._is_upgrade = False
         self._is_resuming = False
         self._is_half_closed = False
@@ -111,12 +111,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being answered."""
+        """Whether a request is in flight."""
         return self.exchange is not None and not self.exchange.is_complete
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer does not take what is sent to it."""
+        """Whether the send buffer is full because the peer does not read."""
         return not self._writable.is_set()
 
     # -- the transport ---------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_of(transport)
         if _NOTSENT is not None:
-            # What a reader does not take waits here, where it is counted, and not in megabytes of the kernel's.
+            # Unread bytes wait in the transport, where they are counted, and not in megabytes of kernel buffers.
             set_option(transport, socket.IPPROTO_TCP, _NOTSENT, SERVER_STREAM_CHUNK_BYTES)
         self._host.enter(self)
         bounds = self._host.bounds
@@ -143,17 +143,17 @@ class HttpConnection(asyncio.Protocol):
         exchange = self.exchange
         if self._is_discarding or exchange is None or exchange.is_complete or not exchange.is_received:
             return False
-        # Its request is whole, and it may still read the answer; or it has hung up, which looks the same from here.
+        # The request is complete: the peer may still read the response, or has disconnected, which looks the same.
         self._is_half_closed = True
         self._discard()
         if not exchange.has_begun and exchange.scope["http_version"] == "1.1":
-            # Any client skips this. One that has hung up answers with a reset.
+            # Clients ignore this interim response. A peer that has disconnected sends a reset.
             self.write(INTERIM)
         self._watch_half_closed()
         return True
 
     def _watch_half_closed(self) -> None:
-        """End the connection, and with it the request, when the peer turns out to have closed both halves."""
+        """Close the connection and cancel the request if the peer turns out to have closed both directions."""
         if self._transport.is_closing():
             return
         if is_reset(self._transport):
@@ -177,13 +177,13 @@ class HttpConnection(asyncio.Protocol):
             if self._discarded > (bounds.header_bytes_max if self.is_busy else bounds.linger_bytes_max):
                 self.abort()
             return
-        # In slices, so that bounds hold within what arrives at once, too.
+        # In slices, so that limits also apply within one large read.
         for start in range(0, len(data), _SLICE_BYTES):
             if not self._parse(data[start : start + _SLICE_BYTES]):
                 return
 
     def _parse(self, data: bytes) -> bool:
-        """Parse a part of what has arrived; return whether to go on with what comes after it."""
+        """Parse a slice of the received bytes; return whether to continue with the next one."""
         was_in_headers = not self._has_headers
         before = self._body_bytes
         try:
@@ -193,15 +193,15 @@ class HttpConnection(asyncio.Protocol):
                 if not self._is_discarding:
                     self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            # A request that was refused already is not answered twice for what follows it.
+            # A request that was rejected already gets no second response.
             if not self._is_discarding:
-                self._refuse(UsageError("this is not a well-formed request of HTTP/1.1; nothing was done"))
+                self._refuse(UsageError("malformed HTTP/1.1 request; nothing was done"))
         else:
             self._count(data, was_in_headers, self._body_bytes - before)
         return not self._is_discarding
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Read the body of a request that asks for another protocol; the parser leaves it to that one."""
+        """Read the body of a request that asks for an upgrade; the parser leaves it to the new protocol."""
         self._parser = httptools.HttpRequestParser(self)
         self._is_upgrade, self._is_resuming = False, True
         self._parser.feed_data(framing_head(self._headers))
@@ -209,14 +209,14 @@ class HttpConnection(asyncio.Protocol):
         self._parser.feed_data(rest)
 
     def _count(self, data: bytes, was_in_headers: bool, body_bytes: int) -> None:
-        """Hold what has arrived, and is no body, against its bounds."""
+        """Check received bytes that are not body against their limits."""
         if self._is_discarding:
             return
         if self._has_headers and not was_in_headers:
             self._framing_bytes += len(data) - body_bytes
             self._check_framing()
         elif not self._has_headers:
-            # The parser keeps to itself what it has not seen the end of.
+            # The parser buffers incomplete elements without reporting them.
             self._count_header(len(data))
 
     # -- the parser ------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_discarding or self._is_resuming:
             return
         if self._has_headers:
-            # After the headers come trailers, which nothing here asks for.
+            # Trailers, after the body, are ignored.
             self._trailer_bytes += len(name) + len(value) + 4
             if self._trailer_bytes > self._host.bounds.header_bytes_max:
                 self._refuse(_too_long(self._host.bounds.header_bytes_max, self._trailer_bytes))
@@ -279,7 +279,7 @@ class HttpConnection(asyncio.Protocol):
             return
         if not self._is_discarding and self.exchange is not None:
             self.exchange.end()
-            # What follows belongs to the next request.
+            # Any further bytes belong to the next request.
             self._has_headers = False
             self._header_bytes = 0
 
@@ -299,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             scope = self._compose_scope()
         except (httptools.HttpParserError, UnicodeDecodeError):
-            self._refuse(UsageError("the address of this request cannot be read"))
+            self._refuse(UsageError("malformed request target"))
             return
         if self.is_spare and scope["path"] not in self._host.always_answered:
             self._refuse(
@@ -335,20 +335,20 @@ class HttpConnection(asyncio.Protocol):
         }
 
     def _end(self, exchange: Exchange) -> None:
-        """Look after a request whose application has returned."""
+        """Finish a request whose application has returned."""
         if exchange is self.exchange and not exchange.is_complete:
-            # Only a reader that sees no end knows that the answer broke off. One that does not read sees nothing.
+            # A missing end is the only sign of a truncated response. A peer that does not read sees nothing anyway.
             if self.is_full or not exchange.has_begun:
                 self.abort()
             else:
                 self._close()
 
     def _refuse(self, error: OmniGraphError) -> None:
-        """Answer what never becomes a request of the application, and end the connection."""
+        """Send an error for a request that never reaches the application, and close the connection."""
         if self.is_busy:
             assert self.exchange is not None
             if self.exchange.is_received or self.exchange.has_begun:
-                # A request that is whole is answered, whatever comes after it.
+                # A complete request is answered, whatever follows it.
                 self._discard()
                 if not self.exchange.is_received:
                     self.abort()
@@ -382,7 +382,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def complete(self) -> None:
-        """Go on after the last byte of an answer was written."""
+        """Continue after the last byte of a response was written."""
         exchange = self.exchange
         assert exchange is not None
         if not exchange.is_received or self._is_discarding:
@@ -390,7 +390,7 @@ class HttpConnection(asyncio.Protocol):
         elif not exchange.keeps_alive or self._host.is_stopping:
             self._close()
         elif self.is_full:
-            # Answers must not pile up: the next request is not read before this one's answer is.
+            # Responses must not pile up: the next request is read once this response has been sent.
             self.pause_reading()
             self._set_deadline(self._host.bounds.stall_seconds, self.abort)
         else:
@@ -404,7 +404,7 @@ class HttpConnection(asyncio.Protocol):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
-        """Take no more requests; one that is under way is answered first."""
+        """Accept no more requests; one in flight is answered first."""
         if self.is_busy:
             assert self.exchange is not None
             self.exchange.keeps_alive = False
@@ -412,19 +412,19 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def abort(self) -> None:
-        """End the connection at once, and drop what was not sent yet, in the kernel, too."""
+        """Close the connection at once, and drop unsent bytes, including those in kernel buffers."""
         if not self._is_lost:
             set_option(self._transport, socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
 
     def _discard(self) -> None:
-        """Look at nothing more that arrives, and end the connection after the answer that is under way."""
+        """Ignore further input, and close the connection after the response in flight."""
         self._is_discarding = True
         if self.exchange is not None:
             self.exchange.keeps_alive = False
 
     def _linger(self) -> None:
-        """End the connection, and let the peer read its answer though it may still be sending."""
+        """Close the connection, but let a peer that is still sending read its response."""
         self._is_discarding = True
         self.resume_reading()
         self._host.set_idle(self, is_idle=False)
@@ -433,7 +433,7 @@ class HttpConnection(asyncio.Protocol):
         self._set_deadline(self._host.bounds.linger_seconds, self.abort)
 
     def _close(self) -> None:
-        """End the connection when all is sent, or after the time that a reader may take nothing."""
+        """Close the connection once everything is sent, or after the maximum stall of a reader."""
         self._is_discarding = True
         self._host.set_idle(self, is_idle=False)
         self._transport.close()
@@ -453,7 +453,7 @@ class HttpConnection(asyncio.Protocol):
 
 def _too_long(limit: int, actual: int) -> LimitExceeded:
     return LimitExceeded(
-        f"the headers of a request may have {limit} bytes; send fewer or shorter ones",
+        f"request headers are limited to {limit} bytes; send fewer or shorter ones",
         resource="request_header_bytes",
         limit=limit,
         actual=actual,

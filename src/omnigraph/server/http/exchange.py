@@ -1,4 +1,4 @@
-"""One request and its answer on a connection, as an ASGI application sees them.
+"""One request and its response on a connection, as an ASGI application sees them.
 
 Implements what HTTP/1.1 requires of a response, and knows nothing of routes. The connection and the sender enforce
 deadlines; the request body waits here in a bounded buffer until it is read.
@@ -19,7 +19,7 @@ from omnigraph.server.observability import App, Scope
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Answers that have no body, whatever their headers say.
+# Statuses of responses without a body, whatever their headers say.
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -33,12 +33,12 @@ class Wire(Protocol):
     def complete(self) -> None: ...
 
 
-class BrokenAnswer(Exception):
-    """The application broke the rules of HTTP; a failure of our own."""
+class InvalidResponse(Exception):
+    """The application sent a response that violates HTTP: a bug in this package."""
 
 
 class Exchange:
-    """One request and its answer. `has_begun`: something of the answer was sent; `is_complete`: all of it was."""
+    """One request and its response. `has_begun`: part of the response was sent; `is_complete`: all of it was."""
 
     def __init__(self, wire: Wire, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
         self.scope = scope
@@ -54,19 +54,19 @@ class Exchange:
         self._event = asyncio.Event()
         self._head: bytes | None = None
         self._is_chunked = False
-        # Bytes of the body that the headers promise and that are still to come; None when they promise none.
-        self._promised: int | None = None
-        self._held = b""
+        # Bytes of the response body that are still to come; None without `Content-Length`.
+        self._bytes_left: int | None = None
+        self._last_part = b""
         self._is_bodiless = False
 
     async def run(self, app: App, when_done: Callable[[], None]) -> None:
-        """Let the application answer."""
+        """Run the application on this request."""
         try:
             await app(self.scope, self.receive, self.send)
         finally:
             when_done()
 
-    # -- what the request brings -----------------------------------------------------------------------------------
+    # -- request ---------------------------------------------------------------------------------------------------
 
     def feed(self, part: bytes) -> None:
         """Buffer a part of the body; dropped once the response is complete."""
@@ -78,7 +78,7 @@ class Exchange:
         self._event.set()
 
     def end(self) -> None:
-        """Take note that the request has come to its end."""
+        """Record that the request body is complete."""
         self.is_received = True
         self._event.set()
 
@@ -88,7 +88,7 @@ class Exchange:
         self._event.set()
 
     async def receive(self) -> Message:
-        """Return the next part of the body, and after the last one wait until the caller hangs up."""
+        """Return the next part of the body; after the last one, wait until the client disconnects."""
         if self._expects_continue and not self.has_begun and not self._is_disconnected:
             self._expects_continue = False
             self._wire.write(INTERIM)
@@ -104,17 +104,17 @@ class Exchange:
         self._wire.resume_reading()
         return {"type": "http.request", "body": part, "more_body": not self.is_received}
 
-    # -- what is answered ------------------------------------------------------------------------------------------
+    # -- response --------------------------------------------------------------------------------------------------
 
     async def send(self, message: Message) -> None:
-        """Send the head or a part of the answer, no faster than it is read."""
+        """Send the head or a part of the response, no faster than the client reads."""
         if self._is_disconnected:
             return
         if message["type"] == "http.response.start":
             self._head = self._compose_head(message["status"], message["headers"])
             return
         if self._head is None or self.is_complete:
-            raise BrokenAnswer("parts of an answer come between its head and its end")
+            raise InvalidResponse("a part of the body was sent before the head or after the end of the response")
         is_last = not message.get("more_body", False)
         self._write(message.get("body", b""), is_last)
         if is_last:
@@ -130,14 +130,14 @@ class Exchange:
         lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode(), b"date: ", _date(), b"\r\n"]
         for name, value in headers:
             if b"\r" in value or b"\n" in value or b"\0" in value:
-                raise BrokenAnswer(f"header {name!r} has a line break in it")
+                raise InvalidResponse(f"header {name!r} has a line break in it")
             if name == b"content-length":
-                self._promised = int(value)
+                self._bytes_left = int(value)
             elif name == b"connection":
                 self.keeps_alive = self.keeps_alive and value.lower() != b"close"
                 continue
             lines += [name, b": ", value, b"\r\n"]
-        if self._promised is None and not self._is_bodiless:
+        if self._bytes_left is None and not self._is_bodiless:
             if self.scope["http_version"] == "1.0":
                 self.keeps_alive = False
             else:
@@ -154,14 +154,14 @@ class Exchange:
         self.has_begun = True
         if self._is_bodiless:
             body = b""
-        elif self._promised is not None:
-            self._promised -= len(body)
-            if self._promised < 0 or (is_last and self._promised):
-                raise BrokenAnswer("the answer is not as long as its headers say")
-            body, self._held = self._held + body, b""
-            if self._promised == 0 and not is_last:
-                # A reader that has counted to the end sends its next request at once, while this one is not over yet.
-                body, self._held = b"", body
+        elif self._bytes_left is not None:
+            self._bytes_left -= len(body)
+            if self._bytes_left < 0 or (is_last and self._bytes_left):
+                raise InvalidResponse("the length of the response differs from `Content-Length`")
+            body, self._last_part = self._last_part + body, b""
+            if self._bytes_left == 0 and not is_last:
+                # A client that has all bytes sends its next request at once, while this one has not ended yet.
+                body, self._last_part = b"", body
         elif self._is_chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
         if head or body:
@@ -186,7 +186,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def check_head(headers: Headers, version: str) -> OmniGraphError | None:
-    """Return why a request with these headers, of lower-case names, is refused; None if it is not.
+    """Return the error for a request with these headers, names in lower case; None if they are valid.
 
     >>> check_head([(b"host", b"a"), (b"content-length", b"2")], "1.1") is None
     True
@@ -196,26 +196,26 @@ def check_head(headers: Headers, version: str) -> OmniGraphError | None:
     ('usage.invalid', None, 'usage.invalid')
     """
     if version not in ("1.0", "1.1"):
-        return UsageError(
-            "requests are of HTTP/1.1 or HTTP/1.0, with the version in the request line; nothing was done"
-        )
+        return UsageError("the request line must name HTTP/1.1 or HTTP/1.0; nothing was done")
     hosts = values_of(headers, b"host")
     if len(hosts) > 1 or (not hosts and version == "1.1"):
-        return UsageError("a request has the header `Host` once; nothing was done")
+        return UsageError("a request needs exactly one `Host` header; nothing was done")
     codings, lengths = values_of(headers, b"transfer-encoding"), values_of(headers, b"content-length")
     if codings and ([coding.strip().lower() for coding in codings] != [b"chunked"] or version == "1.0"):
-        return UsageError("the only `Transfer-Encoding` that is read is `chunked`, once, in HTTP/1.1; nothing was done")
+        return UsageError("the only supported `Transfer-Encoding` is `chunked`, once, in HTTP/1.1; nothing was done")
     if len(lengths) + len(codings) > 1:
         return UsageError("`Content-Length` and `Transfer-Encoding` exclude each other; send one of them, once")
     if values_of(headers, b"content-encoding"):
-        return GraphError("encoded bodies are not read; send it without `Content-Encoding`", code="request.media_type")
+        return GraphError(
+            "encoded bodies are not supported; send the body without `Content-Encoding`", code="request.media_type"
+        )
     return None
 
 
 def framing_head(headers: Headers) -> bytes:
-    """Return the head of a request whose body is framed as with these headers, and that asks for nothing else."""
-    kept = [name + b": " + value for name, value in headers if name in (b"content-length", b"transfer-encoding")]
-    return b"\r\n".join([b"POST / HTTP/1.1", *kept, b"", b""])
+    """Return a minimal request head with the body framing of these headers."""
+    framing = [name + b": " + value for name, value in headers if name in (b"content-length", b"transfer-encoding")]
+    return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""])
 
 
 def values_of(headers: Headers, header: bytes) -> list[bytes]:

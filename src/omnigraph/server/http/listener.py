@@ -1,7 +1,7 @@
-"""The host: accepts connections in bounds, for all and for each peer, and ends them when the server stops.
+"""The listener: accepts connections within limits, in total and per peer, and closes them on shutdown.
 
-Ours instead of a ready-made one because none of those bounds trailers, what arrives after an answer, answers that are
-not read, pipelining and connections of one peer; `docs/server.md` has the figures. httptools (llhttp) parses HTTP.
+Written here because no ready-made host limits trailers, bytes after a response, unread responses, pipelining and the
+connections of a peer; `docs/server.md` has the figures. httptools (llhttp) parses HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BACKLOG: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class HostBounds:
-    """What connections may take; each is a named limit unless a test makes it small."""
+    """The limits of connections; the defaults are named limits, tests use smaller ones."""
 
     connections_max: int = SERVER_CONNECTIONS_MAX
     connections_per_peer_max: int = SERVER_CONNECTIONS_PER_PEER_MAX
@@ -47,7 +47,7 @@ class HostBounds:
 
 
 class Host:
-    """The connections of a server. `always_answered` are the paths that spare connections get an answer for."""
+    """The connections of a server. `always_answered` are the paths that are served on spare connections."""
 
     def __init__(self, app: App, bounds: HostBounds, always_answered: frozenset[str]) -> None:
         self.bounds = bounds
@@ -57,7 +57,7 @@ class Host:
         self.tasks: set[asyncio.Task[None]] = set()
         self._app = app
         self._peers: Counter[str] = Counter()
-        # Those that wait for a request, or for the rest of its head, oldest first: the first is the one to close.
+        # Connections that wait for a request, or for the rest of its head, oldest first; the first is closed first.
         self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
         self._spare: OrderedDict[HttpConnection, None] = OrderedDict()
         self._servers: list[asyncio.Server] = []
@@ -73,18 +73,18 @@ class Host:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def enter(self, connection: HttpConnection) -> None:
-        """Take a new connection in; one too many makes an idle one go, or is spare."""
+        """Add a new connection; beyond the limit, close an idle one, or mark the new one as spare."""
         peer = connection.peer
         if self._peers[peer] >= self.bounds.connections_per_peer_max:
-            self._close_idle(lambda other: other.peer == peer)
+            self._close_idle(lambda candidate: candidate.peer == peer)
         elif len(self.connections) - len(self._spare) >= self.bounds.connections_max:
-            self._close_idle(lambda other: True)
+            self._close_idle(lambda candidate: True)
         is_full = len(self.connections) - len(self._spare) >= self.bounds.connections_max
         self.connections.add(connection)
         if is_full or self._peers[peer] >= self.bounds.connections_per_peer_max:
             connection.is_spare = True
             if len(self._spare) >= self.bounds.spare_connections:
-                # The newest gets its turn, so that holding the others is of no use.
+                # The newest one replaces the oldest, so that holding spare connections gains nothing.
                 oldest, _ = self._spare.popitem(last=False)
                 self.connections.discard(oldest)
                 oldest.abort()
@@ -94,7 +94,7 @@ class Host:
         self._idle[connection] = None
 
     def leave(self, connection: HttpConnection) -> None:
-        """Let go of a connection that has ended."""
+        """Remove a closed connection."""
         self.connections.discard(connection)
         self._idle.pop(connection, None)
         if connection.is_spare:
@@ -105,7 +105,7 @@ class Host:
             del self._peers[connection.peer]
 
     def set_idle(self, connection: HttpConnection, *, is_idle: bool) -> None:
-        """Take note whether a connection waits for a request, of which nothing or a part of the head has come."""
+        """Record whether a connection waits for a request or for the rest of its head."""
         self._idle.pop(connection, None)
         if is_idle and not connection.is_spare:
             self._idle[connection] = None
@@ -113,7 +113,7 @@ class Host:
     def _close_idle(self, is_eligible: Callable[[HttpConnection], bool]) -> None:
         chosen = next((connection for connection in self._idle if is_eligible(connection)), None)
         if chosen is not None:
-            # What it holds is given back at once, and not only when its transport has ended.
+            # Release its slot now instead of when its transport has closed.
             chosen.abort()
             self.leave(chosen)
             chosen.is_spare = True
@@ -121,7 +121,7 @@ class Host:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def start(self, exchange: Exchange, when_done: Callable[[], None]) -> None:
-        """Let the application answer a request."""
+        """Run the application on a request."""
         task = asyncio.get_running_loop().create_task(exchange.run(self._app, when_done))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -129,7 +129,7 @@ class Host:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
-        """Accept nothing more; requests under way are answered."""
+        """Stop accepting connections; requests in flight are answered."""
         self.is_stopping = True
         for server in self._servers:
             server.close()
@@ -142,14 +142,14 @@ class Host:
             await asyncio.sleep(0.02)
 
     async def cancel_requests(self, seconds: float) -> None:
-        """Cancel what is still under way, and let it say so to its callers."""
+        """Cancel the requests in flight; their clients get an error."""
         if self.tasks:
             for task in list(self.tasks):
                 task.cancel()
             await asyncio.wait(list(self.tasks), timeout=seconds)
 
     async def abort_all(self) -> None:
-        """End every connection at once."""
+        """Close every connection at once."""
         while self.connections:
             for connection in list(self.connections):
                 connection.abort()

@@ -170,7 +170,7 @@ def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) 
     return sizes_by_fragment
 
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 arrays: Any = pa
 
 Indices = NDArray[np.int64]

@@ -31,11 +31,11 @@ def index_faults(dataset: Dataset) -> Iterator[tuple[str, str]]:
         if fault is not None and _EVICTED in fault:
             # Concurrent reads share the cache, so read it once more with a cache of its own. A text index that is
             # larger than the cache ends like this again, after all of its files have been read.
-            alone = dataset.store.opened_once()
+            separate_store = dataset.store.opened_once()
             try:
-                fault = _read_index(alone.open(dataset.ref), name)
+                fault = _read_index(separate_store.open(dataset.ref), name)
             finally:
-                alone.close()
+                separate_store.close()
         if fault is not None and _EVICTED not in fault:
             yield name, fault
 

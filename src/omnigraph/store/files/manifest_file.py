@@ -1,7 +1,7 @@
-"""The manifest of a version, decoded from its own bytes: which files it names.
+"""Lance manifest files: decode which files a dataset version references, and rebase the base paths of forks.
 
-Independent of Lance's reader on purpose: cleanup compares both before it deletes. A field that is not known here might
-name files, so it is an error and never skipped.
+Independent of Lance's reader on purpose: cleanup compares both before it deletes. An unknown field might reference
+files, so it is an error and never skipped.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ Value = int | bytes
 
 
 class UnknownManifest(ValueError):
-    """A manifest that says something this release cannot interpret."""
+    """A manifest that this release cannot interpret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class ManifestContent:
-    """The parts of a manifest that say where things lie.
+    """The parts of a manifest that reference files.
 
-    `fragments` are undecoded: versions share most of theirs, so a reader of many decodes each only once.
+    `fragments` are undecoded: versions share most of them, so a reader of many versions decodes each only once.
     """
 
     fragments: tuple[bytes, ...]
@@ -126,7 +126,7 @@ class ManifestContent:
 
 
 def decode_manifest(raw: bytes) -> ManifestContent:
-    """Return what a manifest file says; `UnknownManifest` when that is not certain."""
+    """Decode a manifest file; raises `UnknownManifest` if any part of it cannot be interpreted."""
     try:
         return _decode(raw)
     except UnknownManifest:
@@ -186,7 +186,7 @@ def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
         elif number == _FILES:
             path, base = _data_file(_message(value))
             yield NamedFile(f"data/{path}", base)
-            # Blobs past 64 KiB lie in files beside the data file, in a folder of its name; no list names them.
+            # Blobs above 64 KiB have separate files in a folder named like the data file; no manifest lists them.
             yield NamedFile(f"data/{path.removesuffix('.lance')}/", base)
         elif number == _DELETIONS:
             deletions = _message(value)
@@ -278,11 +278,6 @@ def _integer(value: Value) -> int:
     return value
 
 
-# Field numbers of Lance's messages: the base paths of a manifest, and the path of a base path.
-_BASE_PATHS: Final = 18
-_PATH: Final = 4
-
-
 def manifest_message(file: bytes) -> bytes:
     """Return the protobuf message of a manifest file."""
     # The file ends in the position of the message, two version numbers and `LANC`; a length precedes the message.
@@ -302,7 +297,7 @@ def rebase_manifest(manifest: bytes, dataset: str, uri: str) -> bytes:
     ((3, 9), ((1, 7), (4, b's3://new/nodes/1/tree/f')))
     """
     return write_message(
-        (field, _rebase_entry(value, dataset, uri) if field == _BASE_PATHS else value)
+        (field, _rebase_entry(value, dataset, uri) if field == _BASES else value)
         for field, value in read_message(manifest)
     )
 
@@ -311,7 +306,7 @@ def _rebase_entry(entry: int | bytes, dataset: str, uri: str) -> bytes:
     assert isinstance(entry, bytes)
     parts: Parts = read_message(entry)
     return write_message(
-        (field, _rebase_path(value, dataset, uri) if field == _PATH else value) for field, value in parts
+        (field, _rebase_path(value, dataset, uri) if field == _BASE_PATH else value) for field, value in parts
     )
 
 

@@ -124,13 +124,13 @@ def read_needed(
     """
     needed: dict[str, NeededFiles | UnknownManifest] = {path: known.get(path) or NeededFiles() for path in manifests}
     unread = {
-        path: [manifest for manifest in listed if path not in known or manifest.path not in known[path].files]
-        for path, listed in manifests.items()
+        path: [manifest for manifest in stored_manifests if path not in known or manifest.path not in known[path].files]
+        for path, stored_manifests in manifests.items()
     }
     tasks = [
-        partial(_read_batch, store, path, listed[begin : begin + REACH_BATCH_VERSIONS])
-        for path, listed in unread.items()
-        for begin in range(0, len(listed), REACH_BATCH_VERSIONS)
+        partial(_read_batch, store, path, stored_manifests[begin : begin + REACH_BATCH_VERSIONS])
+        for path, stored_manifests in unread.items()
+        for begin in range(0, len(stored_manifests), REACH_BATCH_VERSIONS)
     ]
     for path, part in store.in_parallel(tasks):
         so_far = needed[path]

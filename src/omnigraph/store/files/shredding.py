@@ -55,16 +55,16 @@ def shred_columns(raw: bytes, field_ids: Collection[int], readable: Collection[S
     such bytes alone.
     """
     columns, tables = _layout(raw)
-    gone = [column for column in columns if column.field_id in field_ids]
+    dropped = [column for column in columns if column.field_id in field_ids]
     data = bytearray(raw)
-    for column in gone:
+    for column in dropped:
         for start, end in column.pages:
             data[start:end] = bytes(end - start)
         start, end = column.metadata
         data[start:end] = _without_pages(raw[start:end])
     if readable is not None:
-        known = [span for column in columns for span in (*column.pages, column.metadata)]
-        for start, end in _gaps([*known, *tables, *readable], len(raw)):
+        spans = [span for column in columns for span in (*column.pages, column.metadata)]
+        for start, end in _gaps([*spans, *tables, *readable], len(raw)):
             data[start:end] = bytes(end - start)
     return bytes(data)
 
@@ -203,9 +203,9 @@ _MAX_VERSION: Final = (1 << 64) - 1
 _ALL: Final = 1 << 62
 
 
-def stored_versions(store: Store, path: str, listed: Iterable[str]) -> Iterator[Dataset]:
+def stored_versions(store: Store, path: str, paths: Iterable[str]) -> Iterator[Dataset]:
     """Open every version of a dataset and of its forks whose manifest is among some listed files."""
-    for file in listed:
+    for file in paths:
         folder, _, name = file.rpartition("/_versions/")
         if folder and name.endswith(".manifest") and name[:20].isdigit():
             fork = folder.removeprefix(path).removeprefix("/tree/") or None

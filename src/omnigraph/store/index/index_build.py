@@ -207,9 +207,9 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
             # Without rows there is nothing to build it again on.
             coverages[index.name] = Coverage(frozenset(), live, is_outdated=bool(live))
             continue
-        known = frozenset().union(*(honest.coverage(segment) for segment in index.segments))
+        covered = frozenset().union(*(honest.coverage(segment) for segment in index.segments))
         claimed = {fragment for segment in index.segments for fragment in segment.fragment_ids}
-        coverages[index.name] = Coverage(known, live - known, (live & claimed) - known)
+        coverages[index.name] = Coverage(covered, live - covered, (live & claimed) - covered)
     return coverages
 
 
@@ -337,8 +337,8 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     # Tiered compaction, as in a log-structured merge tree: each merge at least grows a segment by half, so a row is
     # indexed O(log n) times and there are O(log n) segments.
     for segment in sorted(segments, key=lambda candidate: sum(rows[fragment] for fragment in live[candidate.uuid])):
-        held = sum(rows[fragment] for fragment in live[segment.uuid])
-        if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
+        segment_rows = sum(rows[fragment] for fragment in live[segment.uuid])
+        if segment_rows > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
             break
         fragments |= live[segment.uuid]
         superseded.append(segment)

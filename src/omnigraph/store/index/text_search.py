@@ -84,13 +84,13 @@ class TextCache:
     def frequencies(self, segments: frozenset[str]) -> dict[str, int]:
         """Return how many rows hold a word, of the words that were asked for, while all rows of some segments live."""
         with self._lock:
-            known = self._frequencies.setdefault(segments, {})
+            cached = self._frequencies.setdefault(segments, {})
             self._frequencies.move_to_end(segments)
             while len(self._frequencies) > _KEPT_FREQUENCIES_MAX:
                 self._frequencies.popitem(last=False)
-            if len(known) > _KEPT_WORDS_MAX:
-                known.clear()
-            return known
+            if len(cached) > _KEPT_WORDS_MAX:
+                cached.clear()
+            return cached
 
     def get(self, key: Hashable) -> Any:
         with self._lock:
@@ -225,12 +225,12 @@ class TextSearch:
         """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
         number = self._dataset.field_ids[self._column]
         key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
-        known: Corpus | None = self._cache.get(key)
-        if known is None or not np.isin(self._live.ids[span], known.rows, assume_unique=True).all():
+        corpus: Corpus | None = self._cache.get(key)
+        if corpus is None or not np.isin(self._live.ids[span], corpus.rows, assume_unique=True).all():
             texts = self._read(fragment.id)
-            known = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
-            self._cache.put(key, known)
-        return known
+            corpus = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
+            self._cache.put(key, corpus)
+        return corpus
 
     def _read(self, fragment_id: int | None) -> pa.Table:
         fragments_to_read = [
@@ -286,7 +286,7 @@ class _Texts:
             self._lengths[positions[positions >= 0]] = corpus.lengths[positions >= 0]
             self._parts.append((corpus, positions))
         self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
-        self._kept: dict[str, Occurrences] = {}
+        self._cached: dict[str, Occurrences] = {}
         self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
         self._lock = Lock()
 
@@ -322,16 +322,16 @@ class _Texts:
         frequencies = self._frequencies_of(repeats)
         if frequencies is None:
             return None
-        asked = _ASKED_MORE * limit + _ASKED_MORE
-        while asked <= _ASKED_MAX:
-            positions, rough, is_all = self.indexed.best(repeats.elements(), asked)
+        requested = _ASKED_MORE * limit + _ASKED_MORE
+        while requested <= _ASKED_MAX:
+            positions, rough, is_all = self.indexed.best(repeats.elements(), requested)
             scores = self._rescored(positions, repeats, frequencies)
             hits = _best(self._live.ids[positions], scores, limit)
             # What was not proposed is worse for certain only if it is worse than the last of the best by more than
             # what single precision may hide.
             if is_all or hits.scores[-1] > rough[-1] * (1.0 + 2 * ROUNDING * len(repeats)):
                 return hits
-            asked *= _ASKED_MORE**2
+            requested *= _ASKED_MORE**2
         return None
 
     def _rescored(self, positions: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
@@ -343,17 +343,17 @@ class _Texts:
         assert self.indexed is not None
         for term in repeats:
             if term not in self._frequencies:
-                known = self._kept.get(term)
-                number = len(known[0]) if known is not None else self.indexed.frequency(term)
+                cached = self._cached.get(term)
+                number = len(cached[0]) if cached is not None else self.indexed.frequency(term)
                 if number is None:
                     number = len(self._occurrences(term)[0])
                 self._frequencies[term] = number
         return {term: self._frequencies[term] for term in repeats}
 
     def _occurrences(self, term: str) -> Occurrences:
-        known = self._kept.get(term)
-        if known is not None:
-            return known
+        cached = self._cached.get(term)
+        if cached is not None:
+            return cached
         parts = [] if self.indexed is None else [self.indexed.occurrences(term)]
         for corpus, positions in self._parts:
             documents, counts = corpus.occurrences(term)
@@ -364,9 +364,9 @@ class _Texts:
         order = np.argsort(rows, kind="stable")
         occurrences = (rows[order], counts[order])
         with self._lock:
-            if sum(len(part) for part, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
-                self._kept.clear()
-            self._kept[term] = occurrences
+            if sum(len(part) for part, _ in self._cached.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
+                self._cached.clear()
+            self._cached[term] = occurrences
         return occurrences
 
 

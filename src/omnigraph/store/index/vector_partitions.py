@@ -49,12 +49,12 @@ class PartitionCache:
     def index(self, dataset: Dataset, segment: Index) -> Partitions:
         """Return the partitions of a segment, whose reach is measured once."""
         with self._lock:
-            known = self._indexes.get(segment.uuid)
-        if known is None:
-            known = Partitions(dataset, segment, self)
+            cached = self._indexes.get(segment.uuid)
+        if cached is None:
+            cached = Partitions(dataset, segment, self)
             with self._lock:
-                self._indexes[segment.uuid] = known
-        return known
+                self._indexes[segment.uuid] = cached
+        return cached
 
 
 class Partitions:

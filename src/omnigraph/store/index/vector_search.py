@@ -94,11 +94,11 @@ class VectorSearch:
             flags = np.zeros(len(self._live.ids), np.bool_)
             flags[self._live.positions(candidates)] = True
             flags &= self._index.known
-        known = self._index.nearest(query, flags, limit)
-        if known is None:
+        indexed = self._index.nearest(query, flags, limit)
+        if indexed is None:
             return None
         others = self._unknown(query, candidates, limit)
-        return ranked(np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]]), limit)
+        return ranked(np.concatenate([indexed[0], others[0]]), np.concatenate([indexed[1], others[1]]), limit)
 
     def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
         fragments = [fragment.id for fragment in self._dataset.fragments if fragment.id not in self._index.covered]
@@ -243,28 +243,28 @@ class IndexedVectors:
     def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> tuple[RowIds, Scores] | None:
         """Let Lance compare all vectors, in single precision; its results include deleted and unflagged rows."""
         error = 1.0 + _ROUNDING * len(query)
-        asked = int((2 * limit + 16) / share)
-        while asked <= _ASKED_MAX:
-            positions, rough = self._proposed(query, asked)
+        requested = int((2 * limit + 16) / share)
+        while requested <= _ASKED_MAX:
+            positions, rough = self._proposed(query, requested)
             if not np.isfinite(rough).all():
                 return None
-            kept = positions >= 0
-            kept[kept] = flags[positions[kept]]
-            is_all = len(rough) < asked
+            is_live = positions >= 0
+            is_live[is_live] = flags[positions[is_live]]
+            is_all = len(rough) < requested
             last = np.inf if is_all else float(np.sqrt(rough[-1])) / error
-            positions, near = positions[kept], np.sqrt(rough[kept])
+            positions, near = positions[is_live], np.sqrt(rough[is_live])
             if len(near) >= limit or is_all:
                 bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
                 nearest = self._taken(positions[near <= bound]).nearest(query, limit)
                 # What was not answered is farther than the last that was, but for what single precision hides.
                 if is_all or nearest[1][limit - 1] < last:
                     return nearest
-            asked *= 4
+            requested *= 4
         return None
 
-    def _proposed(self, query: Vectors, asked: int) -> tuple[Positions, Scores]:
+    def _proposed(self, query: Vectors, requested: int) -> tuple[Positions, Scores]:
         all_partitions = sum(len(self._cache.index(self._dataset, segment).sizes) for segment, _ in self.segments)
-        nearest = {"column": self._column, "q": query, "k": asked, "minimum_nprobes": all_partitions}
+        nearest = {"column": self._column, "q": query, "k": requested, "minimum_nprobes": all_partitions}
         self._dataset.store.meter.count("search", str(self._dataset.ref))
         with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
             table = self._dataset.lance.scanner(

@@ -193,5 +193,5 @@ def _flag(name: str) -> bool | None:
 
 
 def _bad_uri(text: str, reason: str) -> UsageError:
-    shown = ascii(text)[1:-1] if _UNNAMEABLE.search(text) else text
-    return UsageError(f"the address `{shown}` {reason}; give {FORMS}", uri=shown)
+    printable = ascii(text)[1:-1] if _UNNAMEABLE.search(text) else text
+    return UsageError(f"the address `{printable}` {reason}; give {FORMS}", uri=printable)

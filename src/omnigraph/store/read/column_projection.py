@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from omnigraph.store.files.manifest_file import read_message, write_message
-from omnigraph.store.lance_schema import edit, field_messages
+from omnigraph.store.lance_schema import edit_schema, field_messages
 
 # Members of the manifest message of Lance.
 _FIELDS: Final = 1
@@ -67,7 +67,9 @@ def _schema(raw: bytes) -> pa.Schema:
 def shaped_manifest(manifest: bytes, schema: Any, shape: Shape, *, with_indexes: bool) -> bytes:
     """Return a manifest message of Lance whose columns are those of a shape; `schema` is the stored Lance schema."""
     left_out = {_FIELDS} | ({_FRAGMENTS} if shape.is_empty else set()) | (set() if with_indexes else {_INDEXES})
-    edited = edit(schema, add=shape.added_fields, drop=shape.dropped, rename=dict(shape.renamed), next_id=_ADDED_FROM)
+    edited = edit_schema(
+        schema, add=shape.added_fields, drop=shape.dropped, rename=dict(shape.renamed), next_id=_ADDED_FROM
+    )
     fields = [(_FIELDS, message) for message in field_messages(edited)]
     return write_message([*fields, *(part for part in read_message(manifest) if part[0] not in left_out)])
 

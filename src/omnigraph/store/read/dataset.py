@@ -18,7 +18,7 @@ from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.store.lance_schema import family_ids, field_ids
+from omnigraph.store.lance_schema import field_ids, nested_field_ids
 from omnigraph.store.objects.failures import forbidden_in_directory, from_text
 from omnigraph.store.read.column_projection import AS_STORED, Shape, install
 
@@ -180,12 +180,12 @@ class Dataset:
 
     @cached_property
     def field_ids(self) -> dict[str, int]:
-        """What Lance calls each column, whatever its name."""
+        """The Lance field id of each column; it survives renames."""
         return field_ids(self.lance.lance_schema)
 
-    def family_ids(self, column: str) -> tuple[int, ...]:
-        """What Lance calls a column and everything inside of it."""
-        return family_ids(self.lance.lance_schema, column)
+    def nested_field_ids(self, column: str) -> tuple[int, ...]:
+        """Return the Lance field ids of a column and of all fields nested in it."""
+        return nested_field_ids(self.lance.lance_schema, column)
 
     def base_directories(self) -> list[str]:
         """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""

@@ -80,18 +80,18 @@ class LiveRows:
         return self.ids.nbytes if self._order is None else 3 * self.ids.nbytes
 
 
-_known: Final[weakref.WeakKeyDictionary[Dataset, weakref.ref[LiveRows]]] = weakref.WeakKeyDictionary()
+_cache: Final[weakref.WeakKeyDictionary[Dataset, weakref.ref[LiveRows]]] = weakref.WeakKeyDictionary()
 
 
 def live_rows(dataset: Dataset) -> LiveRows:
     """Return the live rows of a version, cached as long as they are referenced."""
     with _lock:
-        held = _known.get(dataset)
-        live = held() if held is not None else None
+        cached = _cache.get(dataset)
+        live = cached() if cached is not None else None
     if live is None:
         live = LiveRows(dataset)
         with _lock:
-            _known[dataset] = weakref.ref(live)
+            _cache[dataset] = weakref.ref(live)
     return live
 
 
@@ -186,8 +186,8 @@ def count_deleted(raw: bytes) -> int:
 
 def first_row_id(fragment: LanceFragment) -> int | None:
     """Return the row id of the first row of a fragment, if those of the others just follow it."""
-    kept = fragment.metadata.row_id_meta
-    inline = orjson.loads(kept.json()).get("Inline") if kept is not None else None
+    row_id_meta = fragment.metadata.row_id_meta
+    inline = orjson.loads(row_id_meta.json()).get("Inline") if row_id_meta is not None else None
     segments = read_message(bytes(inline)) if inline else ()
     if len(segments) != 1 or segments[0][0] != _SEGMENT:
         return None
@@ -204,5 +204,5 @@ def directory_of(dataset: Dataset, base_id: int | None) -> str | None:
     """Return where a file lies, relative to the graph's root: a fork inherits files from where it was forked."""
     if base_id is None:
         return dataset.ref.directory
-    base, here = dataset.lance.base_paths()[base_id].path.strip("/"), dataset.store.root.uri.strip("/")
-    return base.removeprefix(f"{here}/") if base.startswith(f"{here}/") else None
+    base, root = dataset.lance.base_paths()[base_id].path.strip("/"), dataset.store.root.uri.strip("/")
+    return base.removeprefix(f"{root}/") if base.startswith(f"{root}/") else None

@@ -354,7 +354,7 @@ def ids_of(rows: pa.Table) -> pa.Array[Any]:
     return ids
 
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 
 # A type too large to be sorted whole is fetched in windows that are a part of what may be: small ones would read the

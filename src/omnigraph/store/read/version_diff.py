@@ -22,7 +22,7 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.live_rows import deleted_offsets, deletion_path, first_row_id
 from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID
 
-# The stubs know fewer argument types than the kernels take.
+# The type stubs accept fewer argument types than the kernels.
 
 _UPDATED: Final = "_row_last_updated_at_version"
 
@@ -164,9 +164,9 @@ def _listed(ref: DatasetRef) -> str:
 
 def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
     """Return the ids of rows: of few in large fragments by address, else by reading the ids of whole fragments."""
-    held = sum(fragment.metadata.num_rows for fragment in rows.fragments)
+    row_count = sum(fragment.metadata.num_rows for fragment in rows.fragments)
     row_ids = pa.array(rows.row_ids)
-    if _TAKEN_PART * len(row_ids) < held:
+    if _TAKEN_PART * len(row_ids) < row_count:
         table = dataset.take(rows.row_ids.tolist(), [ID])
         return table.append_column(ROW_ID, row_ids)
     if not rows.fragments:
@@ -174,7 +174,7 @@ def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
     dataset.store.meter.count("scan", str(dataset.ref))
     scanner = dataset.lance.scanner(columns=[ID], with_row_id=True, fragments=list(rows.fragments))
     table = scanner.to_table()
-    return table if len(row_ids) == held else table.filter(pc.is_in(table.column(ROW_ID), value_set=row_ids))
+    return table if len(row_ids) == row_count else table.filter(pc.is_in(table.column(ROW_ID), value_set=row_ids))
 
 
 # What two fragments agree in when they hold the same rows: their data files, and the file of deleted rows.

@@ -88,11 +88,11 @@ def moved(change: Change, base: Dataset, staged: Dataset, onto: Dataset) -> Chan
         left = [now[fragment.id] for fragment in before if fragment.id in now]
         if not _are_same_files(before, left) or max(now) >= min(fragment.id for fragment in new):
             return None
-        gone = _gone_since(base, onto, before)
-        if 2 * len(gone) > sum(fragment.num_rows for fragment in before):
+        deleted = _gone_since(base, onto, before)
+        if 2 * len(deleted) > sum(fragment.num_rows for fragment in before):
             return None
-        if len(gone):
-            updated, emptied = mark_gone(staged, _addresses(gone, new))
+        if len(deleted):
+            updated, emptied = mark_gone(staged, _addresses(deleted, new))
             marked = {fragment.id: fragment for fragment in updated}
             new = [marked.get(fragment.id, fragment) for fragment in new if fragment.id not in emptied]
         groups.append(LanceOperation.RewriteGroup(left, new))
@@ -116,16 +116,16 @@ def _gone_since(base: Dataset, onto: Dataset, fragments: Sequence[FragmentMetada
     A fragment that is gone as a whole may have been emptied, or rewritten by another process: its rows are not here.
     """
     now = {fragment.id: fragment for fragment in onto.fragments}
-    gone, passed = [np.array([], np.int64)], 0
+    deleted, passed = [np.array([], np.int64)], 0
     for fragment in fragments:
         later = now.get(fragment.id)
         if later is None:
-            gone.append(np.arange(passed, passed + fragment.num_rows))
+            deleted.append(np.arange(passed, passed + fragment.num_rows))
         elif deletion_path(later) != deletion_path(fragment):
             left = np.isin(_row_addresses(base, fragment.id), _row_addresses(onto, fragment.id))
-            gone.append(passed + np.flatnonzero(~left))
+            deleted.append(passed + np.flatnonzero(~left))
         passed += fragment.num_rows
-    return np.concatenate(gone)
+    return np.concatenate(deleted)
 
 
 def _row_addresses(dataset: Dataset, fragment_id: int) -> npt.NDArray[np.uint64]:
@@ -156,11 +156,11 @@ def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> froz
     A fragment whose columns were rewritten keeps its id, and gets other files.
     """
     files = _files(base.fragments)
-    kept = {number for number, paths in _files(onto.fragments).items() if files.get(number) == paths}
+    unchanged = {number for number, paths in _files(onto.fragments).items() if files.get(number) == paths}
     for group in _groups(rewrite) if rewrite is not None else ():
-        kept -= {fragment.id for fragment in group.old_fragments}
-        kept |= {fragment.id for fragment in group.new_fragments}
-    return frozenset(kept)
+        unchanged -= {fragment.id for fragment in group.old_fragments}
+        unchanged |= {fragment.id for fragment in group.new_fragments}
+    return frozenset(unchanged)
 
 
 def shrunk_fragments(rewrite: Change) -> frozenset[int]:

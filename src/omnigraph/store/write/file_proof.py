@@ -134,13 +134,15 @@ class Prover:
         On a disk this raises at once when a file is not whole.
         """
         unproven = {path: size for path, size in sizes.items() if not self._proven.get(path)}
-        known = [proof for path in sizes if (proof := self._proven.get(path))]
+        proven = [proof for path in sizes if (proof := self._proven.get(path))]
         if not unproven:
-            return PendingProofs(known)
+            return PendingProofs(proven)
         if self._is_local and sum(size or 0 for size in unproven.values()) <= _INLINE_BYTES:
-            return PendingProofs(known, [proof for path, size in unproven.items() for proof in self._prove(path, size)])
+            return PendingProofs(
+                proven, [proof for path, size in unproven.items() for proof in self._prove(path, size)]
+            )
         futures = [_pool(os.getpid()).submit(self._prove, path, size) for path, size in unproven.items()]
-        pending = PendingProofs(known, *futures)
+        pending = PendingProofs(proven, *futures)
         if self._is_local:
             pending.result()
         return pending
@@ -236,16 +238,16 @@ def pack(kind: ChecksumKind, proofs: Iterable[Proof]) -> str:
     return _packed(kind, {path_key(proof.path): proof.checksum for proof in proofs})
 
 
-def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
-    entries = np.array(sorted(known.items()), _ENTRY)
-    return f"{kind}:{b64encode(entries.tobytes()).decode()}" if known else ""
+def _packed(kind: ChecksumKind, checksums: Mapping[int, int]) -> str:
+    entries = np.array(sorted(checksums.items()), _ENTRY)
+    return f"{kind}:{b64encode(entries.tobytes()).decode()}" if checksums else ""
 
 
 def extend(kind: ChecksumKind, earlier: str, proofs: Iterable[Proof]) -> str:
     """Return a record that adds proofs to an earlier one; another kind of checksums is not carried on."""
-    before, known = unpack(earlier) if earlier else (kind, {})
-    known = {**(known if before is kind else {}), **{path_key(proof.path): proof.checksum for proof in proofs}}
-    return _packed(kind, known)
+    before, checksums = unpack(earlier) if earlier else (kind, {})
+    checksums = {**(checksums if before is kind else {}), **{path_key(proof.path): proof.checksum for proof in proofs}}
+    return _packed(kind, checksums)
 
 
 def unpack(text: str) -> tuple[ChecksumKind, dict[int, int]]:
@@ -263,11 +265,11 @@ def record_overwritten(store: Store, files: Mapping[str, bytes]) -> None:
 
 def read_overwritten_checksums(store: Store) -> dict[int, set[int]]:
     """Return the checksums that overwritten files may have, by the key of their path."""
-    known: dict[int, set[int]] = {}
+    checksums: dict[int, set[int]] = {}
     for info in store.objects.list(OVERWRITTEN_PATH):
         for key, checksum in unpack(store.objects.read(info.path).decode())[1].items():
-            known.setdefault(key, set()).add(checksum)
-    return known
+            checksums.setdefault(key, set()).add(checksum)
+    return checksums
 
 
 def checksum_text(kind: ChecksumKind, proof: Proof) -> str:

@@ -122,8 +122,8 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
 
     Replacing rows get row ids of their own: unlike an update in process, nothing ties them to their predecessors.
     """
-    gone = sum(deletion.rows for deletion in marked)
-    if gone == 0 and not any(_staged(fragment).sharing for fragment in fragments):
+    deleted_rows = sum(deletion.rows for deletion in marked)
+    if deleted_rows == 0 and not any(_staged(fragment).sharing for fragment in fragments):
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
     _accept_proofs(dataset, fragments)
@@ -131,7 +131,7 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
     updated = [_parsed(deletion.text) for deletion in marked if deletion.text is not None and deletion.rows]
     staged = list(map(_staged, fragments))
     operation = replacing(dataset, emptied, updated, assembled(dataset, staged))
-    return changed(dataset, operation, dataset.count() + row_count(fragments) - gone, shared_paths(staged))
+    return changed(dataset, operation, dataset.count() + row_count(fragments) - deleted_rows, shared_paths(staged))
 
 
 def fragment_ids(dataset: Dataset) -> list[int]:

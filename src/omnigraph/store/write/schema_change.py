@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from lance import LanceOperation
 
-from omnigraph.store.lance_schema import edit
+from omnigraph.store.lance_schema import edit_schema
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.write.transaction import Change, changed
 
@@ -33,7 +33,7 @@ def reshape(
         return None
     _check(dataset.schema, add, drop, names)
     with lance_errors(f"reshaping {dataset.ref}"):
-        schema = edit(
+        schema = edit_schema(
             dataset.lance.lance_schema, add=add, drop=drop, rename=names, next_id=int(dataset.lance.max_field_id) + 1
         )
     # The claim lets Lance see that no staged row of the older shape could break the new one.
@@ -46,5 +46,5 @@ def _check(schema: pa.Schema, add: Sequence[pa.Field[Any]], drop: Collection[str
         assert name in schema.names, f"no column `{name}`"
     assert not set(drop) & set(rename), "a column cannot be dropped and renamed at once"
     assert all(field.nullable for field in add), "an added column must be nullable"
-    kept = [rename.get(name, name) for name in schema.names if name not in drop] + [field.name for field in add]
-    assert len(set(kept)) == len(kept), f"two columns would share a name: {sorted(kept)}"
+    names = [rename.get(name, name) for name in schema.names if name not in drop] + [field.name for field in add]
+    assert len(set(names)) == len(names), f"two columns would share a name: {sorted(names)}"

@@ -97,23 +97,23 @@ def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
 
 
 def changed(
-    dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int, known: Set[str] = frozenset()
+    dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int, known_files: Set[str] = frozenset()
 ) -> Change:
     """Wrap an operation that was staged at this version of the dataset.
 
     `known` are files that new fragments name and that were there before, relative to the dataset's directory.
     """
-    known = known | _known_files(dataset, operation)
-    files = tuple(sorted(set(_written_files(operation, _has_blobs(dataset))) - known))
+    known_files = known_files | _known_files(dataset, operation)
+    files = tuple(sorted(set(_written_files(operation, _has_blobs(dataset))) - known_files))
     transaction = Transaction(dataset.version, operation)
-    return Change(transaction, files, row_count, _prove(dataset, operation, known))
+    return Change(transaction, files, row_count, _prove(dataset, operation, known_files))
 
 
 def _known_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> set[str]:
     """Return the files that an operation names again: an update also names fragments that only lose rows."""
     updated = {fragment.id for fragment in _updated(operation)}
-    known = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
-    return {path for fragment in known for path, _ in _fragment_files(fragment, has_blobs=True)}
+    updated_fragments = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
+    return {path for fragment in updated_fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
 
 
 def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:
@@ -125,15 +125,17 @@ def _has_blobs(dataset: Dataset) -> bool:
     return any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
 
 
-def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation, known: Set[str]) -> PendingProofs:
+def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation, known_files: Set[str]) -> PendingProofs:
     """Begin to prove the files that an operation brings in, and only those."""
     sizes: dict[str, int | None] = {}
     for fragment in _fragments(operation):
-        sizes |= {path: size for path, size in _fragment_files(fragment, _has_blobs(dataset)) if path not in known}
+        sizes |= {
+            path: size for path, size in _fragment_files(fragment, _has_blobs(dataset)) if path not in known_files
+        }
     for index in getattr(operation, "new_indices", ()) or ():
         # Lance notes the sizes of the files of an index that it has just built, not of one that it has listed.
-        noted = {f"_indices/{index.uuid}/{file.path}": file.size_bytes for file in index.files or ()}
-        sizes |= noted or {f"_indices/{index.uuid}/": None}
+        index_files = {f"_indices/{index.uuid}/{file.path}": file.size_bytes for file in index.files or ()}
+        sizes |= index_files or {f"_indices/{index.uuid}/": None}
     directory = dataset.ref.directory
     return dataset.store.prover.begin({f"{directory}/{path}": size for path, size in sizes.items()})
 

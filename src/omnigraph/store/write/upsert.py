@@ -85,6 +85,6 @@ def append_with_blobs(dataset: Dataset, rows: pa.Table, blobs: Sequence[StoredBl
         return append(dataset, rows)
     staged = write_with_blobs(dataset, rows, blobs).staged
     fragments, row_count = assembled(dataset, staged), dataset.count() + rows.num_rows
-    known = shared_paths(staged)
-    operation = replacing(dataset, [], [], fragments) if known else LanceOperation.Append(fragments)
-    return changed(dataset, operation, row_count, known)
+    shared_files = shared_paths(staged)
+    operation = replacing(dataset, [], [], fragments) if shared_files else LanceOperation.Append(fragments)
+    return changed(dataset, operation, row_count, shared_files)

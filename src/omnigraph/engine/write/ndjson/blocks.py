@@ -1,6 +1,6 @@
-"""Lines of a text that lies in one buffer, by their places: cut, chosen and counted with numpy, never one by one.
+"""Lines of a text buffer, by their offsets: split, selected and counted with numpy, never one by one.
 
-Knows bytes and line ends, neither JSON nor graphs.
+Works on bytes and line ends only, without JSON or the schema.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Loaded:
     size: int = 0
 
     def add(self, part: Part) -> None:
-        """Add entities; parts may come in any order."""
+        """Add entities; parts may be in any order."""
         self.parts.append(part)
         self.count += part.rows.num_rows
         self.size += part.rows.nbytes

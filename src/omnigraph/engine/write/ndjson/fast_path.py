@@ -41,7 +41,7 @@ class Head:
 
 
 def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]], Lines]:
-    """Return the lines of each head, and the lines that have none. The lines are those of a whole block."""
+    """Return the lines of each head, and the lines without one. The lines are those of a whole block."""
     # The lines of a block follow each other, so that their starts alone say where they are.
     texts = _binary(np.append(lines.starts, len(lines.data)), lines.data)
     # A line that is so long may hold too many tokens, and one without an end has no room for one.
@@ -92,12 +92,12 @@ def cut(head: Head, lines: Lines) -> Column | None:
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = starts, ends + 1
     pieces = _binary(offsets, lines.data)
-    kept = pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
-    bounds = np.frombuffer(kept.buffers()[1], np.int32)[: count + 1]
-    text = np.frombuffer(kept.buffers()[2], np.uint8)
+    objects = pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
+    bounds = np.frombuffer(objects.buffers()[1], np.int32)[: count + 1]
+    text = np.frombuffer(objects.buffers()[2], np.uint8)
     text[bounds[:-1]] = _OPEN
     text[bounds[1:] - 1] = _LINE_END
-    return kept
+    return objects
 
 
 def _is_everywhere(byte: int, data: Numbers, positions: Numbers) -> bool:
@@ -181,7 +181,7 @@ def _around(lines: Lines, row: int | None) -> list[Lines]:
         return list(_split(lines, max(len(lines) // _SPLIT, DECODE_ODD_LINES)))
     start = row - row % DECODE_ODD_LINES
     stop = start + DECODE_ODD_LINES
-    # What comes after is cut into pieces, so that the next odd row does not cost reading all of it once more.
+    # The remaining lines are split into pieces, so that the next odd row does not cost reading all of them again.
     after = _split(lines.take(slice(stop, None)), _AFTER_LINES)
     return [lines.take(slice(start)), lines.take(slice(start, stop)), *after]
 
@@ -234,7 +234,7 @@ def _corrected(form: Form, type_: Type, message: str) -> Form:
 
 
 def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
-    """Return what was read in the layout of the type; None unless all of it keeps the rules."""
+    """Return the parsed rows with the columns of the type; None unless all rows are valid."""
     read: dict[str, Column] = {name: one_array(table.column(name)) for name in table.column_names}
     if isinstance(type_, EdgeType):
         data = read.pop("data")
@@ -276,7 +276,7 @@ def _is_same(stated: Column, canonical: Column) -> bool:
 
 
 def _is_absent(texts: Column, column: Column, name: bytes) -> bool:
-    """Tell, for sure only if true, that a member is missing wherever its column is null, instead of being null."""
+    """Return True if a member is certainly missing, instead of null, wherever its column is null."""
     if not column.null_count:
         return True
     missing = texts.filter(column.is_null())

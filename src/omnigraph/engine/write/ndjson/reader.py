@@ -107,7 +107,7 @@ def is_records(data: Data) -> bool:
 
 
 def records(data: Data) -> Iterable[Any]:
-    """Return an input of dictionaries, or refuse what is none."""
+    """Return an input of dictionaries; raises for other values."""
     if not isinstance(data, Iterable):
         raise UsageError(
             f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries", argument="data"
@@ -148,14 +148,14 @@ def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
     if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := count_outside_strings(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
         return None, (
             "N11",
-            f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be; split it",
+            f"the line has {tokens} brackets, commas and colons; the limit is {INGEST_LINE_TOKENS_MAX}; split it",
         )
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return None, _why(line, error)
     if (name := find_repeated_member(line, value)) is not None:
-        return None, ("N2", f"member `{name}` comes twice in one object; keep one of them")
+        return None, ("N2", f"duplicate member `{name}` in an object; keep one of them")
     return value, None
 
 
@@ -166,7 +166,7 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
         if text[end:].strip():
             return (
                 "N2",
-                f"the line holds more than one JSON value, the second at character {end + 1}; use a line for each",
+                f"the line has more than one JSON value, the second at character {end + 1}; use a line for each",
             )
     except (ValueError, RecursionError):
         pass
@@ -204,7 +204,7 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
 
 
 def _reject_constant(word: str) -> object:
-    raise ValueError(f"{word} is no JSON value")
+    raise ValueError(f"{word} is not a JSON value")
 
 
 def decode(

@@ -1,4 +1,4 @@
-"""Envelopes: which entity of which type a JSON object stands for, and what is wrong with its outer shape.
+"""Envelopes: parse which entity of which type a JSON object is, and report errors of its outer members.
 
 Gathers members type by type; values are looked at later, a column at a time.
 """
@@ -34,7 +34,7 @@ _NONE: Final[Mapping[str, object]] = {}
 
 @dataclass(slots=True)
 class Gathered:
-    """Entities of one type as they came in: the members of `data`, and what the envelope says."""
+    """Entities of one type in input order: the members of `data`, and those of the envelope."""
 
     type: NodeType | EdgeType
     known: frozenset[str]
@@ -92,7 +92,7 @@ class Envelopes:
         return self._refuse("N7", f"`id` is {shown(entity_id)}, not a text", "id")
 
     def take_compatible(self, number: int, value: Any) -> Gathered | None:
-        """Add one object of the compatible dialect, which passes over what it does not know."""
+        """Add one object of the compatible dialect, which ignores unknown members."""
         self._number = number
         if not isinstance(value, Mapping) or ("type" not in value and "edge" not in value):
             return self._refuse("N3", "the record has neither `type` nor `edge`; it needs one of them")
@@ -111,11 +111,11 @@ class Envelopes:
         return self._add(gathered, data, entity_id, value)
 
     def finish(self, gathered: Gathered) -> None:
-        """Forget what was gathered of a type; the next entity of it starts again."""
+        """Drop the gathered entities of a type; the next entity starts again."""
         del self._gathered[gathered.type.table_key]
 
     def take_all(self) -> list[Gathered]:
-        """Hand out what is still gathered, in the order of first appearance, and forget it."""
+        """Return the remaining gathered entities, in the order of first appearance, and drop them."""
         gathered, self._gathered = list(self._gathered.values()), {}
         return gathered
 
@@ -159,10 +159,10 @@ class Envelopes:
                 break
         return None
 
-    def _unknown_type(self, kind: str, name: object, known: Mapping[str, object]) -> Gathered | None:
+    def _unknown_type(self, kind: str, name: object, types: Mapping[str, object]) -> Gathered | None:
         if not isinstance(name, str):
             return self._refuse("N4", f"{shown(name)} is not the name of a type")
-        hint = did_you_mean(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
+        hint = did_you_mean(name, types) or f"the schema has {', '.join(sorted(types)[:8]) or 'none'}"
         return self._refuse("N4", f"there is no {kind} type `{name}`; {hint}")
 
     def _refuse(self, rule: str, message: str, name: str | None = None) -> Gathered | None:
@@ -259,7 +259,7 @@ class Converter:
         self._bad: set[int] = set()
 
     def convert(self, gathered: Gathered) -> Part:
-        """Return what was gathered of a type as a table, without the rows in which something is wrong."""
+        """Return the gathered entities of a type as a table, without invalid rows."""
         self._bad = set()
         type_ = gathered.type
         columns: dict[str, Column] = {}
