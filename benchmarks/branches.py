@@ -23,6 +23,7 @@ from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
 from omnigraph.engine.merge import three_way
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
@@ -35,7 +36,7 @@ SIZES = (100_000, 5_000_000)
 CHANGED = (100, 10_000)
 DEPTHS = (10, 1_000)
 ROUNDS = 5
-KEY = "node:T0"
+KEY = TypeKey("node:T0")
 INSERT = "query q($k: String) { insert T0 {k: $k} }"
 _numbers = count()
 

@@ -25,6 +25,7 @@ from lance.fragment import write_fragments
 
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Measure, Topic, median_ms
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
@@ -111,7 +112,7 @@ def _commit(kernel: Kernel, types: int, branch: str = "main") -> None:
     kernel.commit(branch, prepare, CommitPolicy.INSERT)
 
 
-def _effect(dataset: Dataset, table_key: str) -> Effect:
+def _effect(dataset: Dataset, table_key: TypeKey) -> Effect:
     change = append(dataset, rows_of(dataset, [f"p{next(_numbers)}"]))
     fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX)
     return Effect(table_key, dataset, (change,) if fold is None else (fold, change.following(fold)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 
 SCHEMA = """
 node Person { name: String @key  email: String?  age: I32?  score: F64? }
@@ -78,7 +79,8 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
-    targets = {key: session_of(graph).kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
+    keys = TypeKey("node:Person"), TypeKey("edge:Knows")
+    targets = {key: session_of(graph).kernel.writable(snapshot, key).ref for key in keys}
     schema = snapshot.state.schema
     job = Job(
         options=LoadOptions(mode="append", branch="main"),
@@ -91,7 +93,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     start = time.perf_counter()
     sources = _sources(format_, data)
     splits = plan_ndjson([sources["data"]]) if format_ == "NDJSON" else []
-    for key, kind, name in (("node:Person", "nodes", "Person"), ("edge:Knows", "edges", "Knows")):
+    for key, kind, name in ((keys[0], "nodes", "Person"), (keys[1], "edges", "Knows")):
         splits += plan_columns(key, Columns(sources[kind][name])) if format_ == "Parquet" else []
     for split in splits:
         for kept in stage_split.read_kept_rows(job, stage_split.StageTask(split), stage_split.StagedSplit()):

@@ -24,6 +24,7 @@ import omnigraph as og
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -38,7 +39,7 @@ node Person { name: String @key  email: String? @unique  age: I32?  score: F64? 
 node Bare { name: String @key  email: String? @unique  age: I32?  score: F64? }
 edge Knows: Person -> Person @card(0..50)
 """
-PERSON, BARE, KNOWS = "node:Person", "node:Bare", "edge:Knows"
+PERSON, BARE, KNOWS = TypeKey("node:Person"), TypeKey("node:Bare"), TypeKey("edge:Knows")
 SMALL, LARGE = 10_000, 5_000_000
 SHORT, LONG = 10, 1_000
 # One value of `age` is held by this many, which an update by age therefore changes.
@@ -67,7 +68,7 @@ def _stored(rows: pa.Table, dataset: Dataset) -> pa.Table:
     return rows.select(dataset.schema.names).cast(dataset.schema)
 
 
-def _commit(graph: Graph, *parts: tuple[str, pa.Table]) -> None:
+def _commit(graph: Graph, *parts: tuple[TypeKey, pa.Table]) -> None:
     """Commit rows with the kernel alone, folding a long tail of small fragments on the way, as mutations do."""
     kernel = session_of(graph).kernel
 

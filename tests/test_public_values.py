@@ -12,6 +12,7 @@ import pytest
 import omnigraph
 from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
 from omnigraph.ids import CommitId, OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.migrate import Step
 from omnigraph.public_values import (
     Branch,
@@ -43,7 +44,8 @@ STEPS = (
     Step("unsupported_change", "node", "Ship", "flag", reason="no", code="OG-MF-103"),
     Step("unsupported_change", "edge", "Sails", reason="no"),
 )
-CONFLICT = Conflict("node:Ship", None, ConflictKind.ORPHAN_EDGE, "no", ("flag",), {"flag": None}, None, {"flag": [1]})
+SHIP = TypeKey("node:Ship")
+CONFLICT = Conflict(SHIP, None, ConflictKind.ORPHAN_EDGE, "no", ("flag",), {"flag": None}, None, {"flag": [1]})
 VALUES: tuple[PublicValue, ...] = (
     COMMIT,
     Tag("v1", A, None, 5),
@@ -59,9 +61,7 @@ VALUES: tuple[PublicValue, ...] = (
     ),
     MutationReceipt("main", "q", 1, 2, "ann", COMMIT),
     IngestReceipt("b", "main", True, "merge", EntityCounts(Ship=2), EntityCounts(Sails=1), None, None),
-    MergeReceipt(
-        "b", "main", MergeOutcome.CONFLICTED, (A, B), COMMIT, (TypeCount("node:Ship", 1, 2, 3),), (CONFLICT,), True
-    ),
+    MergeReceipt("b", "main", MergeOutcome.CONFLICTED, (A, B), COMMIT, (TypeCount(SHIP, 1, 2, 3),), (CONFLICT,), True),
     MergeReceipt("b", "main", MergeOutcome.MERGED, (), branch_deleted=False, branch_delete_error="no"),
     SchemaPlan(False, STEPS),
     SchemaReceipt(True, True, 4, STEPS[:-2], COMMIT, ("node:Named",)),
@@ -93,7 +93,7 @@ def test_every_public_value_is_tried() -> None:
     # By name, since `slots` makes each class twice; subclasses elsewhere only name the shapes of responses.
     homes = ("omnigraph.public_values", "omnigraph.engine.schema")
     defined = {kind.__name__ for kind in PublicValue.__subclasses__() if kind.__module__ in homes}
-    assert defined == {type(value).__name__ for value in (*VALUES, CONFLICT, TypeCount("", 0, 0, 0))}
+    assert defined == {type(value).__name__ for value in (*VALUES, CONFLICT, TypeCount(SHIP, 0, 0, 0))}
 
 
 SOURCE = Path(omnigraph.__file__).parent

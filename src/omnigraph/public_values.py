@@ -28,6 +28,7 @@ from typing import (
 )
 
 from omnigraph.ids import CommitId, OperationId
+from omnigraph.lang.catalog import TypeKey
 
 _WIRE_NAME: Final = "wire_name"
 
@@ -94,7 +95,7 @@ def _decode(kind: Any, value: Any) -> Any:
         return tuple(_decode(inner[0], item) for item in value)
     if hasattr(kind, "from_json"):
         return kind.from_json(value)
-    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum | TypeKey) else value
 
 
 def named(wire_name: str) -> dict[str, str]:
@@ -258,7 +259,7 @@ Image = dict[str, Any]
 class Conflict(PublicValue):
     """One thing that a merge cannot settle, with the entity as the three sides have it."""
 
-    type_key: str
+    type_key: TypeKey
     entity_id: str | None
     kind: ConflictKind
     message: str
@@ -273,7 +274,7 @@ class Conflict(PublicValue):
 class TypeCount(PublicValue):
     """How many entities of a type a merge changed; `adopted`: without writing them again."""
 
-    type_key: str
+    type_key: TypeKey
     inserted: int
     updated: int
     deleted: int

@@ -17,6 +17,7 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import exclusive_intent
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def test_optimize_prints_types_and_commit(graph: Graph, capsys: pytest.CaptureFi
 
 
 def test_repair_refusal_is_status_one(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    lance.dataset(f"{graph.uri}/{graph.snapshot().state.pins['node:Person'].path}").delete("true")
+    lance.dataset(f"{graph.uri}/{graph.snapshot().state.pins[TypeKey('node:Person')].path}").delete("true")
     assert main(["repair", graph.uri]) == 0
     assert "suspicious" in capsys.readouterr().out
     answer = told(capsys, "repair", graph.uri, "--confirm", status=1)
@@ -72,7 +73,7 @@ def test_cleanup_remote_needs_yes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verify_unsound_graph_is_status_one(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "verify", graph.uri)["sound"] is True
-    data = Path(graph.uri) / graph.snapshot().state.pins["node:Person"].path / "data"
+    data = Path(graph.uri) / graph.snapshot().state.pins[TypeKey("node:Person")].path / "data"
     for file in data.iterdir():
         file.unlink()
     assert main(["verify", graph.uri]) == 1

@@ -17,6 +17,7 @@ from omnigraph.errors import (
     SchemaBoundary,
 )
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from tests.engine.test_feed_tokens import rejected
 from tests.support.change_fixtures import (
     SCHEMA,
@@ -90,7 +91,7 @@ def test_feed_type_dropped_with_entities_is_a_boundary(graph: og.Graph) -> None:
         graph.changes(cursor=cursor)
 
 
-def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
+def reclaim(graph: og.Graph, commit: str, table_key: TypeKey) -> og.Graph:
     """Remove the version of a type that a commit published, as cleanup would, and return a fresh handle."""
     pin = session_of(graph).kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
     graph.close()
@@ -102,7 +103,7 @@ def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
 def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.Graph) -> None:
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
     third, fourth = write(graph, node("a", v=2.0)), write(graph, node("a", v=3.0))
-    graph = reclaim(graph, second, "node:P")
+    graph = reclaim(graph, second, TypeKey("node:P"))
     page = graph.changes(start="beginning")
     assert replay({}, [page]) == [first]
     with pytest.raises(ChangeFeedGap) as caught:

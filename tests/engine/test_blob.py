@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
 from omnigraph.store.read.lookup import blob_sizes
@@ -157,7 +158,7 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
     ],
 )
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
-    dataset = session_of(graph).view().dataset("node:P")
+    dataset = session_of(graph).view().dataset(TypeKey("node:P"))
     with pytest.raises(GraphError) as caught:
         cells._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
@@ -197,7 +198,7 @@ def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> 
 
 
 def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:
-    dataset = session_of(graph).view().dataset("node:P")
+    dataset = session_of(graph).view().dataset(TypeKey("node:P"))
     graph.blob("P", "b", "image")
     dataset.lance.io_stats_incremental()
     found = graph.blob("P", "b", "image")

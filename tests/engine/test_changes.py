@@ -14,6 +14,7 @@ from omnigraph.engine.changes import state_diff
 from omnigraph.engine.past_names import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from tests.engine.test_baseline import reclaim
 from tests.engine.test_feed import HISTORY, STEPS, run
 from tests.engine.test_feed_tokens import forge
@@ -98,7 +99,7 @@ def test_diff_names_states_by_branch_tag_commit_or_version(graph: og.Graph) -> N
     delete(graph, "a", branch="x")
     assert told(graph, "main", " x ") == told(graph, first, "x") == told(graph, version, "x")  # type: ignore[arg-type]
     shown = graph.diff("main", "x").to_json()
-    x_version = graph.snapshot("x").state.pins["edge:E"].version
+    x_version = graph.snapshot("x").state.pins[TypeKey("edge:E")].version
     assert shown == {
         "from_graph_manifest_version": graph.snapshot().version,
         "to_graph_manifest_version": graph.snapshot("x").version,
@@ -117,7 +118,7 @@ def test_diff_names_states_by_branch_tag_commit_or_version(graph: og.Graph) -> N
                     "type_name": "P",
                     "id": key,
                     "op": op,
-                    "published_dataset_version": graph.snapshot("x").state.pins["node:P"].version,
+                    "published_dataset_version": graph.snapshot("x").state.pins[TypeKey("node:P")].version,
                 }
                 for key, op in (("a", "delete"), ("c", "insert"))
             ),
@@ -285,7 +286,7 @@ def test_commit_changes_of_a_schema_change_are_refused(graph: og.Graph) -> None:
 def test_commit_changes_over_a_reclaimed_version_are_a_gap_without_cursor(graph: og.Graph) -> None:
     first = write(graph, node("a"))
     second = write(graph, node("b"))
-    graph = reclaim(graph, first, "node:P")
+    graph = reclaim(graph, first, TypeKey("node:P"))
     with pytest.raises(ChangeFeedGap) as caught:
         graph.commit_changes(second)
     assert caught.value.context == {"first_unreadable_commit_id": second}
@@ -294,8 +295,8 @@ def test_commit_changes_over_a_reclaimed_version_are_a_gap_without_cursor(graph:
 def test_commit_changes_of_a_reclaimed_but_open_version_are_a_gap(graph: og.Graph) -> None:
     write(graph, node("a"), *(node(f"n{number}") for number in range(40)))
     made = write(graph, node("a", v=1.0))
-    pin = graph.snapshot().state.pins["node:P"]
-    dataset = session_of(graph).view().dataset("node:P")
+    pin = graph.snapshot().state.pins[TypeKey("node:P")]
+    dataset = session_of(graph).view().dataset(TypeKey("node:P"))
     (fragment,) = [one for one in dataset.lance.get_fragments() if one.metadata.num_rows == 1]
     Path(graph.uri, pin.path, "data", fragment.metadata.files[0].path).unlink()
     Path(graph.uri, pin.ref.manifest_path).unlink()

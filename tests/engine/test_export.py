@@ -15,6 +15,7 @@ from omnigraph.engine import export as exporting
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read import lookup
@@ -43,7 +44,7 @@ def lines(graph: og.Graph, **options: Any) -> list[str]:
 
 def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = session_of(graph).kernel.writable(snapshot, "node:Doc")
+        dataset = session_of(graph).kernel.writable(snapshot, TypeKey("node:Doc"))
         columns: list[Any] = [
             lance.blob_array([row.get("body") for row in rows])
             if one.name == "body"
@@ -51,7 +52,7 @@ def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
             for one in dataset.schema
         ]
         change = append(dataset, pa.Table.from_arrays(columns, schema=dataset.schema))
-        return Plan("insert", (Effect("node:Doc", dataset, (change,)),))
+        return Plan("insert", (Effect(TypeKey("node:Doc"), dataset, (change,)),))
 
     session_of(graph).kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
 

@@ -17,6 +17,7 @@ from omnigraph.errors import (
     LimitExceeded,
     UsageError,
 )
+from omnigraph.lang.catalog import TypeKey
 from tests.support.change_fixtures import (
     edge,
     head,
@@ -252,7 +253,7 @@ def test_feed_page_token_with_a_type_number_is_rejected(graph: og.Graph) -> None
     write(graph, node("a"), node("b"))
     token = graph.changes(start="beginning", limit=1).next_page_token
     assert token is not None
-    number = graph.snapshot().state.pins["node:P"].identity
+    number = graph.snapshot().state.pins[TypeKey("node:P")].identity
     rejected(graph, "poll again from the last cursor", page_token=forge(token, place=[f"node:{number}", "a", None]))
 
 

@@ -17,6 +17,7 @@ import omnigraph as og
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from tests.support.cleanup_world import files_of, named_files
@@ -182,7 +183,7 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(session_of(graph).view().dataset("node:File").fragments) <= 7
+    assert len(session_of(graph).view().dataset(TypeKey("node:File")).fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)

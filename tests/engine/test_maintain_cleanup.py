@@ -14,6 +14,7 @@ import omnigraph as og
 from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import history, recovery
 from omnigraph.manifest.history import LOG_PATH
@@ -153,7 +154,7 @@ def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None
 
 
 def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = f"{graph.snapshot().state.pins['node:Person'].path}/data"
+    data = f"{graph.snapshot().state.pins[TypeKey('node:Person')].path}/data"
     listing = Objects.list
 
     def too_early(objects: Objects, prefix: str) -> list[ObjectInfo]:
@@ -274,7 +275,7 @@ def test_cleanup_adopted_fork_outlives_its_branch(graph: Graph) -> None:
 
 
 def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Graph) -> None:
-    path = graph.snapshot().state.pins["node:City"].path
+    path = graph.snapshot().state.pins[TypeKey("node:City")].path
     graph.schema.apply(SCHEMA.splitlines()[0], allow_data_loss=True)
     with hours_later():
         graph.maintenance.cleanup(keep=1)
@@ -307,7 +308,7 @@ def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
 def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     branch_over_old_files(graph)
     before = {one.path for one in session_of(graph).kernel.store.objects.list("")}
-    people = session_of(graph).view("main").dataset("node:Person")
+    people = session_of(graph).view("main").dataset(TypeKey("node:Person"))
     lost = f"{people.ref.directory}/data/{people.fragments[0].files[0].path}"
     assert lost in before
     listed = type(session_of(graph).kernel.store.objects).list
@@ -354,14 +355,14 @@ def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Gra
     reader, old = og.open(graph.uri), graph.commits()[-3].commit_id
     held = session_of(reader).view(at=old)
     # Nothing but the open is cached, so reading the rows needs the files that are gone.
-    held.dataset("node:Person")
+    held.dataset(TypeKey("node:Person"))
     graph.maintenance.optimize()
     with hours_later():
         graph.maintenance.cleanup(keep=1)
     for read in (
-        lambda: held.dataset("node:Person").read(),
-        lambda: list(held.dataset("node:Person").batches()),
-        lambda: list(scan_whole_rows(held.dataset("node:Person"), 0, ["name"], 1)),
+        lambda: held.dataset(TypeKey("node:Person")).read(),
+        lambda: list(held.dataset(TypeKey("node:Person")).batches()),
+        lambda: list(scan_whole_rows(held.dataset(TypeKey("node:Person")), 0, ["name"], 1)),
         lambda: reader.query(NAMES, at=old),
         lambda: reader.diff(old, "main"),
         lambda: b"".join(reader.export(at=old)),

@@ -14,6 +14,7 @@ import omnigraph as og
 from omnigraph import clock, failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 from omnigraph.manifest.intents import Intent, declared, pending
 from omnigraph.manifest.recovery import sweep
@@ -52,7 +53,7 @@ def files(graph: Graph) -> set[str]:
 
 
 def stage(graph: Graph) -> set[str]:
-    before, dataset = files(graph), session_of(graph).view().dataset("node:Person")
+    before, dataset = files(graph), session_of(graph).view().dataset(TypeKey("node:Person"))
     append(dataset, dataset.read())
     return files(graph) - before
 

@@ -11,6 +11,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import pending
 from omnigraph.store.index.index_build import coverage
@@ -22,7 +23,7 @@ SCHEMA = """
 node Person { name: String @key  city: String? @index  photo: Blob? }
 edge Knows: Person -> Person
 """
-PERSON, KNOWS = "node:Person", "edge:Knows"
+PERSON, KNOWS = TypeKey("node:Person"), TypeKey("edge:Knows")
 
 
 def people(graph: Graph, *names: str, branch: str = "main") -> None:

@@ -17,6 +17,7 @@ from omnigraph import failpoints
 from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from tests.support.maintenance_fixtures import elsewhere
@@ -24,7 +25,7 @@ from tests.support.maintenance_fixtures import elsewhere
 pytestmark = pytest.mark.slow
 
 SCHEMA = "node Person { name: String @key  city: String? @index }"
-PERSON = "node:Person"
+PERSON = TypeKey("node:Person")
 ALL = "query q() { match { $p: Person } return { $p.name as name, $p.city as city } }"
 BY_NAME = "query q($k: String) { match { $p: Person {name: $k} } return { $p.city as city } }"
 BY_CITY = "query q($k: String) { match { $p: Person {city: $k} } return { $p.name as name } }"

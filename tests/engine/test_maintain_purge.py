@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STAGED_SECONDS_MAX
 from omnigraph.store.files import shredding
 
@@ -190,7 +191,7 @@ def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pyt
 @pytest.mark.slow
 def test_purge_of_a_file_that_is_no_data_file_says_so(history: History) -> None:
     history.drop()
-    pin = history.graph.snapshot().state.pins["node:Person"]
+    pin = history.graph.snapshot().state.pins[TypeKey("node:Person")]
     (history.path / pin.path / "data" / "broken.lance").write_bytes(b"TOPSECRET")
     report = history.graph.maintenance.cleanup(keep=100)
     assert all(one.error and "cannot be purged" in one.error for one in report.purged)

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import ReachabilityDisputed, StorageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.files import manifest_file, reachability
 from omnigraph.store.files.manifest_file import NamedFile, UnknownManifest, decode_manifest
@@ -142,7 +143,7 @@ def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch
     before = stored(graph)
     with hours_later():
         report = sweep(session_of(graph).kernel)
-    assert report.disputed == [graph.snapshot().state.pins["node:Doc"].path]
+    assert report.disputed == [graph.snapshot().state.pins[TypeKey("node:Doc")].path]
     assert {one for one in before - stored(graph) if one.startswith("nodes/")} == set()
 
 
@@ -159,7 +160,7 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
     graph.mutate('query q() { delete Doc where name = "n7" }')
     store, checked = session_of(graph).kernel.store, set()
     for branch in ("main", "x"):
-        dataset = session_of(graph).kernel.dataset(graph.snapshot(branch), "node:Doc")
+        dataset = session_of(graph).kernel.dataset(graph.snapshot(branch), TypeKey("node:Doc"))
         for version in range(1, dataset.version + 1):
             ref = dataset.ref.at(version)
             if not store.has_version(ref):
@@ -180,7 +181,9 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "end", "flip"])
 def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
-    raw = session_of(graph).kernel.store.objects.read(graph.snapshot().state.pins["node:Doc"].ref.manifest_path)
+    raw = session_of(graph).kernel.store.objects.read(
+        graph.snapshot().state.pins[TypeKey("node:Doc")].ref.manifest_path
+    )
     if damage == "flip":
         position = int.from_bytes(raw[-16:-8], "little") + 4
         raw = raw[:position] + b"\xfb" + raw[position + 1 :]

@@ -20,7 +20,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
@@ -30,7 +30,7 @@ from tests.support.failpoint_actions import fail_with
 pytestmark = pytest.mark.slow
 
 SCHEMA = "node Person { name: String @key }\nnode City { name: String @key }"
-PERSON = "node:Person"
+PERSON = TypeKey("node:Person")
 HOLDER = """
 import sys
 import omnigraph as og

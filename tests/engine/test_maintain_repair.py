@@ -17,6 +17,7 @@ from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageEr
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
@@ -26,7 +27,7 @@ from tests.support.failpoint_actions import fail_with
 pytestmark = pytest.mark.slow
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
-PERSON = "node:Person"
+PERSON = TypeKey("node:Person")
 
 
 @pytest.fixture

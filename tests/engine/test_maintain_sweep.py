@@ -13,6 +13,7 @@ from omnigraph import failpoints
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import recovery
 from omnigraph.manifest import recovery as module
 from omnigraph.manifest.history import LOG_PATH
@@ -24,7 +25,7 @@ from tests.support.maintenance_fixtures import hours_later
 pytestmark = pytest.mark.slow
 
 SCHEMA = "node Person { name: String @key }"
-PERSON = "node:Person"
+PERSON = TypeKey("node:Person")
 
 
 @pytest.fixture

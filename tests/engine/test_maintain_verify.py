@@ -14,7 +14,7 @@ from omnigraph.engine.session import View
 from omnigraph.engine.tasks import reporting_to
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.store.write.transaction import append
@@ -31,7 +31,7 @@ def graph(tmp_path: Path) -> Graph:
     return graph
 
 
-def put(graph: Graph, key: str, row: dict[str, str]) -> None:
+def put(graph: Graph, key: TypeKey, row: dict[str, str]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
@@ -52,17 +52,17 @@ def test_verify_sound_graph_has_no_findings(graph: Graph) -> None:
 
 
 def test_verify_id_that_comes_twice_is_found(graph: Graph) -> None:
-    put(graph, "node:Person", {"id": "a", "name": "a"})
+    put(graph, TypeKey("node:Person"), {"id": "a", "name": "a"})
     assert errors(graph) == ["ids are missing or come twice"]
 
 
 def test_verify_edge_without_end_is_found(graph: Graph) -> None:
-    put(graph, "edge:Knows", {"id": "e", "src": "a", "dst": "nobody"})
+    put(graph, TypeKey("edge:Knows"), {"id": "e", "src": "a", "dst": "nobody"})
     assert errors(graph) == ["`dst` of 1 edges names no `Person`"]
 
 
 def test_verify_lost_file_is_found_on_every_branch(graph: Graph) -> None:
-    folder = Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data")
+    folder = Path(graph.uri, graph.snapshot().state.pins[TypeKey("node:Person")].path, "data")
     for file in folder.iterdir():
         file.unlink()
     report = og.open(graph.uri, read_only=True).maintenance.verify()
@@ -70,7 +70,9 @@ def test_verify_lost_file_is_found_on_every_branch(graph: Graph) -> None:
 
 
 def test_verify_stray_file_is_counted(graph: Graph) -> None:
-    Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data", "stray.lance").write_bytes(b"12345")
+    Path(graph.uri, graph.snapshot().state.pins[TypeKey("node:Person")].path, "data", "stray.lance").write_bytes(
+        b"12345"
+    )
     graph.close()
     report = og.open(graph.uri).maintenance.verify()
     assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
@@ -78,10 +80,12 @@ def test_verify_stray_file_is_counted(graph: Graph) -> None:
 
 @pytest.mark.slow
 def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
-    put(graph, "node:Person", {"id": "a", "name": "a"})
+    put(graph, TypeKey("node:Person"), {"id": "a", "name": "a"})
     graph.branches.create("worse")
 
-    def look_then_delete(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, TypeScan | OmniGraphError]:
+    def look_then_delete(
+        view: View, types: Sequence[NodeType | EdgeType]
+    ) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
         if view.snapshot.branch == "main":
             og.open(graph.uri).branches.delete("review")
         return scan_in_process(view, types)

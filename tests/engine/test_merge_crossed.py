@@ -13,6 +13,7 @@ from omnigraph.engine.merge import ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.public_values import MergeReceipt
@@ -31,7 +32,7 @@ node N {
 }
 edge E: N -> N { w: I32? }
 """
-NODE, EDGE = "node:N", "edge:E"
+NODE, EDGE = TypeKey("node:N"), TypeKey("edge:E")
 pytestmark = pytest.mark.slow
 
 

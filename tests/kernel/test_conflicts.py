@@ -22,6 +22,7 @@ from omnigraph.errors import (
 )
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
@@ -94,7 +95,7 @@ BROKEN: dict[str, tuple[Requirement, type[OmniGraphError], str, dict[str, object
         {"type_key": PERSON, "expected": 7, "actual": 1},
     ),
     "pin of an unknown type": (
-        PinIs("node:Gone", 1),
+        PinIs(TypeKey("node:Gone"), 1),
         VersionMismatch,
         "conflict.version_mismatch",
         {"type_key": "node:Gone", "expected": 1, "actual": 0},

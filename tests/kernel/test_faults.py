@@ -113,6 +113,7 @@ CONTRADICTIONS: dict[str, Callable[[list[dict[str, object]]], object]] = {
     "a path under a foreign id": edit("table", "stable_table_id", 77),
     "two versions of a type": lambda listed: listed.append(dict(_first(listed, "table_version"))),
     "a type without a version": lambda listed: listed.remove(_first(listed, "table_version")),
+    "a type without a kind": edit("table_version", "table_key", "Person"),
     "no head": lambda listed: listed.remove(_first(listed, "graph_head")),
     "two heads": lambda listed: listed.append(dict(_first(listed, "graph_head"))),
     "no schema": lambda listed: listed.remove(_first(listed, "schema")),

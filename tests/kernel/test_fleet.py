@@ -17,7 +17,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
 from tests.support.fleet import Ledger, violations
 from tests.support.fleet_operations import in_thread
-from tests.support.kernel_fixtures import PERSON, check_invariants, create, ids_of, insert, open_graph
+from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, check_invariants, create, ids_of, insert, open_graph
 from tests.support.s3_server import DROP_AFTER, DROP_BEFORE, ERROR_500, Fault, Request, S3Server, delay, s3_server
 
 pytestmark = pytest.mark.slow
@@ -196,13 +196,13 @@ def test_readers_beside_writers_see_whole_commits_only(tmp_path: Path) -> None:
     def read() -> None:
         while not done.is_set():
             snapshot = reader.snapshot()
-            counts = {reader.dataset(snapshot, key).count() for key in ("node:Person", "node:City", "edge:Knows")}
+            counts = {reader.dataset(snapshot, key).count() for key in (PERSON, CITY, KNOWS)}
             assert len(counts) == 1, counts
             seen.extend(counts)
 
     watching = in_thread(read)
     for number in range(15):
-        insert(kernel, {key: [f"e{number}"] for key in ("node:Person", "node:City", "edge:Knows")})
+        insert(kernel, {key: [f"e{number}"] for key in (PERSON, CITY, KNOWS)})
     done.set()
     assert watching.exception(60) is None
     assert seen == sorted(seen)

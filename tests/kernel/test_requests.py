@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import CLAIM_LOOK_COMMITS
 from omnigraph.manifest import branches, publish
 from omnigraph.manifest.kernel import Kernel
@@ -122,7 +123,7 @@ class Counted:
         return [(operation, target.split(" ")[0].split("@")[0]) for operation, target in log]
 
 
-def check_local(counted: Counted, table_key: str, name: str) -> None:
+def check_local(counted: Counted, table_key: TypeKey, name: str) -> None:
     kernel = counted.kernel
     insert(kernel, {table_key: [f"{name}-first"]})
     found = sorted(counted.log_of(lambda: insert(kernel, {table_key: [f"{name}-second"]})))
@@ -137,7 +138,7 @@ def check_local(counted: Counted, table_key: str, name: str) -> None:
 @pytest.mark.parametrize("types", [2, 200])
 def test_local_requests_do_not_depend_on_the_number_of_types(tmp_path: Path, types: int) -> None:
     counted = Counted(str(tmp_path / "graph.omni"), wide_schema(types))
-    check_local(counted, "node:T0", "a")
+    check_local(counted, TypeKey("node:T0"), "a")
     source = counted.kernel.snapshot()
     counted.kernel.close()
     log = counted.log_of(lambda: branches.create_branch(counted.kernel, "x", source))
@@ -180,7 +181,7 @@ def test_local_requests_do_not_depend_on_the_depth_of_history(
 # -- S3, by the server's log -----------------------------------------------------------------------------------
 
 
-def check_remote(server: S3Server, uri: str, kernel: Kernel, table_key: str, name: str) -> None:
+def check_remote(server: S3Server, uri: str, kernel: Kernel, table_key: TypeKey, name: str) -> None:
     insert(kernel, {table_key: [f"{name}-first"]})
     found = requests_of(server, kernel, lambda: insert(kernel, {table_key: [f"{name}-second"]}))
     assert_commit_requests(found, COMMIT)
@@ -197,7 +198,7 @@ def check_remote(server: S3Server, uri: str, kernel: Kernel, table_key: str, nam
 def test_s3_requests_do_not_depend_on_the_number_of_types(s3_server: S3Server, types: int) -> None:
     uri = s3_server.uri("g")
     kernel = create(uri, wide_schema(types))
-    check_remote(s3_server, uri, kernel, "node:T0", "a")
+    check_remote(s3_server, uri, kernel, TypeKey("node:T0"), "a")
     found = requests_of(s3_server, kernel, lambda: branches.create_branch(kernel, "x", kernel.snapshot()))
     assert_requests(found, CREATE_BRANCH)
     assert requests_in_sequence(s3_server, lambda number: insert(kernel, {"node:T0": [f"s{number}"]})) == 6

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import omnigraph as og
 from omnigraph.graph import session_of
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
@@ -149,7 +149,7 @@ def _value(name: str, type_: PropertyType, nullness: float, chance: random.Rando
 
 def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random) -> None:
     """Write the data in two commits and in no particular order, so that neither files nor rows are in id order."""
-    columns: dict[str, tuple[int, Callable[[str], list[Any]]]] = {}
+    columns: dict[TypeKey, tuple[int, Callable[[str], list[Any]]]] = {}
     for name, nodes in data.nodes.items():
         shuffled = chance.sample(list(nodes.values()), len(nodes))
         columns[catalog.nodes[name].table_key] = len(nodes), _node_column(shuffled)
@@ -159,7 +159,7 @@ def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random
         _commit(graph, {key: (count, half, column) for key, (count, column) in columns.items()})
 
 
-def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
+def _commit(graph: og.Graph, columns: Mapping[TypeKey, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
     kernel = session_of(graph).kernel
 
     def prepare(snapshot: Snapshot) -> Plan:

@@ -19,6 +19,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
 from omnigraph.pipeline.bulk_load.splits import Split
@@ -80,7 +81,13 @@ def graph(tmp_path: Path) -> Graph:
 def check_things(graph: Graph, exact: float) -> None:
     found = rows(graph, "node:Thing")
     instants = (
-        session_of(graph).view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+        session_of(graph)
+        .view()
+        .dataset(TypeKey("node:Thing"))
+        .read(["at"])
+        .column("at")
+        .combine_chunks()
+        .view(pa.int64())
     )
     assert instants.drop_null().to_pylist() == [int(AT.timestamp() * 1000)]
     assert found["1"] | {"at": AT} == {
@@ -446,7 +453,7 @@ def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.Mo
                 starts[before + 1] = len(row)
             before = reader.line_num
         findings = Findings(1_000)
-        split = Split(str(tmp_path / "t.csv"), "csv", 0, 0, len(text), table_key="node:T")
+        split = Split(str(tmp_path / "t.csv"), "csv", 0, 0, len(text), table_key=TypeKey("node:T"))
         chunks = list(csv_rows.read_csv(split, findings))
         found = {int(line): 2 for one in chunks for line in one.numbers}
         found |= {one.line: starts.get(one.line, 0) for one in findings.violations if one.line is not None}
@@ -493,6 +500,9 @@ def test_load_rejects_edges_without_an_end_in_every_format(graph: Graph, tmp_pat
     count, rejected = reject(graph, tmp_path, **source)
     first = 3 if name == "e.csv" else 2
     assert (count, [one[1:3] for one in rejected]) == (2, [(first, "N4"), (first + 1, "N4")])
-    assert sorted((one["src"], one["dst"]) for one in rows(graph, "edge:Links").values()) == [("7", "8"), ("8", "7")]
+    assert sorted((one["src"], one["dst"]) for one in rows(graph, "edge:Links").values()) == [
+        ("7", "8"),
+        ("8", "7"),
+    ]
     with pytest.raises(DataError, match=f"line {first}: `from` of an edge `Links` is the id of a node, and is null"):
         load(graph, mode="append", engine="local", **source)

@@ -21,6 +21,7 @@ from omnigraph.engine.embed.tasks import embed_site
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline.bulk_load import stage_split
 from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
@@ -132,7 +133,7 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
     filled: list[str] = []
     embed_rows = stage_split.embed_rows
 
-    def fill_rows(job: Any, table_key: str, rows: pa.Table, tallies: Any) -> Any:
+    def fill_rows(job: Any, table_key: TypeKey, rows: pa.Table, tallies: Any) -> Any:
         filled.append(table_key)
         return embed_rows(job, table_key, rows, tallies)
 

@@ -22,6 +22,7 @@ from omnigraph.engine.tasks import Unit
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load.report import LoadReport
@@ -87,10 +88,10 @@ def test_load_merge_replaces_rows_in_every_fragment_and_adds_others(graph: Graph
     assert {name: row["level"] for name, row in found.items()} == {
         "ann": 5, "bob": 2, "cy": 5, "dee": 1, "eve": 5, "fay": 5,
     }  # fmt: skip
-    dataset = session_of(graph).view().dataset("node:Person")
+    dataset = session_of(graph).view().dataset(TypeKey("node:Person"))
     ids = dataset.read(["id"], with_row_id=True)
     assert len(set(ids["_rowid"].to_pylist())) == 6
-    assert dataset.count() == 6 == graph.snapshot().state.pins["node:Person"].row_count
+    assert dataset.count() == 6 == graph.snapshot().state.pins[TypeKey("node:Person")].row_count
     assert graph.query('query q() { match { $p: Person { name: "fay" } } return { $p.level } }').to_json_rows() == [
         {"p.level": 5}
     ]
@@ -415,7 +416,7 @@ def test_load_interrupted_around_its_publish_takes_no_data_away(graph: Graph, tm
     with failpoints.armed({point: interrupt}), pytest.raises(KeyboardInterrupt):
         load_bytes(graph, raw, tmp_path, "merge")
     is_published = point is not Point.COMMIT_PREPARED
-    found = rows(og.open(graph.uri), "node:Person")
+    found = rows(og.open(graph.uri), TypeKey("node:Person"))
     assert (found["ann"]["level"] == 6, "cy" in found) == (is_published, is_published)
     assert [path for path in _files(graph) if "_staging" in path or "__recovery/0" in path] == []
 

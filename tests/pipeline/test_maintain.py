@@ -22,6 +22,7 @@ from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
@@ -42,7 +43,7 @@ node Place { name: String @key }
 edge Knows: Person -> Person
 edge Lives: Person -> Place
 """
-PERSON, KNOWS = "node:Person", "edge:Knows"
+PERSON, KNOWS = TypeKey("node:Person"), TypeKey("edge:Knows")
 
 
 def person(place: int) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def test_maintenance_unknown_engine_is_refused(tmp_path: Path, command: Callable
 # -- verify ----------------------------------------------------------------------------------------------------
 
 
-def put(graph: Graph, key: str, row: dict[str, object]) -> None:
+def put(graph: Graph, key: TypeKey, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
@@ -211,7 +212,7 @@ def miscount(graph: Graph) -> None:
 
 def lose(graph: Graph) -> None:
     graph.branches.create("review")
-    folder = Path(graph.uri, graph.snapshot().state.pins["node:Place"].path, "data")
+    folder = Path(graph.uri, graph.snapshot().state.pins[TypeKey("node:Place")].path, "data")
     for file in folder.iterdir():
         file.unlink()
 

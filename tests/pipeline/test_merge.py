@@ -22,6 +22,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.key_buckets.files import FileSlice
 from omnigraph.pipeline.range_merge import keys, merge, tasks
@@ -113,12 +114,12 @@ def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
     graph.branches.create("review")
     graph.ingest([person(1)], branch="review")
     graph.branches.merge("review")
-    assert graph.snapshot().state.pins["node:Person"].owner is not None
+    assert graph.snapshot().state.pins[TypeKey("node:Person")].owner is not None
     for number in (2, 3):
         (tmp_path / "more.ndjson").write_bytes(orjson.dumps(person(number)))
         pipeline.load(graph, data=[tmp_path / "more.ndjson"], engine="local")
-    assert graph.snapshot().state.pins["node:Person"].owner is None
-    assert graph.snapshot().state.pins["node:Person"].row_count == 3
+    assert graph.snapshot().state.pins[TypeKey("node:Person")].owner is None
+    assert graph.snapshot().state.pins[TypeKey("node:Person")].row_count == 3
     assert graph.maintenance.verify().is_sound
 
 

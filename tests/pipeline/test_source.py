@@ -14,6 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.pipeline.datasource import table_reader
 from omnigraph.pipeline.datasource.options import READ_OPTIONS, column_names, find_type, parse_options
@@ -117,7 +118,7 @@ def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("omnigraph.pipeline.datasource.table_reader.LOAD_SPLIT_BYTES", 1)
-        scan, runs = plan_scan(session_of(graph).view(), "node:Thing")
+        scan, runs = plan_scan(session_of(graph).view(), TypeKey("node:Thing"))
     assert runs == [[0], [1]]
     names = column_names(scan.type)
     found = [pa.Table.from_batches(read_rows(scan, run, names)) for run in runs]
@@ -125,7 +126,7 @@ def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     assert found[0].schema.equals(arrow_schema(scan.type))
     assert found[0].column("body").to_pylist() == [b"\x00\x01\xff", b""]
     assert found[1].column("body").to_pylist() == [None]
-    _, together = plan_scan(session_of(graph).view(), "node:Thing")
+    _, together = plan_scan(session_of(graph).view(), TypeKey("node:Thing"))
     assert together == [[0, 1]]
 
 

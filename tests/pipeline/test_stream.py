@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline.datasource import stream, table_reader
 from omnigraph.pipeline.datasource.stream import Feed, StreamReader
 from tests.support.change_fixtures import (
@@ -311,7 +312,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
 def test_stream_ends_before_a_reclaimed_version_and_says_how_to_go_on(tmp_path: Path) -> None:
     graph = new_graph(tmp_path)
     first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
-    pin = session_of(graph).kernel.at_commit(second).state.pins["node:P"]  # type: ignore[arg-type]
+    pin = session_of(graph).kernel.at_commit(second).state.pins[TypeKey("node:P")]  # type: ignore[arg-type]
     Path(graph.uri, pin.ref.manifest_path).unlink()
     write(graph, node("q", "Q"))
     one = reader(graph)

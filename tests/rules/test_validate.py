@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import DataError, KeyConflict
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Findings, Intent
@@ -75,7 +76,9 @@ def test_scenarios_cover_every_rule() -> None:
         pytest.param({C: [call("c2", "V1", "P1")]}, Intent.UPSERT, {}, id="an edge that stays is counted once"),
     ],
 )
-def test_validate_sound_write_passes(rows: dict[str, list[Row]], intent: Intent, deleted: dict[str, list[str]]) -> None:
+def test_validate_sound_write_passes(
+    rows: dict[TypeKey, list[Row]], intent: Intent, deleted: dict[TypeKey, list[str]]
+) -> None:
     assert validate(change(TYPES, rows, intent, deleted), held()).violations == []
 
 

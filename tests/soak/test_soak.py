@@ -19,6 +19,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import MAIN
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.soak_diary import Diary, Ledger, Place
@@ -206,7 +207,7 @@ def move_vectors(graph: Graph, folder: Path) -> None:
 
 
 def lose_file(graph: Graph, folder: Path) -> None:
-    for file in Path(graph.uri, graph.snapshot().state.pins["edge:Knows"].path, "data").iterdir():
+    for file in Path(graph.uri, graph.snapshot().state.pins[TypeKey("edge:Knows")].path, "data").iterdir():
         file.unlink()
 
 

@@ -20,6 +20,7 @@ from omnigraph import clock
 from omnigraph.engine.maintain.cleanup import CleanupReport
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import declared
 from omnigraph.store.objects.reserve import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
@@ -178,7 +179,7 @@ class World:
 
     def write_rows(self) -> set[str]:
         before = files_of(self.root)
-        dataset = session_of(self.graph).view(self.any_branch()).dataset("node:Tag")
+        dataset = session_of(self.graph).view(self.any_branch()).dataset(TypeKey("node:Tag"))
         append(dataset, dataset.schema.empty_table() if dataset.count() == 0 else dataset.read())
         return files_of(self.root) - before
 

@@ -22,6 +22,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -176,7 +177,7 @@ def _insert(rows: Mapping[str, Sequence[str]], branch: str = MAIN) -> Callable[[
 
 
 def _change(
-    table_key: str,
+    table_key: TypeKey,
     stage: Callable[[Dataset], Change | None],
     work: CommitPolicy = CommitPolicy.CHANGE,
     branch: str = MAIN,

@@ -11,12 +11,13 @@ import sys
 import time
 
 from omnigraph.errors import ConflictError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.kernel import Kernel
 from tests.support.fleet_operations import ignore_claims
 from tests.support.kernel_fixtures import insert, open_graph
 
 
-def write_until_input_ends(kernel: Kernel, name: str, table_key: str) -> tuple[int, float]:
+def write_until_input_ends(kernel: Kernel, name: str, table_key: TypeKey) -> tuple[int, float]:
     commits, longest = 0, 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         begun = time.monotonic()
@@ -36,7 +37,7 @@ def main(uri: str, name: str, table_key: str, role: str) -> None:
         ignore_claims(kernel)
     print("ready", flush=True)
     sys.stdin.readline()
-    commits, longest = write_until_input_ends(kernel, name, table_key)
+    commits, longest = write_until_input_ends(kernel, name, TypeKey(table_key))
     kernel.close()
     print(commits, f"{longest:.3f}", flush=True)
 

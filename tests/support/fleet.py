@@ -14,6 +14,7 @@ from random import Random
 import orjson
 
 from omnigraph.errors import ConflictError, OmniGraphError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -28,7 +29,7 @@ class Write:
     """One commit of one writer: the same new id in each of some types."""
 
     branch: str
-    types: tuple[str, ...]
+    types: tuple[TypeKey, ...]
     entity_id: str
     work: str = CommitPolicy.INSERT.name
 

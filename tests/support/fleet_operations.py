@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from omnigraph import clock
 from omnigraph.ids import BranchId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
@@ -41,7 +42,7 @@ def ignore_claims(kernel: Kernel, branch_id: BranchId | None = None) -> Kernel:
     return kernel
 
 
-def appending(kernel: Kernel, table_key: str, ids: Sequence[str], *requirements: Requirement) -> PrepareAppend:
+def appending(kernel: Kernel, table_key: TypeKey, ids: Sequence[str], *requirements: Requirement) -> PrepareAppend:
     return PrepareAppend(kernel, table_key, ids, requirements)
 
 
@@ -49,7 +50,7 @@ class PrepareAppend:
     """A `prepare` that stages an append each time it is called, and counts how often that was."""
 
     def __init__(
-        self, kernel: Kernel, table_key: str, ids: Sequence[str], requirements: tuple[Requirement, ...] = ()
+        self, kernel: Kernel, table_key: TypeKey, ids: Sequence[str], requirements: tuple[Requirement, ...] = ()
     ) -> None:
         self.kernel = kernel
         self.table_key = table_key

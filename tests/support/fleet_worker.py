@@ -13,6 +13,7 @@ from random import Random
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ConflictError, Effect, StorageError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import publish
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
@@ -42,7 +43,7 @@ def write(kernel: Kernel, folder: Path, name: str, seed: int, count: int) -> Non
         diary.note(one, acknowledged=True)
 
 
-def rewrite(kernel: Kernel, table_key: str) -> None:
+def rewrite(kernel: Kernel, table_key: TypeKey) -> None:
     try:
         optimize(GraphSession(kernel), only={table_key: Effort.WHOLE})
     except ConflictError:

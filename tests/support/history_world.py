@@ -348,7 +348,7 @@ class World:
         run: Callable[..., MergeReceipt],
     ) -> MergeReceipt | None:
         """Decide about the entities that break a rule; the result must obey all rules, or nothing happens."""
-        named = sorted({(one.type_key, str(one.entity_id)) for one in dry.conflicts})
+        named = sorted({(str(one.type_key), str(one.entity_id)) for one in dry.conflicts})
         decisions = {place: self.random.choice(["ours", "ours", "theirs", "base"]) for place in named}
         self.log.append(f"overrule {decisions}")
         merged, _ = history_model.merge(self.catalog, *states)
@@ -480,7 +480,7 @@ class World:
 def content(graph: Graph, branch: str = "main", at: str | None = None) -> State:
     """Return all that a reader sees of a state."""
     view = session_of(graph).view(branch, at)
-    found = {}
+    found: dict[str, history_model.Rows] = {}
     for key in view.snapshot.state.pins:
         rows = view.dataset(key).lance.to_table().to_pylist()
         found[key] = {row.pop("id"): row for row in rows}

@@ -22,6 +22,7 @@ from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.read.dataset import Dataset
 from tests.support.staged_fixtures import earlier_analyser
 
@@ -57,7 +58,7 @@ WEIGHTS = (8, 4, *[1] * (len(WORDS) - 2))
 # Words that English endings make another term of.
 STEMS = {"seas": "sea", "strasse": "strass"}
 CHURN = (0.0, 0.05, 0.2, 0.5, 0.9)
-DOC = "node:Doc"
+DOC = TypeKey("node:Doc")
 
 
 def schema(extra: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.create import init
@@ -24,7 +25,7 @@ node Person { name: String @key  age: I32? }
 node City { name: String @key }
 edge Knows: Person -> Person
 """
-PERSON, CITY, KNOWS = "node:Person", "node:City", "edge:Knows"
+PERSON, CITY, KNOWS = TypeKey("node:Person"), TypeKey("node:City"), TypeKey("edge:Knows")
 
 
 def wide_schema(types: int) -> str:
@@ -55,7 +56,8 @@ def insert(kernel: Kernel, rows: Mapping[str, Sequence[str]], branch: str = MAIN
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
-        for table_key, ids in rows.items():
+        for key, ids in rows.items():
+            table_key = TypeKey(key)
             dataset = kernel.writable(snapshot, table_key)
             effects.append(Effect(table_key, dataset, (append(dataset, rows_of(dataset, ids)),)))
         return Plan("insert", tuple(effects), actor=actor)
@@ -67,7 +69,7 @@ def insert(kernel: Kernel, rows: Mapping[str, Sequence[str]], branch: str = MAIN
 
 def ids_of(kernel: Kernel, table_key: str, branch: str = MAIN) -> list[str]:
     """Return the ids of a type, sorted."""
-    dataset = kernel.dataset(kernel.snapshot(branch), table_key)
+    dataset = kernel.dataset(kernel.snapshot(branch), TypeKey(table_key))
     return sorted(str(one) for one in dataset.read(["id"])["id"].to_pylist())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from tests.support.graph_template import copy_graph
 from tests.support.write_fixtures import rows
 
@@ -24,7 +25,7 @@ DATA = b"""
 {"type":"Person","data":{"name":"Carol","age":20}}
 {"edge":"Knows","from":"Bob","to":"Carol","data":{"id":"bc"}}
 """
-PERSON, KNOWS = "node:Person", "edge:Knows"
+PERSON, KNOWS = TypeKey("node:Person"), TypeKey("edge:Knows")
 
 
 def people(root: Path, schema: str = SCHEMA, data: bytes = DATA) -> Graph:

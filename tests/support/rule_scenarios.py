@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.rules.delta import Changes, Intent
 from tests.support.rule_tables import Held, Row, catalog, change
 
@@ -20,9 +21,9 @@ edge CallsAt: Vessel -> Port @card(1..2) { fee: F64? @unique }
 edge Loose: Vessel -> Port
 """
 TYPES = catalog(SCHEMA)
-V, P, C, N, B = "node:Vessel", "node:Port", "edge:CallsAt", "node:Note", "node:Broken"
-LOOSE = "edge:Loose"
-HELD: dict[str, list[Row]] = {
+V, P, C, N, B = map(TypeKey, ("node:Vessel", "node:Port", "edge:CallsAt", "node:Note", "node:Broken"))
+LOOSE = TypeKey("edge:Loose")
+HELD: dict[TypeKey, list[Row]] = {
     V: [
         {"id": "V1", "imo": "V1", "kind": "tug", "label": "north", "built": 10, "draft": 1.5},
         {"id": "V2", "imo": "V2", "kind": "tug"},
@@ -54,9 +55,9 @@ class Scenario:
     rule: str
     code: str
     words: tuple[str, ...]
-    rows: dict[str, list[Row]] = field(default_factory=dict)
+    rows: dict[TypeKey, list[Row]] = field(default_factory=dict)
     intent: Intent = Intent.UPSERT
-    deleted: dict[str, list[str]] = field(default_factory=dict)
+    deleted: dict[TypeKey, list[str]] = field(default_factory=dict)
 
     def changes(self) -> Changes:
         return change(TYPES, self.rows, self.intent, self.deleted)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -22,11 +22,6 @@ def catalog(schema: str) -> Catalog:
     return compile_schema(Source("schema.pg", schema), domain=DOMAIN).catalog
 
 
-def type_of(types: Catalog, table_key: str) -> NodeType | EdgeType:
-    kind, _, name = table_key.partition(":")
-    return types.nodes[name] if kind == "node" else types.edges[name]
-
-
 def table(type_: NodeType | EdgeType, rows: Sequence[Row]) -> pa.Table:
     """Return rows as a table of the type; members that are left out are null."""
     schema = arrow_schema(type_)
@@ -36,17 +31,17 @@ def table(type_: NodeType | EdgeType, rows: Sequence[Row]) -> pa.Table:
 
 def change(
     types: Catalog,
-    rows: Mapping[str, Sequence[Row]],
+    rows: Mapping[TypeKey, Sequence[Row]],
     intent: Intent = Intent.UPSERT,
-    deleted: Mapping[str, Sequence[str]] | None = None,
+    deleted: Mapping[TypeKey, Sequence[str]] | None = None,
     *,
     numbered: bool = False,
 ) -> Changes:
     """Return a write of these rows, and of these deletions."""
     gone = deleted or {}
-    deltas = {}
+    deltas: dict[TypeKey, Delta] = {}
     for key in sorted({*rows, *gone}):
-        type_ = type_of(types, key)
+        type_ = types.type_of(key)
         own = table(type_, rows.get(key, ()))
         lines = np.arange(1, own.num_rows + 1) if numbered else None
         deltas[key] = Delta(type_, own, intent, pa.array(gone.get(key, ()), pa.string()), lines)
@@ -56,16 +51,16 @@ def change(
 class Held:
     """Committed rows in plain lists; answers slowly and obviously."""
 
-    def __init__(self, types: Catalog, rows: Mapping[str, Sequence[Row]]) -> None:
+    def __init__(self, types: Catalog, rows: Mapping[TypeKey, Sequence[Row]]) -> None:
         self._types = types
         self._rows = rows
 
-    def existing(self, table_key: str, ids: Any) -> Any:
+    def existing(self, table_key: TypeKey, ids: Any) -> Any:
         held = {row["id"] for row in self._rows.get(table_key, ())}
         return pa.array([one for one in ids.to_pylist() if one in held], pa.string())
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Any]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Any]) -> pa.Table:
         wanted = {name: set(values.to_pylist()) for name, values in where.items()}
-        whole = table(type_of(self._types, table_key), self._rows.get(table_key, ()))
+        whole = table(self._types.type_of(table_key), self._rows.get(table_key, ()))
         fits = [all(row[name] in values for name, values in wanted.items()) for row in whole.to_pylist()]
         return whole.filter(pa.array(fits, pa.bool_())).select(list(columns))

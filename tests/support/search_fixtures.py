@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
@@ -20,7 +21,7 @@ from tests.support.kernel_fixtures import create
 from tests.support.staged_fixtures import fold
 
 SCHEMA = "node Note { name: String @key  bodyText: String? @index  vec: Vector(3)? @index }"
-NOTE = "node:Note"
+NOTE = TypeKey("node:Note")
 TEXT_INDEX = IndexSpec("bodyText", IndexKind.FULLTEXT, "text")
 VECTOR_INDEX = IndexSpec("vec", IndexKind.VECTOR, "vector")
 

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from tests.support.case_file import CASES
 from tests.support.graph_template import copy_graph
@@ -44,7 +45,7 @@ def load(graph: Graph, *lines: str, mode: Any = "append", dialect: Any = "strict
 
 def rows(graph: Graph, table_key: str, branch: str = "main") -> dict[str, dict[str, Any]]:
     """Return `{id: row}` of a type, blobs as bytes."""
-    dataset = session_of(graph).view(branch).dataset(table_key)
+    dataset = session_of(graph).view(branch).dataset(TypeKey(table_key))
     table = dataset.lance.to_table(blob_handling="all_binary")
     found = {str(row["id"]): row for row in table.to_pylist()}
     assert len(found) == table.num_rows, "one id twice"

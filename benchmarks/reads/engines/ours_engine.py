@@ -12,6 +12,7 @@ import omnigraph as og
 from benchmarks.reads.engines import Ask, Params
 from benchmarks.reads.lines import SCHEMA, Line
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 
 _PLANNING_ROUNDS = 25
 
@@ -32,10 +33,10 @@ def _load(graph: og.Graph, data: Path) -> None:
 
     kernel = session_of(graph).kernel
     sources = {
-        "node:Person": pq.read_table(data / "person.parquet"),
-        "node:Post": pq.read_table(data / "post.parquet"),
-        "edge:Follows": pq.read_table(data / "follows.parquet"),
-        "edge:Wrote": pq.read_table(data / "wrote.parquet"),
+        TypeKey("node:Person"): pq.read_table(data / "person.parquet"),
+        TypeKey("node:Post"): pq.read_table(data / "post.parquet"),
+        TypeKey("edge:Follows"): pq.read_table(data / "follows.parquet"),
+        TypeKey("edge:Wrote"): pq.read_table(data / "wrote.parquet"),
     }
     tables = {key: _fit(rows, kernel.dataset(kernel.snapshot(), key).schema) for key, rows in sources.items()}
 

@@ -227,7 +227,7 @@ def run_and_report(
 def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
     for item in receipt.types:
         counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
-        yield f"{item.type_key.replace(':', ' ')}: {counts}"
+        yield f"{item.type_key.kind} {item.type_key.name}: {counts}"
     outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
     if receipt.conflicts:
         yield f"the {operation} would have {plural(len(receipt.conflicts), 'conflict')}"

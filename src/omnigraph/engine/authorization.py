@@ -128,7 +128,7 @@ ALLOW_ALL: Final = AllowAll()
 def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSchema) -> Snapshot:
     """Return a snapshot as if the graph never had the hidden types; `schema` is its restricted schema."""
     state = snapshot.state
-    pins = {key: pin for key, pin in state.pins.items() if key.partition(":")[2] not in hidden}
+    pins = {key: pin for key, pin in state.pins.items() if key.name not in hidden}
     visible_refs = {pin.ref.stored for pin in pins.values()}
     return replace(
         snapshot,

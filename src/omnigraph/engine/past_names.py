@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.authorization import restrict_snapshot
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, TypeKey
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.codec import shape_hash
@@ -91,7 +91,7 @@ def check_names(names: str) -> Naming:
 def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) -> Snapshot:
     """Return a past snapshot under the schema of today; `then` and `now` are the two catalogs."""
     stored = {pin.identity: pin for pin in snapshot.state.pins.values()}
-    pins: dict[str, Pin] = {}
+    pins: dict[TypeKey, Pin] = {}
     for key, pin in today.state.pins.items():
         old = stored.get(pin.identity)
         if old is None:
@@ -109,11 +109,9 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
     if not purges:
         return snapshot
     types = {purge.identity for purge in purges if purge.property_id is None}
-    hidden = with_their_edges(
-        catalog, {_name(key) for key, pin in snapshot.state.pins.items() if pin.identity in types}
-    )
+    hidden = with_their_edges(catalog, {key.name for key, pin in snapshot.state.pins.items() if pin.identity in types})
     purged_ids = {(purge.identity, purge.property_id) for purge in purges}
-    pins: dict[str, Pin] = {}
+    pins: dict[TypeKey, Pin] = {}
     dropped: set[int] = set()
     for key, pin in snapshot.state.pins.items():
         purged = [
@@ -150,7 +148,3 @@ def _restricted(schema: AcceptedSchema, hidden: Collection[str], dropped: Collec
     text = orjson.dumps(ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
     # The source text is kept as written: it names what was dropped, but contains no values.
     return AcceptedSchema(schema.source, text, ir.hash, shape_hash(ir.shape))
-
-
-def _name(table_key: str) -> str:
-    return table_key.partition(":")[2]

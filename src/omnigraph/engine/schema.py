@@ -18,7 +18,7 @@ from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -115,7 +115,7 @@ class _Apply:
         self.base: Snapshot
         self.migration: MigrationPlan
         self._planned_on: str | None = None
-        self._created: dict[str, Pin] = {}
+        self._created: dict[TypeKey, Pin] = {}
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         self._planned_on = self._planned_on or snapshot.state.schema.ir_hash

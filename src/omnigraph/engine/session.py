@@ -31,7 +31,7 @@ from omnigraph.engine.authorization import (
 from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -77,10 +77,10 @@ class View:
     snapshot: Snapshot
     catalog: Catalog
 
-    def dataset(self, table_key: str) -> Dataset:
+    def dataset(self, table_key: TypeKey) -> Dataset:
         return self.kernel.dataset(self.snapshot, table_key)
 
-    def sound_dataset(self, table_key: str) -> Dataset:
+    def sound_dataset(self, table_key: TypeKey) -> Dataset:
         """Open a dataset that a write depends on; `graph.corrupt` if its deletion files were replaced."""
         return check_deletions(self.dataset(table_key))
 

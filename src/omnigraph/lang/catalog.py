@@ -8,6 +8,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, Literal, Self
+
+Kind = Literal["node", "edge"]
+KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
+
+
+class TypeKey(str):
+    """A type by its kind and name, as states, receipts and errors write it: `node:Person`.
+
+    The text is the value, so keys sort, hash, pickle and are stored like any text. Only `orjson` needs `str(key)`, and
+    only for the members of an object.
+
+    >>> key = TypeKey("edge:Knows")
+    >>> key.kind, key.name, key == TypeKey.of("edge", "Knows")
+    ('edge', 'Knows', True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        kind, _, name = text.partition(":")
+        if kind not in KINDS or not name:
+            raise ValueError(f"`{text}` is no type key; expected `node:TYPE` or `edge:TYPE`")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def of(cls, kind: str, name: str) -> Self:
+        return cls(f"{kind}:{name}")
+
+    @property
+    def kind(self) -> Kind:
+        return "node" if self.startswith("node:") else "edge"
+
+    @property
+    def name(self) -> str:
+        return self.partition(":")[2]
 
 
 class Scalar(StrEnum):
@@ -138,8 +174,8 @@ class NodeType:
     merge: MergeRule = MergeRule.FAIL
 
     @property
-    def table_key(self) -> str:
-        return f"node:{self.name}"
+    def table_key(self) -> TypeKey:
+        return TypeKey.of("node", self.name)
 
     @property
     def has_blobs(self) -> bool:
@@ -164,8 +200,8 @@ class EdgeType:
     merge: MergeRule = MergeRule.FAIL
 
     @property
-    def table_key(self) -> str:
-        return f"edge:{self.name}"
+    def table_key(self) -> TypeKey:
+        return TypeKey.of("edge", self.name)
 
     @property
     def has_blobs(self) -> bool:
@@ -189,10 +225,9 @@ class Catalog:
     def __post_init__(self) -> None:
         self._edge_words.update({name.lower(): edge for name, edge in self.edges.items()})
 
-    def type_of(self, table_key: str) -> NodeType | EdgeType:
+    def type_of(self, table_key: TypeKey) -> NodeType | EdgeType:
         """Return a type by the key of its table."""
-        kind, _, name = table_key.partition(":")
-        return self.nodes[name] if kind == "node" else self.edges[name]
+        return self.nodes[table_key.name] if table_key.kind == "node" else self.edges[table_key.name]
 
     def edge_by_word(self, word: str) -> EdgeType | None:
         """Find an edge as a traversal spells it: in any case."""

@@ -15,7 +15,7 @@ from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import CommitId, OperationId, new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.lang.schema import CompiledSchema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest import encoding
@@ -130,7 +130,7 @@ def _is_abandoned(store: Store, claim: str) -> bool:
         ) from error
 
 
-def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
+def _create_datasets(store: Store, schema: CompiledSchema) -> dict[TypeKey, Pin]:
     def create(entity: NodeType | EdgeType) -> Pin:
         identity = TypeIdentity(entity.type_id, entity.incarnation_id)
         path = identity.path(entity.table_key)
@@ -155,7 +155,7 @@ def accepted(schema: CompiledSchema) -> AcceptedSchema:
     return AcceptedSchema(schema.source.text, ir, schema.ir.hash, schema.shape_hash)
 
 
-def _genesis(schema: CompiledSchema, pins: dict[str, Pin], operation_id: OperationId, actor: str | None) -> State:
+def _genesis(schema: CompiledSchema, pins: dict[TypeKey, Pin], operation_id: OperationId, actor: str | None) -> State:
     commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
     return State(None, commit.commit_id, accepted(schema), pins, (), (commit,))
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import catalog_format
 from omnigraph.manifest.model import (
     AcceptedSchema,
@@ -332,16 +333,16 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
 
 def _decode_pins(
     tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
-) -> dict[str, Pin]:
+) -> dict[TypeKey, Pin]:
     paths = {_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
-    pins: dict[str, Pin] = {}
+    pins: dict[TypeKey, Pin] = {}
     for row in versions:
         identity = _identity(row)
         assert_consistent(row["object_id"] == f"table_version:{identity}:{row['table_version']:020d}", row)
         assert_consistent(identity in paths and row["table_key"] not in pins, row)
         pin = Pin(
             identity,
-            row["table_key"],
+            TypeKey(row["table_key"]),
             paths[identity],
             row["table_version"],
             row["table_branch"],
@@ -375,7 +376,7 @@ def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
 def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
     identity = _identity(row)
     assert_consistent(row["object_id"] == f"table_tombstone:{identity}:{row['table_version']:020d}", row)
-    return Tombstone(identity, row["table_key"], row["location"], row["table_version"])
+    return Tombstone(identity, TypeKey(row["table_key"]), row["location"], row["table_version"])
 
 
 def _decode_branch(row: dict[str, Any]) -> Branch:

@@ -12,6 +12,7 @@ from itertools import dropwhile
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import history
 from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.commit_loop import CommitLoop, Prepare
@@ -128,11 +129,11 @@ class Kernel:
 
     # -- datasets ----------------------------------------------------------------------------------------------
 
-    def dataset(self, snapshot: Snapshot, table_key: str) -> Dataset:
+    def dataset(self, snapshot: Snapshot, table_key: TypeKey) -> Dataset:
         """Open a type's dataset at the version that a snapshot pins."""
         return self.links.open_pin(snapshot, snapshot.state.pins[table_key])
 
-    def writable(self, snapshot: Snapshot, table_key: str) -> Dataset:
+    def writable(self, snapshot: Snapshot, table_key: TypeKey) -> Dataset:
         """Open a type's dataset for staging; on a branch that inherits or has adopted it, fork it first.
 
         No reader reaches the fork until a publish names it, so an abandoned one is only an orphan.

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from omnigraph import public_values
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.column_projection import AS_STORED, Shape
@@ -36,9 +37,9 @@ class TypeIdentity:
     def __str__(self) -> str:
         return f"{self.type_id:016x}:{self.incarnation_id:016x}"
 
-    def path(self, table_key: str) -> str:
+    def path(self, table_key: TypeKey) -> str:
         """Return where the dataset of this life is kept, below the graph's root."""
-        folder = "nodes" if table_key.startswith("node:") else "edges"
+        folder = "nodes" if table_key.kind == "node" else "edges"
         return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
 
 
@@ -50,7 +51,7 @@ class Pin:
     """
 
     identity: TypeIdentity
-    table_key: str
+    table_key: TypeKey
     path: str
     version: int
     fork: str | None
@@ -66,8 +67,7 @@ class Pin:
 
     def public(self, *, with_path: bool) -> public_values.Dataset:
         """Return the dataset as the API shows it."""
-        kind, _, name = self.table_key.partition(":")
-        dataset: dict[str, Any] = {"entity_kind": kind, "type_name": name}
+        dataset: dict[str, Any] = {"entity_kind": self.table_key.kind, "type_name": self.table_key.name}
         if with_path:
             dataset["dataset_path"] = self.path
         if with_path and self.fork is not None:
@@ -105,7 +105,7 @@ class Tombstone:
     """A dropped type: older versions of the manifest may still show its data."""
 
     identity: TypeIdentity
-    table_key: str
+    table_key: TypeKey
     path: str
     version: int
 
@@ -291,7 +291,7 @@ class State:
     branch_id: BranchId | None
     head: CommitId | None
     schema: AcceptedSchema
-    pins: Mapping[str, Pin]
+    pins: Mapping[TypeKey, Pin]
     tombstones: tuple[Tombstone, ...] = ()
     commits: tuple[Commit, ...] = ()
     branches: Mapping[str, Branch] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Final
 
 from omnigraph import public_values
 from omnigraph.ids import CommitId, OperationId, new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LONG_REPREPARE_MAX, REPREPARE_MAX
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.requirements import Requirement
@@ -47,7 +48,7 @@ class CommitPolicy(Enum):
 class Effect:
     """Staged changes of one type, on the dataset that the snapshot pins, or on what was `begun` on top of it."""
 
-    table_key: str
+    table_key: TypeKey
     base: Dataset
     changes: tuple[Change, ...]
     begun: Staged | None = None
@@ -96,7 +97,7 @@ class Plan:
     properties: Mapping[str, str] = field(default_factory=dict)
     operation_id: OperationId = UNNAMED
     commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))
-    reads: frozenset[str] | None = None
+    reads: frozenset[TypeKey] | None = None
 
     def reads_same(self, before: Snapshot, after: Snapshot) -> bool:
         """Return True if everything that the plan has read is the same in another snapshot of the branch."""

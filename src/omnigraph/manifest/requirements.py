@@ -10,6 +10,7 @@ from typing import Protocol
 
 from omnigraph.errors import PreconditionFailed, ReadSetChanged, VersionMismatch
 from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 
 
@@ -56,7 +57,7 @@ class IfCommit:
 class PinIs:
     """A type is still at the version that the change was staged on."""
 
-    table_key: str
+    table_key: TypeKey
     version: int
 
     def check(self, snapshot: Snapshot) -> None:
@@ -96,7 +97,7 @@ def _changed(member: str, expected: object, actual: object) -> ReadSetChanged:
     )
 
 
-def _mismatch(table_key: str, expected: int, actual: int) -> None:
+def _mismatch(table_key: TypeKey, expected: int, actual: int) -> None:
     raise VersionMismatch(
         f"`{table_key}` is at version {actual}, not at {expected}; nothing was written, retry",
         type_key=table_key,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import AcceptedSchema, Branch, Commit, Pin, Purge, State, Tag, Tombstone
 
 
@@ -53,7 +54,7 @@ class Update(Protocol):
 class SetVersion:
     """A type's dataset moves to another version, maybe of another fork; `adopted_at` marks one of another branch."""
 
-    table_key: str
+    table_key: TypeKey
     version: int
     fork: str | None
     row_count: int
@@ -87,8 +88,8 @@ class Register:
 class Rename:
     """A type gets another name; identity, path and version stay."""
 
-    table_key: str
-    new_table_key: str
+    table_key: TypeKey
+    new_table_key: TypeKey
 
     def apply(self, draft: Draft) -> None:
         if self.new_table_key in draft.pins:
@@ -100,7 +101,7 @@ class Rename:
 class Drop:
     """A type leaves the graph; its tombstone keeps cleanup from touching what history still shows."""
 
-    table_key: str
+    table_key: TypeKey
 
     def apply(self, draft: Draft) -> None:
         pin = draft.pins.pop(self.table_key)

@@ -16,6 +16,7 @@ from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.store.read.dataset import DatasetRef
@@ -31,7 +32,7 @@ class DiffTask:
     """One of several shares of the rows that may differ in a type; a version is None where the type does not exist."""
 
     access: GraphAccess
-    table_key: str
+    table_key: TypeKey
     version: int
     before: DatasetRef | None
     after: DatasetRef | None

@@ -115,13 +115,13 @@ def export(
     for type_ in chosen:
         scan, runs = plan_scan(view, type_.table_key)
         size += sum(file.file_size_bytes or 0 for fragment in scan.open().fragments for file in fragment.files)
-        kind = _FOLDERS[type_.table_key.partition(":")[0]]
+        kind = _FOLDERS[type_.table_key.kind]
         base = f"{folder}/{kind}/{type_.name}"
         parts += [_Part(scan, run, f"{base}/part-{index:05d}.{format}") for index, run in enumerate(runs)]
     with reporting_to(progress):
         runner = choice.by_size(size, LOAD_LOCAL_BYTES_MAX)
         counts = runner.run("exporting", partial(write_part, format), parts)
-    entities = {type_.table_key: 0 for type_ in chosen}
+    entities = {str(type_.table_key): 0 for type_ in chosen}
     for part, count in zip(parts, counts, strict=True):
         entities[part.scan.table_key] += count
     report = ExportReport(folder, format, runner.engine, str(view.snapshot.head), entities, len(parts))

@@ -21,7 +21,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType
+from omnigraph.lang.catalog import EdgeType, TypeKey
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
@@ -65,7 +65,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
     """
     choice, session = RunnerChoice(engine, master), session_of(graph)
 
-    def scan(view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
+    def scan(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
         rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
         runner = choice.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
         return (
@@ -75,7 +75,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
     return run_verify(session, scan_in_process if engine == "local" else scan, data=data)
 
 
-def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
+def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
     """Read all ids and endpoints of a view on executors and compare them by bucket."""
     from omnigraph.pipeline.spark.session import run_job
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import DataError, KeyConflict, LimitExceeded
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
@@ -46,7 +46,7 @@ class Delta:
     kept: Mapping[str, Ids] = field(default_factory=dict)
 
     @property
-    def key(self) -> str:
+    def key(self) -> TypeKey:
         return self.type.table_key
 
     @property
@@ -70,14 +70,14 @@ class Changes:
     """All deltas of a write, by table key. `unit` is the word for an input line in messages."""
 
     catalog: Catalog
-    deltas: Mapping[str, Delta] = field(default_factory=dict)
+    deltas: Mapping[TypeKey, Delta] = field(default_factory=dict)
     unit: str = "line"
 
     def node(self, name: str) -> Delta | None:
-        return self.deltas.get(f"node:{name}")
+        return self.deltas.get(TypeKey.of("node", name))
 
     def edge(self, name: str) -> Delta | None:
-        return self.deltas.get(f"edge:{name}")
+        return self.deltas.get(TypeKey.of("edge", name))
 
 
 def one_array(column: Any) -> Column:
@@ -119,11 +119,11 @@ def last_of_each(ids: Ids) -> Numbers:
 class Committed(Protocol):
     """The committed rows of a graph, before the write that is being checked."""
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         """Return the ids that exist in a type."""
         ...
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return `columns` of the rows that match `where` (column -> accepted values); of all rows if it is empty."""
         ...
 
@@ -134,7 +134,7 @@ class Violation:
 
     rule: str
     message: str
-    type_key: str | None = None
+    type_key: TypeKey | None = None
     entity_id: str | None = None
     property: str | None = None
     value: str | None = None

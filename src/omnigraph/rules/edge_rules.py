@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType
+from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, TypeKey
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import (
     NO_IDS,
@@ -56,7 +56,7 @@ def _missing(changes: Changes, committed: Committed, node: str, ids: Ids) -> Ids
         ids = without(ids, delta.ids)
     if len(ids) == 0 or (delta is not None and delta.intent is Intent.REPLACE):
         return ids
-    existing = committed.existing(f"node:{node}", ids)
+    existing = committed.existing(TypeKey.of("node", node), ids)
     if delta is not None:
         existing = without(existing, delta.deleted)
     return without(ids, existing)

@@ -10,8 +10,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from omnigraph import public_values
 from omnigraph.engine import schema
+from omnigraph.lang.catalog import Kind
 from omnigraph.public_values import Commit
-from omnigraph.server.wire import Kind, Op
+from omnigraph.server.wire import Op
 
 ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 

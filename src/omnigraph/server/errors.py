@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NewType, NotRequired, TypedDict
 import orjson
 
 from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.lang.catalog import Kind, TypeKey
 from omnigraph.server.registry import ServedGraph
-from omnigraph.server.wire import Kind
 
 CODES: Final[Mapping[int, str]] = {
     400: "bad_request",
@@ -99,8 +99,8 @@ def _merge_conflict(conflict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _type_fields(context: Mapping[str, Any]) -> dict[str, Any]:
-    kind, _, name = str(context.get("type_key") or "").partition(":")
-    return {"entity_kind": kind, "type_name": name} if name else {}
+    key = TypeKey(context["type_key"]) if context.get("type_key") else None
+    return {} if key is None else {"entity_kind": key.kind, "type_name": key.name}
 
 
 def _present_fields(context: Mapping[str, Any], *names: str) -> dict[str, Any]:

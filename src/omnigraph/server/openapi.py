@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NewType, NotRequired, Union, get_args, g
 from omnigraph import __version__
 from omnigraph.errors import ERRORS
 from omnigraph.ids import ULID_PATTERN
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.public_values import PublicValue, members
 from omnigraph.server import answers, wire
 from omnigraph.server.errors import Error, OmnigraphCode
@@ -26,6 +27,7 @@ Schema = dict[str, Any]
 
 _SCALARS: Final[dict[Any, Schema]] = {
     str: {"type": "string"},
+    TypeKey: {"type": "string"},
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number"},
     bool: {"type": "boolean"},

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from omnigraph.lang.catalog import Kind
 from omnigraph.public_values import Mode
 
 JSON: Final = "application/json"
@@ -26,7 +27,6 @@ ROW_COUNT: Final = "Omnigraph-Row-Count"
 BRANCH: Final = "Omnigraph-Branch"
 COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 
-Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
 Naming = Literal["now", "then"]
 

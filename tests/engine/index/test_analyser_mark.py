@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, coverage, segments_of
 from omnigraph.store.index.text_analysis import ANALYSER
@@ -46,7 +47,7 @@ def notes(graph: Graph) -> list[str]:
 
 
 def test_index_of_another_analyser_answers_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = session_of(graph).view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset(TypeKey("node:Doc"))
     assert segments_of(dataset, "text", IndexKind.FULLTEXT) == []
     assert {name for name, one in coverage(dataset).items() if one.is_outdated} == {"p2_fulltext", "p3_fulltext"}
     answers = ranked(graph)
@@ -67,7 +68,7 @@ def test_upkeep_builds_it_again_and_verify_says_so(graph: Graph, upkeep: Callabl
     assert graph.maintenance.verify().is_sound
     upkeep(graph.maintenance)
     assert notes(graph) == []
-    dataset = session_of(graph).view().dataset("node:Doc")
+    dataset = session_of(graph).view().dataset(TypeKey("node:Doc"))
     [(_, covered)] = segments_of(dataset, "text", IndexKind.FULLTEXT)
     assert covered == {fragment.id for fragment in dataset.fragments}
     head = graph.commits()[0].commit_id

@@ -12,6 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index import exact_knn, index_build, text_search, vector_search
 from omnigraph.store.read import live_rows
 from omnigraph.store.write import compaction
@@ -87,7 +88,7 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
                 f'query q() {{ insert Doc {{ name: "{name}" n: 1 text: "reef" vec: [0.5, 0.0] }} }}', branch=name
             )
     with og.open(s3_server.uri("churn")) as graph:
-        dataset = session_of(graph).view("b2").dataset("node:Doc")
+        dataset = session_of(graph).view("b2").dataset(TypeKey("node:Doc"))
         texts = text_search.TextSearch(dataset, "text")
         assert texts._indexed is not None
         assert int(np.count_nonzero(texts._indexed.lengths)) == 30

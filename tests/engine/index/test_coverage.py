@@ -15,6 +15,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction, fragments, transaction, upsert
@@ -29,7 +30,7 @@ node Doc {
   vec: Vector(3)? @embed(text) @index
 }
 """
-DOC = "node:Doc"
+DOC = TypeKey("node:Doc")
 SEARCH = "query q($w: String) { match { $d: Doc search($d.text, $w) } return { $d.name } }"
 RANK = (
     "query q($w: String) { match { $d: Doc } return { $d.name bm25($d.text, $w) as s }"

@@ -17,6 +17,7 @@ import omnigraph as og
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import coverage
@@ -47,7 +48,7 @@ node Paper {
 node Bare { x: I32? }
 edge Cites: Paper -> Paper { note: String?  @index(note) }
 """
-PAPER, CITES = "node:Paper", "edge:Cites"
+PAPER, CITES = TypeKey("node:Paper"), TypeKey("edge:Cites")
 
 
 @pytest.fixture

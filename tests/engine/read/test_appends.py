@@ -14,6 +14,7 @@ import omnigraph as og
 from omnigraph.engine.query import adjacency
 from omnigraph.engine.query.adjacency import Adjacency, build_adjacency, extend_adjacency
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
@@ -39,7 +40,7 @@ def answers(graph: og.Graph, branch: str = "main") -> list[list[str]]:
     return found
 
 
-def fold(graph: og.Graph, table_key: str) -> None:
+def fold(graph: og.Graph, table_key: TypeKey) -> None:
     """Rewrite all fragments of a type as one, as maintenance does."""
     kernel = session_of(graph).kernel
 
@@ -111,7 +112,7 @@ def test_topology_after_other_changes_reads_all_edges_again(tmp_path: Path, read
     write(graph, some_edges(chance, people, 6))
     answers(graph)
     changes: list[tuple[int, Any]] = [
-        (36, lambda: fold(graph, "edge:Knows")),
+        (36, lambda: fold(graph, TypeKey("edge:Knows"))),
         (36, lambda: graph.mutate('query u() { update Person set { city: "x" } where name = "p1" }')),
         (30, lambda: graph.mutate('query d() { delete Person where name = "p2" }')),
         (0, lambda: graph.mutate("query d() { delete Knows where weight < 0.5 }")),
@@ -182,11 +183,11 @@ def assert_same(one: Adjacency, other: Adjacency) -> None:
 def test_shared_beginning_ends_where_rows_were_deleted(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a", age=1), person("b", age=2)])
     write(graph, [person("c", age=3)])
-    before = session_of(graph).view().dataset("node:Person")
+    before = session_of(graph).view().dataset(TypeKey("node:Person"))
     write(graph, [person("d", age=4)])
-    appended = session_of(graph).view().dataset("node:Person")
+    appended = session_of(graph).view().dataset(TypeKey("node:Person"))
     graph.mutate('query d() { delete Person where name = "c" }')
-    deleted = session_of(graph).view().dataset("node:Person")
+    deleted = session_of(graph).view().dataset(TypeKey("node:Person"))
     assert shared_beginning(appended, before) == Beginning(2, 3)
     assert read_after(appended, Beginning(2, 3), ["name"]).column("name").to_pylist() == ["d"]
     assert read_after(appended, Beginning(3, 4), ["name"]).num_rows == 0

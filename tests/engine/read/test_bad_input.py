@@ -15,6 +15,7 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import OmniGraphError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from tests.support.read_fixtures import create
 
@@ -161,7 +162,7 @@ def test_query_result_of_more_rows_than_allowed_is_refused(graph: og.Graph) -> N
 def test_query_at_a_version_that_was_removed_is_a_coded_error(tmp_path: Path, part: str) -> None:
     graph = create(tmp_path, LINES[:1], SCHEMA)
     commit = graph.commits()[0].commit_id
-    pin = graph.snapshot().state.pins["node:Note"]
+    pin = graph.snapshot().state.pins[TypeKey("node:Note")]
     graph.ingest(LINES[1:2], mode="append")
     graph.close()
     folder = Path(graph.uri) / pin.path / part

@@ -14,6 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
@@ -31,9 +32,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = create(tmp_path_factory.mktemp("budget"), schema=SCHEMA)
     names = [f"a{n}" for n in range(SIZE)]
     hub = ["a0"] * SIZE
-    columns: dict[str, dict[str, list[Any]]] = {
-        "node:A": {"id": names, "k": names, "n": list(range(SIZE))},
-        "edge:E": {"id": [f"e{n}" for n in range(2 * SIZE)], "src": hub + names, "dst": names + hub},
+    columns: dict[TypeKey, dict[str, list[Any]]] = {
+        TypeKey("node:A"): {"id": names, "k": names, "n": list(range(SIZE))},
+        TypeKey("edge:E"): {"id": [f"e{n}" for n in range(2 * SIZE)], "src": hub + names, "dst": names + hub},
     }
 
     def prepare(snapshot: Snapshot) -> Plan:

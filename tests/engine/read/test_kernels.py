@@ -20,6 +20,7 @@ from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.search import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX
 from omnigraph.store.read.dataset import DatasetRef
 from tests.support.read_fixtures import create, knows, person, write
@@ -337,7 +338,7 @@ def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypat
 def test_ids_are_found_alike_whether_few_or_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = create(tmp_path, [person(f"p{n}") for n in range(60)])
     view = session_of(graph).view()
-    people = entities.Entities(view.dataset("node:Person"), lambda: None)
+    people = entities.Entities(view.dataset(TypeKey("node:Person")), lambda: None)
     names = people.ids.to_pylist()
     wanted = [names[7], "nobody", names[7], names[59], names[0]]
     expected = [7, -1, 7, 59, 0]

@@ -13,6 +13,7 @@ from omnigraph.engine.authorization import on_target
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetChanged, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
@@ -38,7 +39,7 @@ def graph(tmp_path: Path) -> og.Graph:
     return graph
 
 
-def columns(graph: og.Graph, table_key: str) -> list[str]:
+def columns(graph: og.Graph, table_key: TypeKey) -> list[str]:
     snapshot = graph.snapshot()
     return session_of(graph).kernel.dataset(snapshot, table_key).schema.names
 
@@ -86,10 +87,10 @@ def test_apply_dropped_property_stays_readable_in_the_past(graph: og.Graph) -> N
 def test_apply_renamed_type_keeps_identity_path_and_version(graph: og.Graph) -> None:
     before = graph.snapshot().state.pins[CITY]
     graph.schema.apply(TOWN)
-    after = graph.snapshot().state.pins["node:Town"]
+    after = graph.snapshot().state.pins[TypeKey("node:Town")]
     assert (after.identity, after.path, after.version) == (before.identity, before.path, before.version)
     assert CITY not in graph.snapshot().state.pins
-    assert ids_of(session_of(graph).kernel, "node:Town") == ["rome"]
+    assert ids_of(session_of(graph).kernel, TypeKey("node:Town")) == ["rome"]
 
 
 def test_apply_dropped_type_leaves_a_tombstone_and_its_past(graph: og.Graph) -> None:
@@ -113,10 +114,10 @@ def test_apply_readded_type_is_another_life(graph: og.Graph) -> None:
 def test_apply_added_types_are_empty_and_take_data(graph: og.Graph) -> None:
     receipt = graph.schema.apply(WITH_SHIP)
     assert {step.kind for step in receipt.steps} == {"add_type"}
-    pin = graph.snapshot().state.pins["node:Ship"]
-    assert pin.path == pin.identity.path("node:Ship")
+    pin = graph.snapshot().state.pins[TypeKey("node:Ship")]
+    assert pin.path == pin.identity.path(TypeKey("node:Ship"))
     insert(session_of(graph).kernel, {"edge:Sails": ["s1"]})
-    assert ids_of(session_of(graph).kernel, "edge:Sails") == ["s1"]
+    assert ids_of(session_of(graph).kernel, TypeKey("edge:Sails")) == ["s1"]
     check_invariants(session_of(graph).kernel)
 
 
@@ -314,8 +315,8 @@ def test_apply_write_of_another_process_in_between_is_no_conflict(graph: og.Grap
         receipt = graph.schema.apply(WITH_SHIP.replace("age: I32?", "email: String?"))
     assert receipt.applied
     # The dataset that the first attempt made served the second as well.
-    pin = graph.snapshot().state.pins["node:Ship"]
-    assert pin.path == pin.identity.path("node:Ship")
+    pin = graph.snapshot().state.pins[TypeKey("node:Ship")]
+    assert pin.path == pin.identity.path(TypeKey("node:Ship"))
     assert ids_of(session_of(graph).kernel, PERSON) == ["ann", "bob", "cid"]
     check_invariants(session_of(graph).kernel)
 
@@ -344,12 +345,12 @@ def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph)
     ):
         graph.schema.apply(WITH_SHIP.replace("imo: String @key", "code: I64 @key"))
     receipt = graph.schema.apply(WITH_SHIP)
-    pin = graph.snapshot().state.pins["node:Ship"]
+    pin = graph.snapshot().state.pins[TypeKey("node:Ship")]
     assert receipt.applied
-    assert pin.path.startswith(f"{pin.identity.path('node:Ship')}-")
-    assert columns(graph, "node:Ship") == ["id", "imo", "log"]
+    assert pin.path.startswith(f"{pin.identity.path(TypeKey('node:Ship'))}-")
+    assert columns(graph, TypeKey("node:Ship")) == ["id", "imo", "log"]
     insert(session_of(graph).kernel, {"edge:Sails": ["s1"]})
     # What the unfinished apply left behind goes; what stands beside it stays.
     assert sweep(session_of(graph).kernel, older_than_seconds=0).files_removed > 0
-    assert session_of(graph).kernel.store.objects.list(pin.identity.path("node:Ship")) == []
+    assert session_of(graph).kernel.store.objects.list(pin.identity.path(TypeKey("node:Ship"))) == []
     check_invariants(session_of(graph).kernel)

@@ -11,6 +11,7 @@ import pytest
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from tests.engine.write.test_concurrency import THREADS, at_once, once
 from tests.support.fleet_worker import rewrite
 from tests.support.kernel_fixtures import check_invariants
@@ -54,7 +55,7 @@ def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) 
     run(graph, 'delete N where k = "0"')
     foreign = elsewhere(graph)
     foreign.maintenance.ensure_indices()
-    rewrite(session_of(foreign).kernel, "node:N")
+    rewrite(session_of(foreign).kernel, TypeKey("node:N"))
     assert run(graph, 'update N set {v: 1} where k = "1"').affected_nodes == 1
     assert rows(graph, "node:N")["1"]["v"] == 1
 
@@ -67,7 +68,7 @@ def test_update_and_insert_over_maintenance_in_between_are_written(tmp_path: Pat
         run(graph, 'update N set {v: 1} where k = "a"')
     assert rows(graph, "node:N")["a"]["v"] == 1
     run(graph, 'insert N {k: "b"}')
-    race_ = once(partial(rewrite, session_of(elsewhere(graph)).kernel, "node:N"))
+    race_ = once(partial(rewrite, session_of(elsewhere(graph)).kernel, TypeKey("node:N")))
     with failpoints.armed({Point.COMMIT_PREPARED: race_}):
         run(graph, 'insert N {k: "c"}')
     assert set(rows(graph, "node:N")) == {"a", "b", "c"}
@@ -81,7 +82,7 @@ def test_writers_beside_maintenance_all_survive(tmp_path: Path) -> None:
     writers: list[Callable[[], object]] = [
         partial(run, graph, f'insert N {{k: "k{number}" v: {number}}}') for number in range(THREADS - 2)
     ]
-    writers += [foreign.maintenance.ensure_indices, partial(rewrite, session_of(foreign).kernel, "node:N")]
+    writers += [foreign.maintenance.ensure_indices, partial(rewrite, session_of(foreign).kernel, TypeKey("node:N"))]
     assert at_once(writers) == [None] * THREADS
     assert len(rows(graph, "node:N")) == THREADS - 1
     check_invariants(session_of(graph).kernel)

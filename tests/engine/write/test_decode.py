@@ -17,7 +17,7 @@ from omnigraph.engine.write.ndjson import blocks, fast_path
 from omnigraph.engine.write.ndjson import reader as decoding
 from omnigraph.engine.write.ndjson.fast_path import Scanner
 from omnigraph.engine.write.ndjson.reader import decode, read_compatible
-from omnigraph.lang.catalog import FLOATS, PropertyType
+from omnigraph.lang.catalog import FLOATS, PropertyType, TypeKey
 from omnigraph.rules import coerce
 from omnigraph.rules.delta import Findings
 from tests.support.ndjson_generator import TYPES, text
@@ -144,7 +144,7 @@ def test_decode_without_a_check_is_caught(name: str) -> None:
 def test_decode_plain_lines_takes_the_fast_way() -> None:
     data = b"".join(GOOD % number for number in range(300))
     with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
-        loaded = decode(data, TYPES, first_line=11, findings=Findings())["node:A"]
+        loaded = decode(data, TYPES, first_line=11, findings=Findings())[TypeKey("node:A")]
     assert loaded.lines.tolist() == list(range(11, 311))
     assert loaded.rows.column("id").to_pylist() == [str(number) for number in range(300)]
 
@@ -155,7 +155,7 @@ def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
     for place, line in bad.items():
         texts[place] = line
     findings = Findings()
-    loaded = decode(b"".join(texts), TYPES, first_line=1, findings=findings)["node:A"]
+    loaded = decode(b"".join(texts), TYPES, first_line=1, findings=findings)[TypeKey("node:A")]
     assert [(one.rule, one.line) for one in sorted(findings.violations, key=lambda one: one.line or 0)] == [
         ("N10", 4),
         ("N1", 501),
@@ -169,7 +169,9 @@ def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
 def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
     data = b"".join(GOOD.replace(b'"2024-01-01T00:00:00Z"', values.encode()) % number for number in range(300))
     with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
-        [found] = set(decode(data, TYPES, first_line=1, findings=Findings())["node:A"].rows.column("at").to_pylist())
+        [found] = set(
+            decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].rows.column("at").to_pylist()
+        )
     assert str(found) == ("None" if values == "null" else "2024-01-01")
 
 
@@ -183,7 +185,7 @@ def test_read_compatible_counts_records_not_lines() -> None:
 def test_decode_takes_any_buffer() -> None:
     data = GOOD % 1 + GOOD % 2
     for buffer in (data, memoryview(data), pa.py_buffer(data)):
-        assert len(decode(buffer, TYPES, first_line=1, findings=Findings())["node:A"].lines) == 2
+        assert len(decode(buffer, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].lines) == 2
 
 
 def test_member_twice_is_found_at_any_depth() -> None:

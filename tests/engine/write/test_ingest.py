@@ -14,10 +14,11 @@ import pytest
 from omnigraph.engine.write.ndjson import reader
 from omnigraph.errors import GraphError, KeyConflict, LimitExceeded, UsageError
 from omnigraph.graph import Graph
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import VIOLATIONS_MAX, WRITE_ENTITIES_MAX
 from tests.support.write_fixtures import DATA, create, fixture, load, refused, rows, unchanged
 
-V, P, C, T = "node:Vessel", "node:Port", "edge:CallsAt", "edge:TowedBy"
+V, P, C, T = TypeKey("node:Vessel"), TypeKey("node:Port"), TypeKey("edge:CallsAt"), TypeKey("edge:TowedBy")
 GOOD = '{"type":"Port","data":{"code":"P7","country":"NL"}}'
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
+from omnigraph.lang.catalog import TypeKey
 from tests.support.write_fixtures import create, rows, state
 
 SCHEMA = """
@@ -96,7 +97,7 @@ class Histories(RuleBasedStateMachine):
         known = set(self.edges)
         receipt = self.expect(fault(self.nodes, edges), self.nodes, edges, lambda: self.mutate(handle, body))
         if receipt is not None:
-            [made] = set(rows(self.handles[0], "edge:E")) - known
+            [made] = set(rows(self.handles[0], TypeKey("edge:E"))) - known
             self.edges = {**{one: edge for one, edge in edges.items() if one != "new"}, made: edges["new"]}
 
     @rule(handle=st.integers(0, 1), limit=st.integers(-1, 4), text=UNIQUE, value=VALUES)

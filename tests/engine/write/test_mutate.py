@@ -14,11 +14,12 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.write import staging
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
 from tests.support.policy_recorder import Recorder
 from tests.support.write_fixtures import create, fixture, refused, rows, run, unchanged
 
-V, P, C, T = "node:Vessel", "node:Port", "edge:CallsAt", "edge:TowedBy"
+V, P, C, T = TypeKey("node:Vessel"), TypeKey("node:Port"), TypeKey("edge:CallsAt"), TypeKey("edge:TowedBy")
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_now_is_one_instant(tmp_path: Path) -> None:
     ticks = iter(range(1_700_000_000_000_000, 1_800_000_000_000_000, 5_000_000))
     with clock.replaced(wall=lambda: next(ticks)):
         run(graph, 'insert N {k: "a" at: now()} insert N {k: "b" at: now()}')
-    column = session_of(graph).view().dataset("node:N").read(["at"]).column("at").cast(pa.int64()).to_pylist()
+    column = session_of(graph).view().dataset(TypeKey("node:N")).read(["at"]).column("at").cast(pa.int64()).to_pylist()
     assert len(set(column)) == 1
 
 
@@ -340,4 +341,7 @@ def test_update_of_an_entity_with_a_large_blob_counts_what_changes(
             'query q($b: Blob) { update File set {body: $b} where name = "a" }', params={"b": f"base64:{body}"}
         )
     graph.mutate('query q() { update File set {n: 3} where name != "z" }')
-    assert [(one["n"], len(one["body"])) for one in rows(graph, "node:File").values()] == [(3, 5_120), (3, 5_120)]
+    assert [(one["n"], len(one["body"])) for one in rows(graph, "node:File").values()] == [
+        (3, 5_120),
+        (3, 5_120),
+    ]

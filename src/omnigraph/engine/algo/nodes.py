@@ -19,7 +19,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.manifest.model import Snapshot
@@ -58,7 +58,7 @@ def select_nodes(view: View, edges: Sequence[str] | None) -> NodeNumbering:
     edge_types = _resolve_edge_types(view.catalog, edges)
     types = sorted({end for edge in edge_types for end in (edge.source, edge.target)})
     pins = view.snapshot.state.pins
-    return NodeNumbering(edge_types, tuple(types), tuple(pins[f"node:{name}"].row_count for name in types))
+    return NodeNumbering(edge_types, tuple(types), tuple(pins[TypeKey.of("node", name)].row_count for name in types))
 
 
 def _resolve_edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType, ...]:
@@ -84,7 +84,7 @@ def _resolve_edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[
 
 def read_edges(view: View, nodes: NodeNumbering) -> LocalGraph:
     """Read all edges into memory, their ends as numbers."""
-    ids = {name: one_array(view.dataset(f"node:{name}").read(["id"]).column("id")) for name in nodes.types}
+    ids = {name: one_array(view.dataset(TypeKey.of("node", name)).read(["id"]).column("id")) for name in nodes.types}
     parts: list[tuple[Numbers, Numbers]] = []
     for edge in nodes.edges:
         table = view.dataset(edge.table_key).read(["src", "dst"])
@@ -122,7 +122,7 @@ class NodeValues:
         return pa.concat_tables(parts).combine_chunks()
 
     def _of_type(self, node_type: str) -> pa.Table:
-        ids = self.view.dataset(f"node:{node_type}").read(["id"]).column("id")
+        ids = self.view.dataset(TypeKey.of("node", node_type)).read(["id"]).column("id")
         columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
         return pa.table(columns | {name: self.nodes.of(node_type, column) for name, column in self.columns.items()})
 

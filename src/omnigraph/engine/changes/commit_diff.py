@@ -41,6 +41,7 @@ from omnigraph.errors import (
     UsageError,
 )
 from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import (
     CHANGE_CACHE_MAX,
     CHANGE_ID_BYTES_MAX,
@@ -113,7 +114,8 @@ def _windows(
     kernel: Kernel, pairs: list[Pair], selection: ChangeFilter, after: Position | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
-    keys = [f"{pair.kind}:{pair.type_id}" for pair in pairs]
+    # By id, because a cursor outlives the name of a type.
+    keys: list[str] = [TypeKey.of(pair.kind, pair.type_id) for pair in pairs]
     if after is not None and after.type_key not in keys:
         raise _misplaced()
     start = keys.index(after.type_key) if after is not None else 0

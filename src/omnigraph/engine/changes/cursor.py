@@ -18,7 +18,7 @@ import orjson
 from omnigraph.engine.arguments import check_name_list
 from omnigraph.errors import CursorRejected, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import CHANGE_ID_BYTES_MAX, CHANGE_ID_PREFIX_BYTES, CHANGE_TOKEN_BYTES_MAX
 
 VERSION: Final = 1
@@ -167,9 +167,7 @@ def _from_json(body: dict[str, object]) -> Token:
     )
 
 
-Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
-KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
 OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
 
 
@@ -177,7 +175,7 @@ OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
 class ChangeFilter:
     """Selects changes by kind, type and operation; None or an empty list selects all.
 
-    >>> ChangeFilter(["node"], ops=["insert"]).has_type("edge:Knows"), ChangeFilter([], [], []) == ALL
+    >>> ChangeFilter(["node"], ops=["insert"]).has_type(TypeKey("edge:Knows")), ChangeFilter([], [], []) == ALL
     (False, True)
     """
 
@@ -198,9 +196,9 @@ class ChangeFilter:
         _check_names("type", self.types, sorted(type_names))
         return self
 
-    def has_type(self, table_key: str) -> bool:
-        kind, _, name = table_key.partition(":")
-        return (self.kinds is None or kind in self.kinds) and (self.types is None or name in self.types)
+    def has_type(self, table_key: TypeKey) -> bool:
+        is_wanted_kind = self.kinds is None or table_key.kind in self.kinds
+        return is_wanted_kind and (self.types is None or table_key.name in self.types)
 
     @property
     def digest(self) -> str:

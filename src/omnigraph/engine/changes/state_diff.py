@@ -22,7 +22,7 @@ from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differi
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
@@ -63,7 +63,7 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        return self.known.pin.table_key.partition(":")[0]
+        return self.known.pin.table_key.kind
 
     @property
     def is_same_data(self) -> bool:
@@ -279,20 +279,19 @@ def _changes(pair: Pair, selection: ChangeFilter) -> pa.Table:
 
 
 def changes_of(
-    table_key: str, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
+    table_key: TypeKey, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
 ) -> pa.Table:
     """Return the candidates that really differ, as rows of a change set."""
     differences = differing(before, after, candidates)
     if differences.num_rows == 0:
         return CHANGE_SCHEMA.empty_table()
-    kind, _, name = table_key.partition(":")
     columns: list[Any] = [
-        pa.repeat(kind, differences.num_rows),
-        pa.repeat(name, differences.num_rows),
+        pa.repeat(table_key.kind, differences.num_rows),
+        pa.repeat(table_key.name, differences.num_rows),
         differences.column("id"),
         ops_of(differences),
         pa.repeat(pa.scalar(version, pa.int64()), differences.num_rows),
-        *_ends(kind, before, after, differences),
+        *_ends(table_key.kind, before, after, differences),
     ]
     return pa.table(columns, schema=CHANGE_SCHEMA)
 

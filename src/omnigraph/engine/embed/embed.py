@@ -23,6 +23,7 @@ from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
@@ -127,10 +128,10 @@ class _EmbedTransaction:
         self.plans: list[TypePlan] = []
         self._stack = stack
         self._intent: Declared | None = None
-        self._staged: dict[str, _StagedType] = {}
+        self._staged: dict[TypeKey, _StagedType] = {}
         self._targets: set[DatasetRef] = set()
 
-    def tally(self, table_key: str, name: str) -> EmbedCounts:
+    def tally(self, table_key: TypeKey, name: str) -> EmbedCounts:
         staged = self._staged.get(table_key)
         return staged.tallies.get(name, EmbedCounts()) if staged else EmbedCounts()
 

@@ -22,7 +22,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, report_progress
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
@@ -71,7 +71,7 @@ class Effort(StrEnum):
 class TypeOptimized(PublicValue):
     """The outcome for one type; both versions are set only if it drifted."""
 
-    type_key: str
+    type_key: TypeKey
     fragments_removed: int = 0
     fragments_added: int = 0
     indexes_built: int = 0
@@ -95,7 +95,7 @@ def optimize(
     session: GraphSession,
     branch: str = MAIN,
     choose_runner: ChooseRunner = lambda _: IN_TURN,
-    only: Mapping[str, Effort] | None = None,
+    only: Mapping[TypeKey, Effort] | None = None,
 ) -> OptimizeReport:
     """Compact every type of a branch, extend indexes to uncovered rows, and build missing ones.
 
@@ -126,7 +126,7 @@ class _Staged:
     indexes: Change | None
     segments: frozenset[str]
 
-    def moved(self, table_key: str, onto: Dataset) -> Effect | None:
+    def moved(self, table_key: TypeKey, onto: Dataset) -> Effect | None:
         """Return it as an effect on a later version; None when that is not possible."""
         if onto.ref.directory != self.base.ref.directory or index_build.segment_ids(onto) != self.segments:
             return None
@@ -150,17 +150,17 @@ class _Optimize:
         branch: str,
         stack: ExitStack,
         choose_runner: ChooseRunner,
-        only: Mapping[str, Effort] | None,
+        only: Mapping[TypeKey, Effort] | None,
     ) -> None:
         self.session = session
         self.branch = branch
         self.only = only
         self.choose_runner = choose_runner
-        self._rows: dict[str, TypeOptimized] = {}
+        self._rows: dict[TypeKey, TypeOptimized] = {}
         self._stack = stack
         self._intent: Declared | None = None
-        self._staged: dict[str, _Staged] = {}
-        self._effects: dict[str, tuple[Pin, Effect]] = {}
+        self._staged: dict[TypeKey, _Staged] = {}
+        self._effects: dict[TypeKey, tuple[Pin, Effect]] = {}
         self._claimed: set[str] = set()
         self._is_last = False
         self._finished = self._total = 0
@@ -202,7 +202,7 @@ class _Optimize:
             operation_id=self._declare(snapshot).operation_id,
         )
 
-    def _carried_over(self, snapshot: Snapshot, key: str) -> bool:
+    def _carried_over(self, snapshot: Snapshot, key: TypeKey) -> bool:
         pin = snapshot.state.pins.get(key)
         previous = self._effects.get(key)
         # Staged work only needs its type to exist; other changes are rebased.

@@ -19,7 +19,7 @@ from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import DriftDetected, GraphError, UsageError
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
     RECONCILE_ROWS_MAX,
@@ -69,7 +69,7 @@ class _Due:
     """A type that is past a threshold; `effort` is None when it is too large to be dealt with here."""
 
     branch: str
-    type_key: str
+    type_key: TypeKey
     effort: Effort | None
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from omnigraph.engine.maintain.common import system_actor
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
@@ -73,7 +74,7 @@ SETTLED = (Action.HEALED, Action.FORCED, Action.DISCARDED)
 class TypeRepaired(PublicValue):
     """The finding for one type, and the action taken."""
 
-    type_key: str
+    type_key: TypeKey
     published_version: int = field(metadata=named("published_dataset_version"))
     head_version: int = field(metadata=named("lance_head_version"))
     classification: Classification

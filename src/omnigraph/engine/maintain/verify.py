@@ -25,7 +25,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
@@ -81,7 +81,7 @@ class TypeScan:
 
 
 # Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
-ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, TypeScan | OmniGraphError]]
+ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[TypeKey, TypeScan | OmniGraphError]]
 
 
 def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool = False) -> VerifyReport:
@@ -205,7 +205,7 @@ class _Verification:
             ]
         return findings
 
-    def _part_findings(self, view: View, table_key: str) -> list[tuple[str, str]] | OmniGraphError:
+    def _part_findings(self, view: View, table_key: TypeKey) -> list[tuple[str, str]] | OmniGraphError:
         """Return what is wrong with the metadata of a version, and how far its indexes cover the rows."""
         try:
             dataset = view.dataset(table_key)
@@ -279,7 +279,7 @@ def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
     return tuple(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends)))
 
 
-def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, TypeScan | OmniGraphError]:
+def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
     """Read all ids of a view into memory and compare them, several types in parallel."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     finished = count(1)
@@ -297,7 +297,7 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
     edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
     # Endpoints are looked up among node ids, so nodes come first.
-    results: dict[str, TypeScan | OmniGraphError] = {}
+    results: dict[TypeKey, TypeScan | OmniGraphError] = {}
     for group in (nodes, edges):
         tasks = [partial(scan_or_error, type_) for type_ in group]
         results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))

@@ -20,7 +20,7 @@ from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
@@ -72,7 +72,7 @@ def _applied(sides: Sides) -> tuple[object, ...]:
     return sides.outcome, sides.base_ids, theirs, sides.merged_parent
 
 
-def related_types(catalog: Catalog, changed: Collection[str]) -> frozenset[str]:
+def related_types(catalog: Catalog, changed: Collection[TypeKey]) -> frozenset[TypeKey]:
     """Return types, the edges that end at them, and the nodes at their ends: all that the rules on them read."""
     related = set(changed)
     for edge in catalog.edges.values():
@@ -244,7 +244,7 @@ class Application:
 
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that are not about types which the actor may not read."""
-        return [conflict for conflict in conflicts if conflict.type_key.partition(":")[2] not in self._hidden]
+        return [conflict for conflict in conflicts if conflict.type_key.name not in self._hidden]
 
     def _raise_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
@@ -259,7 +259,7 @@ class Application:
     def _may_read_target(self) -> bool:
         return self.session.policy is ALLOW_ALL or self.session.would_allow("read", on_branch(self.target))
 
-    def _adoptable(self, three: ThreeWayState) -> dict[str, Pin]:
+    def _adoptable(self, three: ThreeWayState) -> dict[TypeKey, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
@@ -275,12 +275,17 @@ class Application:
         return pins
 
     def _receipt(
-        self, sides: Sides, counts_by_key: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
+        self,
+        sides: Sides,
+        counts_by_key: Mapping[TypeKey, Counted],
+        adopted: Mapping[TypeKey, Pin],
+        *,
+        dry_run: bool = False,
     ) -> MergeReceipt:
         counts = [
             TypeCount(key, counted.inserted, counted.updated, counted.deleted, key in adopted)
             for key, counted in sorted(counts_by_key.items())
-            if key.partition(":")[2] not in self._hidden
+            if key.name not in self._hidden
         ]
         outcome, bases = sides.outcome, sides.base_ids
         if not self._may_read_target:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, reject_without_conflict
 from omnigraph.engine.merge.row_merge import Clash, RowMerge
-from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import EdgeType, NodeType, Scalar, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.public_values import ConflictKind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Type = NodeType | EdgeType
-Place = tuple[str, str]
+Place = tuple[TypeKey, str]
 # How an entity is on our side, and how it shall be; None is absent.
 State = tuple[pa.Table | None, pa.Table | None]
 
@@ -108,8 +108,8 @@ class Resolutions:
         return put(replace(merge, clashes=tuple(left)), states)
 
     def override(
-        self, three: ThreeWayState, merges: Mapping[str, RowMerge], violations: Sequence[Violation]
-    ) -> dict[str, RowMerge]:
+        self, three: ThreeWayState, merges: Mapping[TypeKey, RowMerge], violations: Sequence[Violation]
+    ) -> dict[TypeKey, RowMerge]:
         """Return merges with the unused resolutions applied to the entities that they name.
 
         They may name what a violation names, or any entity that the merge changes: the other end of the trouble.
@@ -137,7 +137,9 @@ class Resolutions:
         return changed
 
     @staticmethod
-    def _check_seen(type_key: str, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues) -> None:
+    def _check_seen(
+        type_key: TypeKey, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues
+    ) -> None:
         if not any(resolution.seen for resolution in decided.values()):
             return
         rows = map(blobs.with_bytes, (clash.base, clash.ours, clash.theirs))

@@ -18,6 +18,7 @@ from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.merge.row_merge import Clash
 from omnigraph.errors import GraphError, MergeConflict, UsageError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
 from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.delta import Violation, one_array
@@ -30,9 +31,9 @@ _KINDS: Final = {
 }
 
 
-def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
+def conflict_of(type_key: TypeKey, clash: Clash, blobs: BlobValues) -> Conflict:
     """Return a clash as a conflict; `blobs` has the bytes of the blobs in its rows."""
-    name = f"`{clash.entity_id}` of `{type_key.partition(':')[2]}`"
+    name = f"`{clash.entity_id}` of `{type_key.name}`"
     if clash.kind is ConflictKind.DELETE_VS_UPDATE:
         did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
         message = f"{name}: {did} what {other}"
@@ -48,8 +49,8 @@ def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
     """Return what is wrong with the merged graph as a conflict."""
     kind = _KINDS.get(violation.rule, ConflictKind.VALUE_CONSTRAINT_VIOLATION)
     named = tuple(violation.property.split(", ")) if violation.property else ()
-    key = violation.type_key or ""
-    return Conflict(key, violation.entity_id, kind, violation.message, named, *images)
+    assert violation.type_key is not None, "only violations of an input lack a type"
+    return Conflict(violation.type_key, violation.entity_id, kind, violation.message, named, *images)
 
 
 def image_of(row: pa.Table | None) -> Image | None:
@@ -92,7 +93,7 @@ _MEMBERS: Final = frozenset(
 class Resolution:
     """One resolution. `seen` holds the images that the caller saw, if passed back, to detect stale decisions."""
 
-    type_key: str
+    type_key: TypeKey
     entity_id: str
     property: str | None
     take: str | None
@@ -142,6 +143,10 @@ def _parse(value: Any, number: int) -> Resolution:
     for name in ("type_key", "entity_id"):
         if not isinstance(value.get(name), str):
             raise refuse(f"{where} needs a `{name}`, as the conflict has it")
+    try:
+        key = TypeKey(value["type_key"])
+    except ValueError as error:
+        raise refuse(f"{where}: {error}", type_key=value["type_key"], entity_id=value["entity_id"]) from None
     picks = [name for name in ("take", "row", "value") if name in value]
     if len(picks) != 1:
         raise refuse(f"{where} needs exactly one of `take`, `row` and `value`, and has {len(picks)}")
@@ -154,7 +159,7 @@ def _parse(value: Any, number: int) -> Resolution:
         raise refuse(f"{where} gives a `value`, but no `property` that it is for")
     seen = {name: value[name] for name in IMAGES if name in value}
     take = value["take"] if picks[0] == "take" else None
-    return Resolution(value["type_key"], value["entity_id"], property_, take, value[picks[0]], seen)
+    return Resolution(key, value["entity_id"], property_, take, value[picks[0]], seen)
 
 
 def refuse(message: str, **context: str) -> GraphError:
@@ -170,10 +175,8 @@ def reject_without_conflict(entities: Sequence[tuple[str, str]]) -> None:
         return
     subjects = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in entities[:FINDINGS_SHOWN_MAX])
     more = f" and {len(entities) - FINDINGS_SHOWN_MAX} more" if len(entities) > FINDINGS_SHOWN_MAX else ""
-    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in entities)
-    keys = "; a `type_key` is `node:TYPE` or `edge:TYPE`" if is_plain else ""
     error = refuse(
-        f"there is no conflict about {subjects}{more}{keys}; run the merge dry again and leave the resolution out",
+        f"there is no conflict about {subjects}{more}; run the merge dry again and leave the resolution out",
         type_key=entities[0][0],
         entity_id=entities[0][1],
     )

@@ -96,7 +96,7 @@ def _permitted_base(
     def permit(view: View) -> View:
         snapshot = view.snapshot
         hidden = types_hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
-        keys = {key for key in snapshot.state.pins if key.partition(":")[2] in hidden}
+        keys = {key for key in snapshot.state.pins if key.name in hidden}
         if not keys <= same.keys():
             raise hidden_base_error(session, target)
         pins = {**snapshot.state.pins, **{key: same[key] for key in keys}}

@@ -18,6 +18,7 @@ from omnigraph.engine.merge.row_merge import RowMerge
 from omnigraph.engine.merge.three_way import Counted, GraphMerge, ThreeWayState, merge_all
 from omnigraph.engine.session import View
 from omnigraph.engine.write.staging import physical
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import Declared
 from omnigraph.manifest.model import Pin, fork_owner
 from omnigraph.manifest.plan import Effect
@@ -32,12 +33,12 @@ from omnigraph.store.write.transaction import Change
 from omnigraph.store.write.upsert import delete_found, upsert
 
 
-def stage(view: View, merges: Mapping[str, RowMerge], blobs: BlobValues) -> tuple[Effect, ...]:
+def stage(view: View, merges: Mapping[TypeKey, RowMerge], blobs: BlobValues) -> tuple[Effect, ...]:
     """Return one effect for each type that a merge changes."""
     return tuple(_effect(view, key, merge, blobs) for key, merge in sorted(merges.items()) if not merge.changes_nothing)
 
 
-def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
+def _effect(view: View, key: TypeKey, merge: RowMerge, blobs: BlobValues) -> Effect:
     dataset = view.kernel.writable(view.snapshot, key)
     rows = pa.concat_tables([merge.updated, merge.inserted])
     updated_rows = _find_rows(dataset, one_array(merge.updated.column("id")))
@@ -102,7 +103,7 @@ class Task:
 
     three: ThreeWayState
     resolutions: Sequence[Resolution]
-    adoptable: Mapping[str, Pin]
+    adoptable: Mapping[TypeKey, Pin]
     is_forward: bool
     hold: Callable[[], Declared]
 
@@ -114,10 +115,10 @@ class Settled:
     `is_cut`: there are more conflicts than these.
     """
 
-    counts: Mapping[str, Counted]
+    counts: Mapping[TypeKey, Counted]
     conflicts: Sequence[Conflict] = ()
     effects: tuple[Effect, ...] = ()
-    adopted: Mapping[str, Pin] = field(default_factory=dict)
+    adopted: Mapping[TypeKey, Pin] = field(default_factory=dict)
     is_cut: bool = False
 
 

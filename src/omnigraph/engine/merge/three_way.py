@@ -21,7 +21,7 @@ from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import GraphError
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.manifest.model import Pin
 from omnigraph.public_values import Conflict
 from omnigraph.rules.delta import Changes, Delta, Violation
@@ -60,7 +60,7 @@ class ThreeWayState:
             )
 
     @property
-    def by_key(self) -> dict[str, Type]:
+    def by_key(self) -> dict[TypeKey, Type]:
         """All types of the graph by table key."""
         catalog = self.ours.catalog
         types: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
@@ -183,15 +183,15 @@ class GraphMerge:
     Types in `overruled` are not as their side has them, because a resolution decided about an entity of theirs.
     """
 
-    merges: Mapping[str, RowMerge]
+    merges: Mapping[TypeKey, RowMerge]
     conflicts: Sequence[Conflict] = ()
-    overruled: frozenset[str] = frozenset()
+    overruled: frozenset[TypeKey] = frozenset()
 
     @property
-    def counts(self) -> dict[str, Counted]:
+    def counts(self) -> dict[TypeKey, Counted]:
         return {key: Counted.of(merge) for key, merge in self.merges.items() if not merge.changes_nothing}
 
-    def adopted(self, adoptable: Mapping[str, Pin]) -> dict[str, Pin]:
+    def adopted(self, adoptable: Mapping[TypeKey, Pin]) -> dict[TypeKey, Pin]:
         """Return the datasets that can be adopted unchanged."""
         return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
 
@@ -216,11 +216,11 @@ def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
     return GraphMerge(decided, [violation_conflict(three, violation) for violation in violations], overruled)
 
 
-def _is_touched(merges: Mapping[str, RowMerge], table_key: str, entity_id: str) -> bool:
+def _is_touched(merges: Mapping[TypeKey, RowMerge], table_key: TypeKey, entity_id: str) -> bool:
     return table_key in merges and touches(merges[table_key], entity_id)
 
 
-def violations_of(three: ThreeWayState, merges: Mapping[str, RowMerge]) -> list[Violation]:
+def violations_of(three: ThreeWayState, merges: Mapping[TypeKey, RowMerge]) -> list[Violation]:
     """Return everything that is wrong with the merged graph."""
     types = three.by_key
     deltas = {

@@ -21,6 +21,7 @@ from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.search import Ids
 from omnigraph.engine.session import View
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import QueryKey
 from omnigraph.limits import PLAN_CACHE_BYTES_MAX, PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
 from omnigraph.lru import LruCache
@@ -48,7 +49,7 @@ S = TypeVar("S", bound=Sized)
 class ResolvedTypes:
     """Cached entries of one snapshot by type name, to skip the lookup by dataset version."""
 
-    entities: dict[str, Entities] = field(default_factory=dict)
+    entities: dict[TypeKey, Entities] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
 
 
@@ -180,12 +181,12 @@ class QueryRun:
         return self.params[name]
 
     def nodes(self, name: str) -> Entities:
-        return self.entities(f"node:{name}")
+        return self.entities(TypeKey.of("node", name))
 
     def edges(self, name: str) -> Entities:
-        return self.entities(f"edge:{name}")
+        return self.entities(TypeKey.of("edge", name))
 
-    def entities(self, table_key: str) -> Entities:
+    def entities(self, table_key: TypeKey) -> Entities:
         """Return all entities of a type at the version that the view pins."""
         entities = self._resolved.entities.get(table_key)
         if entities is None:
@@ -202,7 +203,7 @@ class QueryRun:
         if topology is None:
             type_ = self.view.catalog.edges[edge]
             entities = (self.edges(edge), self.nodes(type_.source), self.nodes(type_.target))
-            caches, family = self.caches, (Topology, self.ref(f"edge:{edge}").path)
+            caches, family = self.caches, (Topology, self.ref(TypeKey.of("edge", edge)).path)
             topology = caches.get(
                 self._topology_key(edge), family, lambda previous: Topology(*entities, caches.grow, previous)
             )
@@ -216,12 +217,13 @@ class QueryRun:
 
     def _topology_key(self, edge: str) -> tuple[DatasetRef, DatasetRef, DatasetRef]:
         type_ = self.view.catalog.edges[edge]
-        return self.ref(f"edge:{edge}"), self.ref(f"node:{type_.source}"), self.ref(f"node:{type_.target}")
+        source, target = (self.ref(TypeKey.of("node", name)) for name in (type_.source, type_.target))
+        return self.ref(type_.table_key), source, target
 
-    def ref(self, table_key: str) -> DatasetRef:
+    def ref(self, table_key: TypeKey) -> DatasetRef:
         return self.view.snapshot.state.pins[table_key].ref
 
-    def row_count(self, table_key: str) -> int:
+    def row_count(self, table_key: TypeKey) -> int:
         """Return how many entities a type has, without opening it."""
         return self.view.snapshot.state.pins[table_key].row_count
 

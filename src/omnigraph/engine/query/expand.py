@@ -19,6 +19,7 @@ from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacenc
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
 from omnigraph.engine.query.search import Ids, Mask
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
@@ -160,7 +161,7 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
     if run.has_topology(edge):
         return False, "adjacency is in memory"
     type_ = run.view.catalog.edges[edge]
-    edge_count = run.row_count(f"edge:{edge}")
+    edge_count = run.row_count(TypeKey.of("edge", edge))
     if edge_count <= _SMALL_EDGES:
         return False, f"{edge_count} edges are few enough to read whole"
     if hops > (hops_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
@@ -169,7 +170,7 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
         return False, f"{frontier} nodes are more than {frontier_max}"
     near = type_.target if direction is Direction.IN else type_.source
     topology = run.topology(edge)
-    average = edge_count / max(run.row_count(f"node:{near}"), 1)
+    average = edge_count / max(run.row_count(TypeKey.of("node", near)), 1)
     scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKUP_COLUMNS[direction])
     lookup_cost, read_cost = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
     estimate = f"about {lookup_cost:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"

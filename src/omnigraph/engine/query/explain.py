@@ -15,6 +15,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.operators import Pipeline, PlanStep
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.search import Rows
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction
 from omnigraph.store.objects.request_meter import Meter
 
@@ -126,12 +127,12 @@ def _report_steps(
 def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
     selectivity = _KEPT_BY_CONDITION ** len(getattr(step, "conditions", ()))
     if isinstance(step, operators.Scan):
-        count = run.row_count(f"node:{step.node_type}")
+        count = run.row_count(TypeKey.of("node", step.node_type))
         if step.join is not None:
             selectivity *= _KEPT_BY_CONDITION
         return rows * (min(count, 1) if step.find_key is not None else count * selectivity)
     if isinstance(step, operators.Expand):
-        edges, nodes = run.row_count(f"edge:{step.edge}"), run.row_count(f"node:{step.target_type}")
+        edges, nodes = run.row_count(TypeKey.of("edge", step.edge)), run.row_count(TypeKey.of("node", step.target_type))
         degree = edges / max(_count_near_nodes(run, step.edge, step.direction), 1)
         degree *= 2 if step.direction is Direction.BOTH else 1
         if step.is_existence:
@@ -147,7 +148,7 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
 
 def _count_near_nodes(run: QueryRun, edge: str, direction: Direction) -> int:
     type_ = run.view.catalog.edges[edge]
-    return run.row_count(f"node:{type_.target if direction is Direction.IN else type_.source}")
+    return run.row_count(TypeKey.of("node", type_.target if direction is Direction.IN else type_.source))
 
 
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:

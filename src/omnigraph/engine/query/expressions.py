@@ -15,7 +15,7 @@ from omnigraph.engine.query.compare import compare, is_member
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.search import Constant, Mask, Numbers, Rows, Strings, Vector
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.catalog import Scalar, TypeKey
 from omnigraph.lang.query import ir
 
 Evaluate: TypeAlias = Callable[[QueryRun, Rows], Vector]
@@ -41,11 +41,11 @@ def compile_value(expression: ir.Expr) -> Evaluate:
             return _raise_unknown_column(expression)
 
 
-def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[str, str]:
+def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str]:
     """Return the table key and the column that an expression reads."""
     if isinstance(expression, ir.NodeRef):
-        return f"node:{expression.node_type}", "id"
-    return f"{expression.owner_kind}:{expression.owner}", expression.property
+        return TypeKey.of("node", expression.node_type), "id"
+    return TypeKey.of(expression.owner_kind, expression.owner), expression.property
 
 
 def _hop_counts(rows: Rows, variable: str) -> Numbers:

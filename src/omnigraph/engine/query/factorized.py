@@ -32,6 +32,7 @@ from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLoo
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
 from omnigraph.engine.query.search import Ids, Numbers, Rows
 from omnigraph.errors import BudgetExceeded
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import QUERY_WEIGHED_WALKS_MAX
@@ -168,7 +169,7 @@ def uses_memory_only(run: QueryRun, forest: Forest) -> bool:
     """True if every traversal of the pattern would use adjacency in memory anyway."""
     for vertex in forest.vertices.values():
         for branch in vertex.branches:
-            frontier = 1 if vertex.find_key is not None else run.row_count(f"node:{vertex.node_type}")
+            frontier = 1 if vertex.find_key is not None else run.row_count(TypeKey.of("node", vertex.node_type))
             if is_indexed_cheaper(run, branch.edge, branch.direction, 1, frontier)[0]:
                 return False
     return True

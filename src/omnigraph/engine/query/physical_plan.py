@@ -20,7 +20,7 @@ from omnigraph.engine.query.projection import Projection, SkipLimit
 from omnigraph.engine.query.ranking import Ranked, Ranking
 from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
 from omnigraph.errors import BudgetExceeded, DataError
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.query import ir
 
 _RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
@@ -147,22 +147,22 @@ class ReadPlan:
         return rows.take(top_rows(keys, rows.count, limit, ties)), ranked
 
 
-def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, str | None]:
+def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
     """Return the variables that a pattern binds by name, with their types; hops have none."""
-    types: dict[str, str | None] = {}
+    types: dict[str, TypeKey | None] = {}
     for operator in pipeline:
         match operator:
             case ir.NodeScan(variable=variable, node_type=node_type):
-                types[variable] = f"node:{node_type}"
+                types[variable] = TypeKey.of("node", node_type)
             case ir.Expand():
-                types[operator.target] = f"node:{operator.target_type}"
+                types[operator.target] = TypeKey.of("node", operator.target_type)
                 if operator.edge_variable is not None:
-                    types[operator.edge_variable] = f"edge:{operator.edge}"
+                    types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
                 if operator.hops_variable is not None:
                     types[operator.hops_variable] = None
             case ir.OptionalJoin(bindings=bindings):
                 for item in bindings:
-                    types[item.variable] = None if item.type_name is None else f"{item.kind}:{item.type_name}"
+                    types[item.variable] = None if item.type_name is None else TypeKey.of(item.kind, item.type_name)
             case _:
                 pass
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.

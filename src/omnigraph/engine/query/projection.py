@@ -28,6 +28,7 @@ from omnigraph.engine.query.search import (
     vector_to_arrow,
 )
 from omnigraph.errors import DataError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
@@ -54,7 +55,7 @@ class SkipLimit:
 class Projection:
     """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
 
-    def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None], keys: Mapping[str, str]) -> None:
+    def __init__(self, query: ir.ReadIR, tables: Mapping[str, TypeKey | None], keys: Mapping[str, str]) -> None:
         self.query = query
         self._is_identified = _returns_identity(query, keys)
         self._tables = tables
@@ -114,7 +115,7 @@ class Projection:
         if isinstance(expression, ir.NodeRef):
             entities, name = run.nodes(expression.node_type), "id"
         elif isinstance(expression, ir.PropertyRef) and (column.type.is_text or column.type.is_list):
-            entities, name = run.entities(f"{expression.owner_kind}:{expression.owner}"), expression.property
+            entities, name = run.entities(TypeKey.of(expression.owner_kind, expression.owner)), expression.property
         else:
             return 8
         return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
@@ -174,7 +175,7 @@ class Projection:
             ids = rows.columns[key.variable]
             return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
         if isinstance(key, ir.PropertyRef) and key.type.is_text:
-            entities = run.entities(f"{key.owner_kind}:{key.owner}")
+            entities = run.entities(TypeKey.of(key.owner_kind, key.owner))
             if rows.count * 4 >= entities.count > 0:
                 # Codes of the whole column are kept, and gathering them is cheaper than coding the texts again.
                 column = entities.column(key.property)

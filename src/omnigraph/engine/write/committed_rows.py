@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
@@ -146,15 +146,15 @@ class CommittedRows:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.types_read: set[str] = set()
-        self._found_rows: dict[str, list[pa.Table]] = {}
+        self.types_read: set[TypeKey] = set()
+        self._found_rows: dict[TypeKey, list[pa.Table]] = {}
         self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         """Return the ids that exist in a type."""
         return one_array(self.places(table_key, ids).column("id"))
 
-    def places(self, table_key: str, ids: Ids) -> pa.Table:
+    def places(self, table_key: TypeKey, ids: Ids) -> pa.Table:
         """Return id, row id and row address of the ids that exist in a type, each once."""
         if table_key in self._found_rows:
             rows = pa.concat_tables(self._found_rows[table_key]).combine_chunks()
@@ -165,7 +165,7 @@ class CommittedRows:
             return pa.concat_tables([matched, others])
         return find(self._dataset(table_key), ids)
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         question = (table_key, *columns, "where", *where)
         cached_key, answer = self._answers.get(question, (None, None))
@@ -207,11 +207,11 @@ class CommittedRows:
         self._see(type_.table_key, rows)
         return one_array(rows.column("id"))
 
-    def _dataset(self, table_key: str) -> Dataset:
+    def _dataset(self, table_key: TypeKey) -> Dataset:
         self.types_read.add(table_key)
         return self.view.sound_dataset(table_key)
 
-    def _see(self, table_key: str, rows: pa.Table) -> None:
+    def _see(self, table_key: TypeKey, rows: pa.Table) -> None:
         if rows.num_rows:
             self._found_rows.setdefault(table_key, []).append(rows.select(list(PLACE)))
 

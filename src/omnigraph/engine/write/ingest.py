@@ -27,7 +27,7 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import DataError, GraphError, UsageError
-from omnigraph.lang.catalog import Catalog, NodeType
+from omnigraph.lang.catalog import KINDS, Catalog, NodeType, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -91,12 +91,12 @@ class Reader:
 
     def __init__(self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool) -> None:
         self.findings = Findings(unit=unit)
-        self.loaded: dict[str, Loaded] = {}
+        self.loaded: dict[TypeKey, Loaded] = {}
         self._is_strict = dialect == "strict"
         self._is_bounded = is_bounded
         self._catalog = catalog
 
-    def read(self, data: Data) -> dict[str, Loaded]:
+    def read(self, data: Data) -> dict[TypeKey, Loaded]:
         """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
         if self._is_strict and not is_records(data):
             self._read_lines(data)
@@ -226,9 +226,7 @@ def _write(
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
-    nodes, edges = (
-        EntityCounts({key[5:]: n for key, n in counts.items() if key.startswith(kind)}) for kind in ("node:", "edge:")
-    )
+    nodes, edges = (EntityCounts({key.name: n for key, n in counts.items() if key.kind == kind}) for kind in KINDS)
     commit = session.redact_receipt(receipt.commit, branch)
     return IngestReceipt(branch, base, created, mode, nodes, edges, session.actor, commit)
 

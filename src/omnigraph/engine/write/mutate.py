@@ -27,7 +27,7 @@ from omnigraph.engine.write.write_authorization import (
 )
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -206,7 +206,7 @@ class Run:
         self._constants = constants
         self._fresh = fresh
         self._uncounted = uncounted
-        self._pending: dict[str, PendingType] = {}
+        self._pending: dict[TypeKey, PendingType] = {}
 
     def changes(self) -> Changes:
         """Return the changes of the statements, by type."""

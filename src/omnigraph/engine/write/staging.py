@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.arrow_typing import arrays, pc
@@ -34,9 +34,9 @@ from omnigraph.store.write.upsert import delete_found, upsert
 class Stager:
     """Stages the deltas of one write; caches appends so that a retry does not write them again."""
 
-    appended: dict[str, tuple[pa.Table, str, Change]] = field(default_factory=dict)
+    appended: dict[TypeKey, tuple[pa.Table, str, Change]] = field(default_factory=dict)
 
-    def stage(self, view: View, deltas: dict[str, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
+    def stage(self, view: View, deltas: dict[TypeKey, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
         """Return one effect for each type that changes."""
         effects = [self._effect(view, delta, committed) for delta in deltas.values()]
         return tuple(effect for effect in effects if effect is not None)

@@ -188,20 +188,21 @@ def _rank(violation: Violation, unreadable: Set[str]) -> int:
 
     Otherwise an input that is surely refused, for another reason, could ask about any number of stored rows.
     """
-    is_unreadable = (violation.type_key or "").partition(":")[2] in unreadable
+    is_unreadable = violation.type_key is not None and violation.type_key.name in unreadable
     return _STORED_RULES.index(violation.rule) + 1 if is_unreadable and violation.rule in _STORED_RULES else 0
 
 
 def redact_violation(violation: Violation, unreadable: Set[str]) -> Violation:
     """Return a violation that reveals nothing about stored rows if its type is unreadable.
 
-    >>> stored = Violation("E5", "`ann` and `bob` both hold 'x'", "node:Person", "bob", "mail", "'x'")
+    >>> from omnigraph.lang.catalog import TypeKey
+    >>> stored = Violation("E5", "`ann` and `bob` both hold 'x'", TypeKey("node:Person"), "bob", "mail", "'x'")
     >>> redact_violation(stored, {"Person"}).message
     "`@unique` of `Person.(mail)` is violated: another entity holds 'x' as well; send another value"
     """
-    name = (violation.type_key or "").partition(":")[2]
-    if name not in unreadable:
+    if violation.type_key is None or violation.type_key.name not in unreadable:
         return violation
+    name = violation.type_key.name
     # Only a comparison of two entities reveals a value: other E5 violations are about the input alone.
     if violation.rule == "E5" and violation.value is not None:
         return replace(

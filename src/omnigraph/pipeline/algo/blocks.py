@@ -21,6 +21,7 @@ from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import ALGO_BLOCK_NODES
 from omnigraph.manifest.intents import declared
@@ -138,7 +139,7 @@ class SparkGraph:
         return reduce(lambda left, right: left.unionByName(right), frames)
 
     def _numbers(self, node_type: str) -> Any:
-        planned = plan_numbered_scan(self.view, f"node:{node_type}")
+        planned = plan_numbered_scan(self.view, TypeKey.of("node", node_type))
         read = partial(_read_numbers, planned, self.nodes.first(node_type))
         return self._scan(planned, read, "id string, number long")
 

@@ -18,6 +18,7 @@ from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
@@ -93,7 +94,7 @@ def measure(
     return Measured(values, "spark" if is_on_spark else "local", commit)
 
 
-def _count_edges(view: View, keys: Sequence[str]) -> int:
+def _count_edges(view: View, keys: Sequence[TypeKey]) -> int:
     return sum(view.snapshot.state.pins[key].row_count for key in keys)
 
 
@@ -106,7 +107,7 @@ class NumberedScan:
     firsts: Sequence[int]
 
 
-def plan_numbered_scan(view: View, table_key: str) -> NumberedScan:
+def plan_numbered_scan(view: View, table_key: TypeKey) -> NumberedScan:
     """Plan the scan of a type, with the number of the first row of each task."""
     scan, runs = plan_scan(view, table_key)
     dataset = view.dataset(table_key)
@@ -131,7 +132,7 @@ def values_frame(values: NodeValues, spark: Any = None) -> Any:
     )
     frames = [spark.createDataFrame([], schema)]
     for node_type in values.nodes.types:
-        planned = plan_numbered_scan(values.view, f"node:{node_type}")
+        planned = plan_numbered_scan(values.view, TypeKey.of("node", node_type))
         if planned.runs:
             type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
             tasks = spark.range(0, len(planned.runs), 1, len(planned.runs))

@@ -21,7 +21,7 @@ from omnigraph.engine.write.write_authorization import check_base, missing_base,
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, Kind, TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
@@ -162,8 +162,8 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
         )
     report = replace(
         report,
-        nodes=_counts_of_kind(outcome, "node:"),
-        edges=_counts_of_kind(outcome, "edge:"),
+        nodes=_counts_of_kind(outcome, "node"),
+        edges=_counts_of_kind(outcome, "edge"),
         commit=session.redact_receipt(outcome.commit, options.branch) if outcome.commit else None,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
@@ -175,8 +175,8 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
     return report
 
 
-def _counts_of_kind(outcome: LoadOutcome, kind: str) -> dict[str, int]:
-    return {key.removeprefix(kind): count for key, count in outcome.counts.items() if key.startswith(kind)}
+def _counts_of_kind(outcome: LoadOutcome, kind: Kind) -> dict[str, int]:
+    return {key.name: count for key, count in outcome.counts.items() if key.kind == kind}
 
 
 def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, load_plan: LoadPlan) -> LoadOutcome:
@@ -234,8 +234,10 @@ def _plan_input(
     return LoadPlan(splits, frames, table_keys, list(named), schema)
 
 
-def _parse_typed_sources(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
-    named: dict[str, Columns] = {}
+def _parse_typed_sources(
+    catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]
+) -> dict[TypeKey, Columns]:
+    named: dict[TypeKey, Columns] = {}
     for kind, sources in (("node", nodes), ("edge", edges)):
         for name, source in sources.items():
             columns = parse_columns(source)
@@ -248,11 +250,11 @@ def _parse_typed_sources(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapp
     return named
 
 
-def _all_table_keys(catalog: Catalog) -> list[str]:
+def _all_table_keys(catalog: Catalog) -> list[TypeKey]:
     return sorted(type_.table_key for types in (catalog.nodes, catalog.edges) for type_ in types.values())
 
 
-def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[str, Columns]) -> Runner:
+def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Columns]) -> Runner:
     """Return where tasks run; a DataFrame is read where it is."""
     for columns in frames.values():
         if choice.engine == "local":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from omnigraph.engine.tasks import Runner
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline.bulk_load.splits import Columns, Split
 from omnigraph.pipeline.filesystems import open_file
 
@@ -25,7 +26,7 @@ class ByteRange:
     stop: int
 
 
-def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[str, Columns]) -> str:
+def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[TypeKey, Columns]) -> str:
     """Return a digest of the input and the mode of a load.
 
     A DataFrame counts by its schema only: computing its rows may cost as much as the load.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnigraph.engine.graph_access import GraphAccess, parse_catalog
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.delta import Intent
 from omnigraph.store.read.dataset import DatasetRef
@@ -91,7 +91,7 @@ class Job:
     scratch: str
     schema: InputSchema
     base_version: int | None
-    targets: Mapping[str, DatasetRef]
+    targets: Mapping[TypeKey, DatasetRef]
     embed: EmbedJob | None = None
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
+from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType, TypeKey
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.key_buckets.files import (
@@ -59,7 +59,7 @@ class KeyTask:
 
     ref: DatasetRef
     fragment_id: int
-    table_key: str
+    table_key: TypeKey
     names: tuple[str, ...]
     extra: tuple[str, ...]
 
@@ -103,10 +103,10 @@ class ReplacedRows:
 
 
 def find_replaced(
-    job: Job, incoming: Mapping[str, KeySegments], committed: Mapping[str, KeySegments], within: HashRange
-) -> dict[str, ReplacedRows]:
+    job: Job, incoming: Mapping[TypeKey, KeySegments], committed: Mapping[TypeKey, KeySegments], within: HashRange
+) -> dict[TypeKey, ReplacedRows]:
     """Find the committed rows whose ids come in, by both hashes of the id: replacing a wrong row would lose data."""
-    replaced: dict[str, ReplacedRows] = {}
+    replaced: dict[TypeKey, ReplacedRows] = {}
     for key in committed:
         names = released_names(job.catalog.type_of(key))
         staged = read_hash_range(job, incoming[key], "id", ("hash", "check"), within)
@@ -126,10 +126,10 @@ def find_replaced(
 
 
 def find_superseded(
-    job: Job, incoming: Mapping[str, KeySegments], bounds: Mapping[str, Numbers], within: HashRange
-) -> dict[str, dict[int, FileSlice]]:
+    job: Job, incoming: Mapping[TypeKey, KeySegments], bounds: Mapping[TypeKey, Numbers], within: HashRange
+) -> dict[TypeKey, dict[int, FileSlice]]:
     """Find the rows of an input whose id occurs again in a later row; return their numbers by type and split."""
-    superseded: dict[str, dict[int, FileSlice]] = {}
+    superseded: dict[TypeKey, dict[int, FileSlice]] = {}
     for key, segments in incoming.items():
         hashes = np.sort(read_hash_range(job, segments, "id", ("hash",), within)["hash"])
         if not (hashes[1:] == hashes[:-1]).any():
@@ -144,7 +144,7 @@ def find_superseded(
 
 
 # Candidates by type and by key name, such as `src` or `0.taken` for the first `@unique`.
-CandidatesByKey = dict[tuple[str, str], Candidates]
+CandidatesByKey = dict[tuple[TypeKey, str], Candidates]
 
 # Row number of a candidate without an incoming row; sorts after all others.
 NO_ROW: Final = 2**62
@@ -154,9 +154,9 @@ NO_ROW: Final = 2**62
 class ComparedKeys:
     """All key segments of a check by type: incoming, committed, and released by replaced rows."""
 
-    incoming: Mapping[str, KeySegments]
-    committed: Mapping[str, KeySegments]
-    released: Mapping[str, KeySegments]
+    incoming: Mapping[TypeKey, KeySegments]
+    committed: Mapping[TypeKey, KeySegments]
+    released: Mapping[TypeKey, KeySegments]
     limit: int
 
 
@@ -167,45 +167,45 @@ class HashBucket:
     job: Job
     compared: ComparedKeys
     within: HashRange
-    _sorted: dict[tuple[str, str, str], Numbers] = field(default_factory=dict)
+    _sorted: dict[tuple[str, TypeKey, str], Numbers] = field(default_factory=dict)
 
     @property
-    def types(self) -> Iterator[tuple[str, Type]]:
+    def types(self) -> Iterator[tuple[TypeKey, Type]]:
         return ((key, self.job.catalog.type_of(key)) for key in sorted(self.compared.incoming))
 
     @property
     def intent(self) -> Intent:
         return self.job.intent
 
-    def incoming(self, key: str, name: str) -> Numbers:
+    def incoming(self, key: TypeKey, name: str) -> Numbers:
         """Return the sorted hashes of an incoming key."""
         return self._ordered("incoming", self.compared.incoming, key, name)
 
-    def committed(self, key: str, name: str) -> Numbers:
+    def committed(self, key: TypeKey, name: str) -> Numbers:
         """Return the sorted hashes of a committed key."""
         return self._ordered("committed", self.compared.committed, key, name)
 
-    def released(self, key: str, name: str) -> Numbers:
+    def released(self, key: TypeKey, name: str) -> Numbers:
         """Return the sorted hashes of a key that replaced rows release."""
         return self._ordered("released", self.compared.released, key, name)
 
-    def staying(self, key: str) -> Numbers:
+    def staying(self, key: TypeKey) -> Numbers:
         """Return the committed ids of a type, none if the input overwrites the type."""
         is_replaced = self.intent is Intent.REPLACE and key in self.compared.incoming
         return np.zeros(0, np.uint64) if is_replaced else self.committed(key, "id")
 
-    def entries(self, key: str, name: str, chosen: Numbers) -> tuple[Numbers, Numbers]:
+    def entries(self, key: TypeKey, name: str, chosen: Numbers) -> tuple[Numbers, Numbers]:
         """Return hashes and rows of the incoming keys that are among the chosen hashes."""
         staged = read_hash_range(self.job, self.compared.incoming[key], name, ("hash", "row"), self.within)
         is_chosen = is_among(staged["hash"], chosen)
         return staged["hash"][is_chosen], staged["row"][is_chosen]
 
-    def counts(self, side: Mapping[str, KeySegments], key: str) -> tuple[Numbers, Numbers]:
+    def counts(self, side: Mapping[TypeKey, KeySegments], key: TypeKey) -> tuple[Numbers, Numbers]:
         """Return the sources of edges and the number of edges of each."""
         arrays = read_hash_range(self.job, side.get(key, ()), "src", ("hash", "count"), self.within)
         return arrays["hash"], arrays["count"]
 
-    def _ordered(self, side_name: str, side: Mapping[str, KeySegments], key: str, name: str) -> Numbers:
+    def _ordered(self, side_name: str, side: Mapping[TypeKey, KeySegments], key: TypeKey, name: str) -> Numbers:
         cache_key = (side_name, key, name)
         if cache_key not in self._sorted:
             hashes = read_hash_range(self.job, side.get(key, ()), name, ("hash",), self.within)["hash"]
@@ -220,18 +220,18 @@ def find_candidates(job: Job, compared: ComparedKeys, within: HashRange) -> dict
 
 
 def look_up_keys(
-    job: Job, compared: ComparedKeys, key: str, name: str, lookup: tuple[Numbers, HashRange]
+    job: Job, compared: ComparedKeys, key: TypeKey, name: str, lookup: tuple[Numbers, HashRange]
 ) -> tuple[Numbers, Numbers]:
     """Return hashes and rows of the incoming keys that are among the looked-up hashes of one range."""
     return HashBucket(job, compared, lookup[1]).entries(key, name, lookup[0])
 
 
-def _first_candidates(bucket: HashBucket, key: str, name: str, hashes: Numbers) -> Candidates:
+def _first_candidates(bucket: HashBucket, key: TypeKey, name: str, hashes: Numbers) -> Candidates:
     matched, rows = bucket.entries(key, name, hashes)
     return Candidates.first(rows, matched, bucket.compared.limit)
 
 
-def _duplicates(bucket: HashBucket, key: str, name: str) -> Iterator[Candidates]:
+def _duplicates(bucket: HashBucket, key: TypeKey, name: str) -> Iterator[Candidates]:
     repeated = duplicate_hashes(bucket.incoming(key, name))
     if len(repeated):
         hashes, rows = bucket.entries(key, name, repeated)
@@ -269,7 +269,7 @@ def _missing_endpoints(bucket: HashBucket) -> CandidatesByKey:
     for key, type_ in bucket.types:
         if not isinstance(type_, EdgeType):
             continue
-        for column, node in (("src", f"node:{type_.source}"), ("dst", f"node:{type_.target}")):
+        for column, node in (("src", TypeKey.of("node", type_.source)), ("dst", TypeKey.of("node", type_.target))):
             incoming_ids = [bucket.incoming(node, "id")] if node in bucket.compared.incoming else []
             absent = subtract(bucket.incoming(key, column), [*incoming_ids, bucket.staying(node)])
             if len(absent):
@@ -313,7 +313,7 @@ def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
     return candidates
 
 
-def _first_by_source(bucket: HashBucket, key: str, chosen: Numbers) -> Candidates:
+def _first_by_source(bucket: HashBucket, key: TypeKey, chosen: Numbers) -> Candidates:
     """Return sources in the order of the input, then those that only lose edges."""
     hashes, rows = bucket.entries(key, "src", chosen)
     order = np.argsort(rows)

@@ -18,7 +18,7 @@ from omnigraph.engine.write.ingest import reject_other_format
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import decode, line_too_long
 from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import (
     LOAD_CSV_ROW_BYTES_MAX,
     LOAD_LINE_BYTES_MAX,
@@ -40,7 +40,7 @@ _BATCH_ROWS: Final = 262_144
 class Chunk:
     """Some entities of a split by type, the range of their lines, and a lookup of the text of a line."""
 
-    loaded: Mapping[str, Loaded]
+    loaded: Mapping[TypeKey, Loaded]
     lines: range
     text: Callable[[int], str]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.lang.catalog import Cardinality, EdgeType
+from omnigraph.lang.catalog import Cardinality, EdgeType, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.bulk_load.job import UNIT
@@ -35,7 +35,7 @@ from omnigraph.store.read.dataset import Dataset
 class RuleInput:
     """The rows that a rule checks, and the committed rows that it sees."""
 
-    rows: Mapping[str, RowRequest]
+    rows: Mapping[TypeKey, RowRequest]
     committed: Committed
 
 
@@ -47,7 +47,7 @@ class SetCheck:
     keys: KeyMatcher
     committed: CommittedRows
     limit: int
-    replaced: Sequence[Mapping[str, ReplacedRows]] = field(default_factory=list)
+    replaced: Sequence[Mapping[TypeKey, ReplacedRows]] = field(default_factory=list)
     _candidates: dict[str, CandidatesByKey] = field(default_factory=dict)
 
     def run(self, findings: Findings) -> None:
@@ -69,7 +69,7 @@ class SetCheck:
         if self.input.job.intent is Intent.UPSERT:
             loaded = {key: segments for key, segments in committed.items() if key in self.input.types}
             self.replaced = self.keys.find_replaced(loaded) if loaded else []
-        released: dict[str, list[KeySegment]] = {key: [] for key in self.input.types}
+        released: dict[TypeKey, list[KeySegment]] = {key: [] for key in self.input.types}
         for part in self.replaced:
             for key, replaced in part.items():
                 released[key] += [replaced.released] if replaced.released else []
@@ -83,12 +83,12 @@ class SetCheck:
                 of_ranges = [part[rule][name] for part in parts if name in part.get(rule, {})]
                 merged[name] = merge_candidates(of_ranges, limit)
 
-    def _committed_segments(self) -> dict[str, KeySegments]:
+    def _committed_segments(self) -> dict[TypeKey, KeySegments]:
         """Return segments of all committed keys that the rules compare."""
-        names_by_type: dict[str, dict[str, None]] = {}
+        names_by_type: dict[TypeKey, dict[str, None]] = {}
         for key, name in self._compared_keys():
             names_by_type.setdefault(key, {})[name] = None
-        segments: dict[str, KeySegments] = {}
+        segments: dict[TypeKey, KeySegments] = {}
         for key, names in names_by_type.items():
             dataset = self.dataset(key)
             if dataset.count():
@@ -97,14 +97,14 @@ class SetCheck:
                 segments[key] = self.keys.committed_keys(dataset, key, tuple(names), extra)
         return segments
 
-    def _compared_keys(self) -> Iterator[tuple[str, str]]:
+    def _compared_keys(self) -> Iterator[tuple[TypeKey, str]]:
         """Yield (type, key name) of the committed keys that this input has to be compared with."""
         is_replacing = self.input.job.intent is Intent.REPLACE
         for key, rows in self.input.types.items():
             if not is_replacing:
                 yield from ((key, name) for name in ("id", *unique_names(rows.type)))
             if isinstance(rows.type, EdgeType):
-                ends = (f"node:{rows.type.source}", f"node:{rows.type.target}")
+                ends = (TypeKey.of("node", rows.type.source), TypeKey.of("node", rows.type.target))
                 yield from ((node, "id") for node in ends if not (is_replacing and node in self.input.types))
                 if rows.type.cardinality != Cardinality() and not is_replacing:
                     yield key, "src"
@@ -120,23 +120,23 @@ class SetCheck:
     def candidates(self, rule: str) -> CandidatesByKey:
         return self._candidates.get(rule, {})
 
-    def look_up(self, table_key: str, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
+    def look_up(self, table_key: TypeKey, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
         """Return hashes and rows of the incoming keys that are among the hashes."""
         return self.keys.look_up(self.compared, table_key, name, hashes)
 
-    def is_incoming(self, table_key: str, ids: Ids) -> Numbers:
+    def is_incoming(self, table_key: TypeKey, ids: Ids) -> Numbers:
         """Return a mask of the ids that the input holds."""
         hashes = hash_column(ids, self.input.job.operation_id)
         incoming, _ = self.look_up(table_key, "id", np.unique(hashes))
         return np.asarray(is_among(hashes, incoming))
 
-    def duplicates(self, rule: str, table_key: str, name: str, candidate_name: str) -> Numbers:
+    def duplicates(self, rule: str, table_key: TypeKey, name: str, candidate_name: str) -> Numbers:
         """Return the first rows that repeat a key, within a segment or across segments, and the rows they repeat."""
         across = self.candidates(rule).get((table_key, candidate_name), NO_CANDIDATES)
         first = merge_candidates([across, *self.input.types[table_key].duplicates(name)], self.limit)
         return np.unique(np.concatenate([first.rows, first.marks.astype(np.int64)]))
 
-    def with_duplicates(self, table_key: str, name: str, rows: Numbers) -> Numbers:
+    def with_duplicates(self, table_key: TypeKey, name: str, rows: Numbers) -> Numbers:
         """Return rows together with those that repeat one of them within its segment."""
         repeats = [
             duplicates.rows[np.isin(duplicates.marks, rows)]
@@ -144,18 +144,18 @@ class SetCheck:
         ]
         return np.unique(np.concatenate([rows, *repeats]))[: self.limit]
 
-    def _changes(self, requests: Mapping[str, RowRequest]) -> Changes:
+    def _changes(self, requests: Mapping[TypeKey, RowRequest]) -> Changes:
         fetched = self.input.fetch({key: request for key, request in requests.items() if len(request.rows)})
-        deltas: dict[str, Delta] = {}
+        deltas: dict[TypeKey, Delta] = {}
         for key, staged in sorted(self.input.types.items()):
             rows, lines = fetched.get(key, (arrow_schema(staged.type).empty_table(), np.zeros(0, np.int64)))
             deltas[key] = Delta(staged.type, rows, self.input.job.intent, lines=lines)
         return Changes(self.committed.view.catalog, deltas, UNIT)
 
-    def dataset(self, table_key: str) -> Dataset:
+    def dataset(self, table_key: TypeKey) -> Dataset:
         return self.committed.view.sound_dataset(table_key)
 
-    def committed_where(self, table_key: str, column: str, hashes: Numbers, columns: Sequence[str]) -> pa.Table:
+    def committed_where(self, table_key: TypeKey, column: str, hashes: Numbers, columns: Sequence[str]) -> pa.Table:
         """Return columns of the committed rows whose `column` has one of the hashes."""
         dataset = self.dataset(table_key)
         parts = [dataset.schema.empty_table().select(list(columns))]
@@ -170,7 +170,7 @@ class SetCheck:
 
 
 def _duplicate_ids(check: SetCheck) -> RuleInput | None:
-    requests: dict[str, RowRequest] = {}
+    requests: dict[TypeKey, RowRequest] = {}
     for key in check.input.types:
         repeated = check.duplicates("distinct_ids", key, "id", "id")
         if len(repeated):
@@ -187,7 +187,7 @@ def _existing_ids(check: SetCheck) -> RuleInput | None:
 
 
 def _duplicate_tuples(check: SetCheck) -> RuleInput | None:
-    requests: dict[str, RowRequest] = {}
+    requests: dict[TypeKey, RowRequest] = {}
     for key, staged in check.input.types.items():
         names = unique_names(staged.type)
         parts = [np.zeros(0, np.int64)]
@@ -205,7 +205,7 @@ def _duplicate_tuples(check: SetCheck) -> RuleInput | None:
 
 
 def _missing_endpoints(check: SetCheck) -> RuleInput | None:
-    requests: dict[str, RowRequest] = {}
+    requests: dict[TypeKey, RowRequest] = {}
     for (key, column), candidates in check.candidates("endpoints").items():
         request = requests.get(key, RowRequest(NO_CANDIDATES.rows, ("id", "src", "dst"), {}, check.limit))
         row_numbers = np.union1d(request.rows, candidates.rows)
@@ -215,11 +215,11 @@ def _missing_endpoints(check: SetCheck) -> RuleInput | None:
     if not requests:
         return None
     # The rule must also see incoming nodes at the other endpoint of such an edge.
-    nodes: dict[str, list[Numbers]] = {}
+    nodes: dict[TypeKey, list[Numbers]] = {}
     for key, (edges, _) in check.input.fetch(requests).items():
         type_ = check.input.types[key].type
         assert isinstance(type_, EdgeType)
-        for column, node in (("src", f"node:{type_.source}"), ("dst", f"node:{type_.target}")):
+        for column, node in (("src", TypeKey.of("node", type_.source)), ("dst", TypeKey.of("node", type_.target))):
             nodes.setdefault(node, []).append(
                 hash_column(one_array(edges.column(column)), check.input.job.operation_id)
             )
@@ -231,15 +231,15 @@ def _missing_endpoints(check: SetCheck) -> RuleInput | None:
 
 
 def _orphaned_endpoints(check: SetCheck) -> RuleInput | None:
-    needed: dict[str, Numbers] = {}
+    needed: dict[TypeKey, Numbers] = {}
     for (key, _), candidates in check.candidates("orphans").items():
         needed[key] = np.union1d(needed.get(key, np.zeros(0, np.uint64)), candidates.marks)
     return RuleInput({}, _VacatedNodes(check, needed)) if needed else None
 
 
 def _cardinality_breaches(check: SetCheck) -> RuleInput | None:
-    requests: dict[str, RowRequest] = {}
-    breaching: dict[str, Numbers] = {}
+    requests: dict[TypeKey, RowRequest] = {}
+    breaching: dict[TypeKey, Numbers] = {}
     for key, staged in check.input.types.items():
         if not isinstance(staged.type, EdgeType) or staged.type.cardinality == Cardinality():
             continue
@@ -253,7 +253,7 @@ def _cardinality_breaches(check: SetCheck) -> RuleInput | None:
     return RuleInput(requests, _BreachingSources(check, breaching)) if breaching else None
 
 
-def _sources_of_duplicates(check: SetCheck, table_key: str) -> Numbers:
+def _sources_of_duplicates(check: SetCheck, table_key: TypeKey) -> Numbers:
     """Return the sources of edges with a duplicate id: counts by hash include both, the rule counts the last."""
     repeated = check.duplicates("distinct_ids", table_key, "id", "id")
     if len(repeated) == 0:
@@ -281,10 +281,10 @@ class _SurvivingRows:
 
     check: SetCheck
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         return self.check.committed.existing(table_key, ids)
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         # Replaced rows are recognised by hash. A collision could hide a committed holder of the value, with odds of
         # 2^-64 for each pair; the upsert itself is decided by 128 bits.
         rows = self.check.committed.matching(table_key, columns, where)
@@ -297,12 +297,12 @@ class _VacatedNodes:
     """A graph whose replaced node types hold only the ids that edges still refer to."""
 
     check: SetCheck
-    needed: Mapping[str, Numbers]
+    needed: Mapping[TypeKey, Numbers]
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         return self.check.committed.existing(table_key, ids)
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         if where:
             return self.check.committed.matching(table_key, columns, where)
         if table_key not in self.needed:
@@ -315,12 +315,12 @@ class _BreachingSources:
     """A graph in which only sources that may breach a cardinality have edges."""
 
     check: SetCheck
-    sources: Mapping[str, Numbers]
+    sources: Mapping[TypeKey, Numbers]
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         return self.check.committed.existing(table_key, ids)
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return edges of these sources: the replaced ones for a lookup by id, otherwise the surviving ones."""
         sources = self.sources.get(table_key, np.zeros(0, np.uint64))
         rows = self.check.committed_where(table_key, "src", sources, columns)

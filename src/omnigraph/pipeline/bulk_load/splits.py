@@ -22,7 +22,7 @@ from pyarrow import fs
 from omnigraph.engine.graph_access import GraphAccess
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType
+from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Job
@@ -180,7 +180,7 @@ class Split:
     stop: int
     size: int
     compression: str | None = None
-    table_key: str | None = None
+    table_key: TypeKey | None = None
     columns: Columns | None = None
     partitions: Partitions = ()
     parent_partitions: Partitions = ()
@@ -208,7 +208,7 @@ def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
     return splits
 
 
-def plan_columns(table_key: str, columns: Columns, properties: Container[str] = ()) -> list[Split]:
+def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str] = ()) -> list[Split]:
     """Return the splits of one type's files: row groups of Parquet, or whole files of CSV.
 
     Partition directories in the path to the source are columns only if they are mapped or name a property.
@@ -231,14 +231,14 @@ def plan_columns(table_key: str, columns: Columns, properties: Container[str] = 
     return splits
 
 
-def find_table_key(catalog: Catalog, kind: str, name: str) -> str:
+def find_table_key(catalog: Catalog, kind: str, name: str) -> TypeKey:
     """Return the table key of a type name; an unknown name is an error with a suggestion."""
     types: Mapping[str, Any] = catalog.nodes if kind == "node" else catalog.edges
     type_ = types.get(name) if kind == "node" else catalog.edge_by_word(name)
     if type_ is None:
         hint = did_you_mean(name, types) or f"the schema has {', '.join(sorted(types)[:8]) or 'none'}"
         raise UsageError(f"there is no {kind} type `{name}`; {hint}", type=name)
-    return str(type_.table_key)
+    return type_.table_key
 
 
 def parse_columns(source: Any) -> Columns:

@@ -23,7 +23,7 @@ from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import Catalog, NodeType, Property
+from omnigraph.lang.catalog import Catalog, NodeType, Property, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
@@ -44,13 +44,13 @@ class EmbedJob:
     """Embedding as the tasks of a load see it: access to the provider, and the vector properties by type."""
 
     site: EmbedSite
-    targets: Mapping[str, tuple[Target, ...]]
+    targets: Mapping[TypeKey, tuple[Target, ...]]
 
     @property
     def spaces(self) -> set[VectorSpace | None]:
         return {target.space for targets in self.targets.values() for target in targets}
 
-    def window(self, table_key: str) -> int:
+    def window(self, table_key: TypeKey) -> int:
         """Return how many rows of a type are embedded at a time."""
         width = sum(4 * target.dimension for target in self.targets[table_key])
         return max(EMBED_WINDOW_TEXTS, EMBED_STAGE_BYTES // max(width, 1))
@@ -62,7 +62,7 @@ def input_catalog(job: Job) -> Catalog:
 
 
 @lru_cache(maxsize=4)
-def _with_optional_vectors(ir: str, table_keys: frozenset[str]) -> Catalog:
+def _with_optional_vectors(ir: str, table_keys: frozenset[TypeKey]) -> Catalog:
     catalog = parse_catalog(ir)
     nodes = {
         name: replace(node, properties={key: _optional_vector(property_) for key, property_ in node.properties.items()})
@@ -85,14 +85,14 @@ def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
 
 
-def embed_windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
+def embed_windows(job: EmbedJob, table_key: TypeKey, count: int) -> Iterator[slice]:
     """Yield the slices of rows that are embedded together."""
     step = job.window(table_key)
     yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
 
 def embed_rows(
-    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, EmbedCounts]
+    job: EmbedJob, table_key: TypeKey, rows: pa.Table, tallies: dict[str, EmbedCounts]
 ) -> tuple[pa.Table, dict[str, Mask]]:
     """Make the vectors of rows that have a text but no vector; return the rows and, by property, a mask of those made.
 
@@ -110,7 +110,7 @@ def embed_rows(
         index = rows.schema.get_field_index(target.name)
         column = replace_vectors(vectors, needs, computed, target.dimension)
         rows = rows.set_column(index, rows.schema.field(index), column)
-        name = f"{table_key.partition(':')[2]}.{target.name}"
+        name = f"{table_key.name}.{target.name}"
         tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
         filled[name] = is_needed
     return rows, filled
@@ -147,7 +147,7 @@ class StagedType:
 class StagedSplit:
     """The result of one split. Row violations carry the index of their rule; lines count within the split."""
 
-    types: dict[str, StagedType] = field(default_factory=dict)
+    types: dict[TypeKey, StagedType] = field(default_factory=dict)
     lines: int = 0
     malformed: list[Violation] = field(default_factory=list)
     row_violations: list[IndexedViolation] = field(default_factory=list)
@@ -161,7 +161,7 @@ class StageTask:
 
     split: Split
     violations: Mapping[int, Violation] = field(default_factory=dict)
-    superseded: Mapping[str, tuple[FileSlice, ...]] = field(default_factory=dict)
+    superseded: Mapping[TypeKey, tuple[FileSlice, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +226,12 @@ class FetchTask:
     """The requested rows of one split by type, numbered from its first row."""
 
     task: StageTask
-    requests: Mapping[str, RowRequest]
+    requests: Mapping[TypeKey, RowRequest]
 
 
-def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
+def fetch_rows(job: Job, fetch: FetchTask) -> dict[TypeKey, tuple[bytes, Numbers]]:
     """Return the requested rows of a split as Arrow streams, with their lines."""
-    fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.requests}
+    fetched: dict[TypeKey, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.requests}
     rows_read = dict.fromkeys(fetch.requests, 0)
     rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.requests.items()}
     for kept_rows in read_kept_rows(job, fetch.task, StagedSplit(), fetch.requests):
@@ -241,7 +241,7 @@ def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
         fetched[key].append((kept_rows.rows.select(columns).take(pa.array(selected)), kept_rows.lines[selected]))
         rows_read[key] += kept_rows.rows.num_rows
         rows_left[key] -= len(selected)
-    answers: dict[str, tuple[bytes, Numbers]] = {}
+    answers: dict[TypeKey, tuple[bytes, Numbers]] = {}
     for key, parts in fetched.items():
         table = pa.concat_tables([rows for rows, _ in parts])
         answers[key] = (to_arrow_stream(table), np.concatenate([lines for _, lines in parts]))
@@ -258,7 +258,7 @@ def _select_rows(job: Job, kept: KeptRows, request: RowRequest, first: int) -> N
 
 
 def read_kept_rows(
-    job: Job, task: StageTask, staged: StagedSplit, table_keys: Container[str] | None = None
+    job: Job, task: StageTask, staged: StagedSplit, table_keys: Container[TypeKey] | None = None
 ) -> Iterator[KeptRows]:
     """Yield the rows that a split contributes, of all or some types; add violations to `staged`."""
     decoding = Findings(job.violations_max, unit=UNIT)
@@ -290,7 +290,7 @@ def read_kept_rows(
 
 
 def _embedded_parts(
-    job: Job, chunk: Chunk, staged: StagedSplit, table_keys: Container[str] | None
+    job: Job, chunk: Chunk, staged: StagedSplit, table_keys: Container[TypeKey] | None
 ) -> Iterator[KeptRows]:
     """Yield the rows of a chunk, the last of each id, with missing vectors made in windows that fit memory."""
     for loaded in chunk.loaded.values():
@@ -359,10 +359,10 @@ def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:
 class _NoCommittedRows:
     """Committed rows for rules that never look at them."""
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         raise AssertionError("a row rule reads no committed rows")
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         raise AssertionError("a row rule reads no committed rows")
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from omnigraph.engine.embed.cache import add_retry_counts
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.bulk_load.matching import (
@@ -53,7 +54,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 # Rows of each type with their global line numbers.
-FetchedRows: TypeAlias = Mapping[str, tuple[pa.Table, Numbers]]
+FetchedRows: TypeAlias = Mapping[TypeKey, tuple[pa.Table, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,9 @@ class StagedInput:
     runner: Runner
     tasks: list[StageTask]
     # Types that the caller named; they count as loaded even if the input has no row of them.
-    named: Sequence[str] = ()
+    named: Sequence[TypeKey] = ()
     results: list[StagedSplit] = field(default_factory=list)
-    types: Mapping[str, StagedRows] = field(default_factory=dict)
+    types: Mapping[TypeKey, StagedRows] = field(default_factory=dict)
 
     def stage(self) -> None:
         """Stage all splits."""
@@ -121,7 +122,7 @@ class StagedInput:
 
     def number_rows(self) -> None:
         """Number the rows of each type across all splits."""
-        types: dict[str, StagedRows] = {}
+        types: dict[TypeKey, StagedRows] = {}
         for key in sorted({*self.named, *(key for result in self.results for key in result.types)}):
             parts = [result.types.get(key) for result in self.results]
             counts = [part.rows if part else 0 for part in parts]
@@ -130,22 +131,22 @@ class StagedInput:
         self.types = types
 
     @property
-    def segments(self) -> dict[str, KeySegments]:
+    def segments(self) -> dict[TypeKey, KeySegments]:
         return {key: rows.segments for key, rows in self.types.items()}
 
     @property
     def lines(self) -> LineNumbers:
         return LineNumbers(self.tasks, self.results)
 
-    def fetch(self, requests: Mapping[str, RowRequest]) -> FetchedRows:
+    def fetch(self, requests: Mapping[TypeKey, RowRequest]) -> FetchedRows:
         """Read the requested rows again, in order, with their global line numbers."""
-        by_split: dict[int, dict[str, RowRequest]] = {}
+        by_split: dict[int, dict[TypeKey, RowRequest]] = {}
         for key, request in requests.items():
             for split, rows in self.types[key].by_split(request.rows):
                 by_split.setdefault(split, {})[key] = replace(request, rows=rows)
         fetches = [FetchTask(self.tasks[split], split_requests) for split, split_requests in sorted(by_split.items())]
         answers = self.runner.run("looking again", partial(fetch_rows, self.job), fetches)
-        fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {}
+        fetched: dict[TypeKey, list[tuple[pa.Table, Numbers]]] = {}
         line_numbers = self.lines
         for split, answer in zip(sorted(by_split), answers, strict=True):
             for key, (stream, lines) in answer.items():
@@ -213,7 +214,7 @@ class KeyMatcher:
         return self.input.job
 
     def committed_keys(
-        self, dataset: Dataset, table_key: str, names: Sequence[str], extra: Sequence[str]
+        self, dataset: Dataset, table_key: TypeKey, names: Sequence[str], extra: Sequence[str]
     ) -> KeySegments:
         """Return segments with the keys of all committed rows of a type, one per fragment; built once per version."""
         signature = (dataset.ref, table_key, tuple(names), tuple(extra))
@@ -223,7 +224,7 @@ class KeyMatcher:
             self._committed[signature] = run("reading keys", partial(read_fragment_keys, self.job), tasks)
         return self._committed[signature]
 
-    def find_replaced(self, committed: Mapping[str, KeySegments]) -> list[dict[str, ReplacedRows]]:
+    def find_replaced(self, committed: Mapping[TypeKey, KeySegments]) -> list[dict[TypeKey, ReplacedRows]]:
         """Find the committed rows that the input replaces, range by range."""
         work = partial(find_replaced, self.job, self.input.segments, committed)
         return self._run("matching", work, self._ranges(committed))
@@ -232,7 +233,7 @@ class KeyMatcher:
         """Find the rows that may break a set rule, range by range."""
         return self._run("checking", partial(find_candidates, self.job, compared), self._ranges(compared.committed))
 
-    def find_superseded(self) -> list[dict[str, dict[int, FileSlice]]]:
+    def find_superseded(self) -> list[dict[TypeKey, dict[int, FileSlice]]]:
         """Find the rows that a later row of the same id replaces, range by range."""
         types = self.input.types
         keys = [key for key, rows in types.items() if is_last_write_wins(self.job.intent, rows.type)]
@@ -243,7 +244,9 @@ class KeyMatcher:
         bounds = {key: types[key].bounds for key in segments}
         return self._run("matching", partial(find_superseded, self.job, segments, bounds), self._ranges({}))
 
-    def look_up(self, compared: ComparedKeys, table_key: str, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
+    def look_up(
+        self, compared: ComparedKeys, table_key: TypeKey, name: str, hashes: Numbers
+    ) -> tuple[Numbers, Numbers]:
         """Return hashes and rows of the incoming keys that are among a few hashes."""
         lookups = [
             (selected, within) for within in self._ranges(compared.committed) if len(selected := within.select(hashes))
@@ -253,7 +256,7 @@ class KeyMatcher:
         found_hashes, rows = zip(*[empty, *parts], strict=True)
         return np.concatenate(found_hashes), np.concatenate(rows)
 
-    def _ranges(self, committed: Mapping[str, KeySegments]) -> list[HashRange]:
+    def _ranges(self, committed: Mapping[TypeKey, KeySegments]) -> list[HashRange]:
         """Cut all hashes into ranges that fit one task each; a power of two, so that ranges align with buckets."""
         sides = (self.input.segments, committed)
         total = sum(segment.keys for side in sides for segments in side.values() for segment in segments)

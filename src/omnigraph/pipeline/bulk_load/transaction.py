@@ -26,6 +26,7 @@ from omnigraph.engine.write.write_authorization import (
 )
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
 from omnigraph.manifest.commit_loop import has_only_upkeep
@@ -54,9 +55,9 @@ class LoadPlan:
     """
 
     splits: Sequence[Split]
-    frames: Mapping[str, Columns]
-    table_keys: Sequence[str]
-    named: Sequence[str]
+    frames: Mapping[TypeKey, Columns]
+    table_keys: Sequence[TypeKey]
+    named: Sequence[TypeKey]
     schema: InputSchema
 
 
@@ -65,7 +66,7 @@ class LoadOutcome:
     """What a load published; no commit if there was nothing to publish."""
 
     commit: Commit | None
-    counts: Mapping[str, int]
+    counts: Mapping[TypeKey, int]
     rejected: Sequence[RejectedLine]
     embedded: Mapping[str, EmbedCounts] = field(default_factory=dict)
 
@@ -133,7 +134,9 @@ class LoadTransaction:
                 compact_caches(self.session.kernel.store, self.job.embed.spaces)
             return self._outcome(commit)
 
-    def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> LoadOutcome:
+    def publish(
+        self, job: Job, named: Sequence[TypeKey], staged: Sequence[tuple[StageTask, StagedSplit]]
+    ) -> LoadOutcome:
         """Check and publish what tasks have staged for a planned job; the caller keeps its intent fresh.
 
         An empty input is committed as well, because the commit of a stream's batch records the stream's progress.
@@ -148,7 +151,7 @@ class LoadTransaction:
             commit = self._commit()
         return self._outcome(commit)
 
-    def _use_input(self, tasks: list[StageTask], named: Sequence[str]) -> None:
+    def _use_input(self, tasks: list[StageTask], named: Sequence[TypeKey]) -> None:
         self.input = StagedInput(self.job, self.runner, tasks, named)
         self.keys = KeyMatcher(self.input)
 
@@ -209,7 +212,7 @@ class LoadTransaction:
 
     # -- planning ----------------------------------------------------------------------------------------------
 
-    def plan_job(self, operation_id: str, table_keys: Sequence[str], schema: InputSchema) -> Job:
+    def plan_job(self, operation_id: str, table_keys: Sequence[TypeKey], schema: InputSchema) -> Job:
         """Decide where files will be written, before any task runs."""
         kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
@@ -225,13 +228,13 @@ class LoadTransaction:
             embed=plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
         )
 
-    def _target(self, table_key: str) -> DatasetRef:
+    def _target(self, table_key: TypeKey) -> DatasetRef:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
         if pin.owner == owner:
             return pin.ref
         return self.session.kernel.writable(self.view.snapshot, table_key).ref
 
-    def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:
+    def _frame_splits(self, frames: Mapping[TypeKey, Columns]) -> list[Split]:
         files = {key: write_frame(columns.data, self.job) for key, columns in frames.items()}
         return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
 
@@ -239,7 +242,7 @@ class LoadTransaction:
 
     def _drop_superseded(self) -> None:
         """Where the last row of an id wins, stage splits again without the earlier rows."""
-        by_split: dict[int, dict[str, tuple[FileSlice, ...]]] = {}
+        by_split: dict[int, dict[TypeKey, tuple[FileSlice, ...]]] = {}
         for part in self.keys.find_superseded() if self.job.intent is Intent.UPSERT else ():
             for key, superseded in part.items():
                 for split, rows in superseded.items():
@@ -379,7 +382,7 @@ class LoadTransaction:
         self._require_not_applied(snapshot)
         self.session.kernel.finish_links(snapshot)
         may = write_permissions(self.session, snapshot)
-        may.check(key.partition(":")[2] for key in self.input.types)
+        may.check(key.name for key in self.input.types)
         self._unreadable = may.unreadable
         with mask_hidden_type_errors(may.hidden, self.session.actor):
             self._validate(self.session.full_view_of(snapshot))
@@ -406,7 +409,7 @@ class LoadTransaction:
             error.commit = applied
             raise error
 
-    def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:
+    def _effect(self, snapshot: Snapshot, table_key: TypeKey) -> plan.Effect | None:
         dataset = self.session.kernel.writable(snapshot, table_key)
         if dataset.ref.directory != self.job.targets[table_key].directory:
             raise ReadSetChanged(
@@ -428,11 +431,11 @@ class LoadTransaction:
         if self.job.intent is Intent.INSERT:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
         replaced = [(dataset.ref, part[table_key].addresses) for part in self.set_check.replaced if table_key in part]
-        stage = f"marking {table_key.partition(':')[2]}"
+        stage = f"marking {table_key.name}"
         marked = mark_replaced(self.runner, self.job.access, stage, replaced).get(dataset.ref, [])
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
-    def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
+    def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: TypeKey) -> None:
         """Refuse to overwrite entities that were written after the load began; maintenance writes none."""
         base = self.job.base_version
         if base is None or dataset.ref == self.job.targets[table_key] or has_only_upkeep(base, snapshot):

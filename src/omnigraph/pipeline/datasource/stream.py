@@ -134,7 +134,7 @@ def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.Rec
         _AT: change.authored_at_us,
         "actor_id": change.actor_id,
         "authored_branch": change.authored_branch,
-        "kind": change.scan.table_key.partition(":")[0],
+        "kind": change.scan.table_key.kind,
         "type": type_.name,
     }
     for name, value in constant.items():
@@ -186,8 +186,7 @@ class Feed:
         if type_ is None:
             filters = (options.name_list(name) for name in ("kinds", "types", "ops"))
             return ChangeFilter(*filters).check_types(self.view.catalog)
-        kind, _, name = type_.table_key.partition(":")
-        return ChangeFilter([kind], [name], options.name_list("ops"))
+        return ChangeFilter([type_.table_key.kind], [type_.name], options.name_list("ops"))
 
     @cached_property
     def scope(self) -> Scope:

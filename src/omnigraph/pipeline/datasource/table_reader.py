@@ -24,7 +24,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.catalog import Scalar, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SPLIT_BYTES
@@ -50,7 +50,7 @@ class Scan:
 
     access: GraphAccess
     ir: str
-    table_key: str
+    table_key: TypeKey
     ref: DatasetRef
 
     @property
@@ -61,7 +61,7 @@ class Scan:
         return self.access.open(self.ref)
 
 
-def plan_scan(view: View, table_key: str) -> tuple[Scan, list[list[int]]]:
+def plan_scan(view: View, table_key: TypeKey) -> tuple[Scan, list[list[int]]]:
     """Return the scan of a type, and the fragments of each task."""
     # Tasks open versions by path, so links of recent commits must be finished first.
     view.kernel.finish_links(view.snapshot)

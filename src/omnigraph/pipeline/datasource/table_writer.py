@@ -21,6 +21,7 @@ from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
@@ -42,7 +43,7 @@ class WritePlan:
 
     job: Job
     intent: Intent
-    table_key: str
+    table_key: TypeKey
     mode: str
 
     def of_batch(self, batch: str | None) -> WritePlan:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from omnigraph.engine.query.expressions import variables_of, walk
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction, Expand
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
@@ -87,7 +87,7 @@ class Lowering:
         self._names = names
         self._needs = needs
         self._search = search
-        self._scans: dict[str, tuple[Scan, list[list[int]]]] = {}
+        self._scans: dict[TypeKey, tuple[Scan, list[list[int]]]] = {}
 
     def pipeline(
         self, operators: Iterable[ir.Operator], rows: Any = None, narrow: Mapping[str, Narrow] | None = None
@@ -114,7 +114,7 @@ class Lowering:
 
     def _scan(self, operator: ir.NodeScan, rows: Any, narrow: Narrow | None) -> Any:
         conditions, others = _partition_conditions(operator.filters, {operator.variable})
-        table_key = f"node:{operator.node_type}"
+        table_key = TypeKey.of("node", operator.node_type)
         frame = self._frame(operator.variable, table_key, conditions)
         if narrow is not None:
             frame = narrow(frame, self._names(operator.variable, ID))
@@ -122,7 +122,7 @@ class Lowering:
         return self._where(frame, others)
 
     def _frame(
-        self, variable: str, table_key: str, conditions: tuple[ir.Expr, ...], ends: tuple[tuple[str, str], ...] = ()
+        self, variable: str, table_key: TypeKey, conditions: tuple[ir.Expr, ...], ends: tuple[tuple[str, str], ...] = ()
     ) -> Any:
         """Return the entities of a type that satisfy conditions, with the columns that are needed of them."""
         if table_key not in self._scans:
@@ -149,7 +149,7 @@ class Lowering:
         )
         return scan_frame(self._spark, source)
 
-    def _small(self, frame: Any, *table_keys: str) -> Any:
+    def _small(self, frame: Any, *table_keys: TypeKey) -> Any:
         """Broadcast a frame if its types are small."""
         pins = self._view.snapshot.state.pins
         if all(pins[key].row_count <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
@@ -175,7 +175,8 @@ class Lowering:
             if operator.hops_variable is not None:
                 single_hop = self._functions.lit(1).cast("long")
                 edges = edges.withColumn(self._names(operator.hops_variable, HOPS), single_hop)
-            walked = rows.join(self._small(edges, f"edge:{operator.edge}"), col(source) == col(NEAR)).drop(NEAR)
+            key = TypeKey.of("edge", operator.edge)
+            walked = rows.join(self._small(edges, key), col(source) == col(NEAR)).drop(NEAR)
         else:
             starts = rows.select(col(source).alias(NEAR)).distinct()
             hops = self._names(operator.hops_variable or "~hops", HOPS)
@@ -199,7 +200,7 @@ class Lowering:
         need = self._needs.get(operator.target, _NO_NEED)
         if not conditions and not need.properties and not need.marks:
             return walked.withColumnRenamed(FAR, target)
-        table_key = f"node:{operator.target_type}"
+        table_key = TypeKey.of("node", operator.target_type)
         nodes = self._frame(operator.target, table_key, conditions)
         return walked.join(self._small(nodes, table_key), col(FAR) == col(target)).drop(FAR)
 

@@ -18,7 +18,7 @@ from omnigraph.engine.query.entities import quote_literal
 from omnigraph.engine.query.expressions import Predicate, compile_predicate, variables_of, walk
 from omnigraph.engine.query.search import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
-from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import SPARK_TYPES, to_spark_column
@@ -265,7 +265,7 @@ class _BatchRun:
             raise missing_parameter_error(name)
         return self._params[name]
 
-    def entities(self, key: str) -> _BatchRun:
+    def entities(self, key: TypeKey) -> _BatchRun:
         return self
 
     def column(self, name: str) -> Any:

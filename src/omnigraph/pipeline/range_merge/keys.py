@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import Catalog, EdgeType
+from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.key_buckets.files import FileSlice, split_by_bucket, write_tables
 from omnigraph.pipeline.key_buckets.hashes import bucket_of, hash_rows
@@ -46,7 +46,7 @@ class MergeJob:
     access: GraphAccess
     scratch: str
     ir: str
-    committed: Mapping[str, DatasetRef]
+    committed: Mapping[TypeKey, DatasetRef]
     buckets: int
     is_decided: bool = False
 
@@ -64,7 +64,7 @@ class KeyPart:
     """Keys of one type in one bucket: of merged rows if `is_new`, otherwise ids of replaced rows."""
 
     bucket: int
-    table_key: str
+    table_key: TypeKey
     group: str
     is_new: bool
     rows: FileSlice
@@ -113,7 +113,7 @@ def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tup
 def check_bucket(job: MergeJob, parts: Sequence[KeyPart]) -> list[IndexedViolation]:
     """Return the violations of one bucket, no more than a report shows."""
     bucket, committed, limit = parts[0].bucket, CommittedTarget(job), MERGE_CONFLICTS_MAX + 1
-    by_group: dict[tuple[str, str], list[KeyPart]] = {}
+    by_group: dict[tuple[str, TypeKey], list[KeyPart]] = {}
     for part in parts:
         by_group.setdefault((part.group, part.table_key), []).append(part)
     # Rules look up committed rows of the target themselves, so a bucket needs only the changes that hash to it.
@@ -149,7 +149,7 @@ def _delta(job: MergeJob, parts: Sequence[KeyPart]) -> Delta:
     return Delta(type_, rows, deleted=without(removed, one_array(rows.column("id"))))
 
 
-def _empty_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
+def _empty_rows(job: MergeJob, table_key: TypeKey, names: set[str]) -> pa.Table:
     schema = job.access.open(job.committed[table_key]).schema
     return schema.empty_table().select([name for name in schema.names if name in names])
 
@@ -166,15 +166,15 @@ class CommittedTarget:
     def __init__(self, job: MergeJob) -> None:
         self.job = job
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         """Return the ids that exist in a type."""
         return one_array(self.matching(table_key, ("id",), {"id": ids}).column("id"))
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows whose `where` columns have one of the values."""
         return self.with_addresses(table_key, columns, where).select(list(columns))
 
-    def with_addresses(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def with_addresses(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return the same rows with their addresses."""
         dataset = self.job.access.open(self.job.committed[table_key])
         if all(len(values) <= FILTER_VALUES_MAX for values in where.values()) or dataset.count() == 0:
@@ -201,9 +201,9 @@ class _BucketSources:
     committed: CommittedTarget
     bucket: int
 
-    def existing(self, table_key: str, ids: Ids) -> Ids:
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         return self.committed.existing(table_key, ids)
 
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         edges, job = self.committed.matching(table_key, columns, where), self.committed.job
         return edges.filter(pa.array(job.partition_of(edges.column("src"), job.buckets) == self.bucket))

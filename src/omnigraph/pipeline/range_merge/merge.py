@@ -22,6 +22,7 @@ from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, viola
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import (
     MERGE_BUCKET_KEYS,
     MERGE_CONFLICTS_MAX,
@@ -97,8 +98,8 @@ class _MergeRun:
     task: Task
     job: MergeJob
     types: Sequence[Type]
-    targets: Mapping[str, Dataset]
-    ranges: Mapping[str, int]
+    targets: Mapping[TypeKey, Dataset]
+    ranges: Mapping[TypeKey, int]
     files: set[str] = field(default_factory=set)
 
 
@@ -227,7 +228,7 @@ class RangeMerge:
     @staticmethod
     def _report_violations(
         task: Task,
-        counts: Mapping[str, Counted],
+        counts: Mapping[TypeKey, Counted],
         violations: Sequence[IndexedViolation],
         undecided: Sequence[Resolution],
     ) -> Settled:
@@ -243,7 +244,7 @@ class RangeMerge:
         return Settled(counts, conflicts, is_cut=len(conflicts) < len(violations))
 
     def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
-        staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in run.targets}
+        staged: dict[TypeKey, list[fragments.FragmentText]] = {key: [] for key in run.targets}
         staged_results = [result for result in results if result.table_key in staged]
         for result in staged_results:
             staged[result.table_key] += result.fragments
@@ -301,8 +302,8 @@ def _count_parts(size: int, part: int) -> int:
     return min(max(1, -(-size // part)), MERGE_RANGES_MAX)
 
 
-def _sum_counts(results: Sequence[MergedRange]) -> dict[str, Counted]:
-    totals: dict[str, Counted] = {}
+def _sum_counts(results: Sequence[MergedRange]) -> dict[TypeKey, Counted]:
+    totals: dict[TypeKey, Counted] = {}
     for result in results:
         if result.counts != Counted():
             so_far, counts = totals.get(result.table_key, Counted()), result.counts
@@ -312,9 +313,9 @@ def _sum_counts(results: Sequence[MergedRange]) -> dict[str, Counted]:
     return totals
 
 
-def _resolutions_by_range(run: _MergeRun) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
+def _resolutions_by_range(run: _MergeRun) -> tuple[dict[tuple[TypeKey, int], list[Resolution]], list[Resolution]]:
     """Return resolutions by type and range, and those of types that need no merge."""
-    by_range: dict[tuple[str, int], list[Resolution]] = {}
+    by_range: dict[tuple[TypeKey, int], list[Resolution]] = {}
     others: list[Resolution] = []
     for resolution in run.task.resolutions:
         if resolution.type_key not in run.ranges:

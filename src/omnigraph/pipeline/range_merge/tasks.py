@@ -19,6 +19,7 @@ from omnigraph.engine.merge.conflicts import Resolution, conflict_of
 from omnigraph.engine.merge.row_merge import RowMerge, Type, as_merge, merge_rows
 from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.write.staging import physical
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.key_buckets.files import Addresses, FileSlice, split_by_bucket, write_addresses, write_tables
 from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, key_names
@@ -67,7 +68,7 @@ class MergeTask:
     change the type. Data files are written only if `is_staged`.
     """
 
-    table_key: str
+    table_key: TypeKey
     base: MergeBase[DatasetRef]
     theirs: DatasetRef
     ours: DatasetRef | None
@@ -80,7 +81,7 @@ class MergeTask:
 class MergedRange:
     """The result of a range: conflicts, or the fragments of merged rows and the addresses of replaced ones."""
 
-    table_key: str
+    table_key: TypeKey
     counts: Counted
     conflicts: tuple[Conflict, ...] = ()
     open: tuple[Resolution, ...] = ()

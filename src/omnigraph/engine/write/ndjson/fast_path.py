@@ -17,7 +17,7 @@ import pyarrow.json
 
 from omnigraph.engine.write.ndjson.blocks import Lines, Part, Type
 from omnigraph.engine.write.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
@@ -132,7 +132,7 @@ class Scanner:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._forms: dict[str, Form] = {}
+        self._forms: dict[TypeKey, Form] = {}
 
     def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
         """Return the entities of all lines of a block that are beyond doubt, and the other lines."""

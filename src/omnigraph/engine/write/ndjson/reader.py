@@ -19,7 +19,7 @@ from omnigraph.engine.write.ndjson.blocks import Lines, Loaded, Part, blocks_of
 from omnigraph.engine.write.ndjson.fast_path import Scanner
 from omnigraph.engine.write.ndjson.slow_path import Converter, Envelopes
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import (
     DECODE_BLOCK_BYTES,
     DECODE_ODD_LINES,
@@ -214,7 +214,7 @@ def decode(
     first_line: int,
     findings: Findings,
     line_bytes_max: int | None = None,
-) -> dict[str, Loaded]:
+) -> dict[TypeKey, Loaded]:
     """Return the entities of a buffer by type, in table-key order, without those that break a rule.
 
     The buffer holds whole lines of the strict dialect, the first of which has the number `first_line`. A line may be as
@@ -230,7 +230,7 @@ class Decoder:
 
     def __init__(self, catalog: Catalog, findings: Findings, line_bytes_max: int | None = None) -> None:
         self._line_bytes_max = line_bytes_max
-        self.loaded: dict[str, Loaded] = {}
+        self.loaded: dict[TypeKey, Loaded] = {}
         self.lines = 0
         self._findings = findings
         self._envelopes = Envelopes(catalog, findings)
@@ -260,6 +260,6 @@ class Decoder:
             add_part(self.loaded, self._converter.convert(gathered))
 
 
-def add_part(loaded: dict[str, Loaded], part: Part) -> None:
+def add_part(loaded: dict[TypeKey, Loaded], part: Part) -> None:
     """Add entities to those of their type."""
     loaded.setdefault(part.type.table_key, Loaded(part.type)).add(part)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
@@ -62,7 +62,7 @@ class Envelopes:
     def __init__(self, catalog: Catalog, findings: Findings) -> None:
         self.catalog = catalog
         self.findings = findings
-        self._gathered: dict[str, Gathered] = {}
+        self._gathered: dict[TypeKey, Gathered] = {}
         self._number = 0
 
     def take(self, number: int, value: Any) -> Gathered | None:
@@ -184,15 +184,17 @@ class Aliases:
         self._ids.setdefault(node.name, {}).setdefault(old, set()).add(canonical)
         return True
 
-    def apply(self, loaded: dict[str, Loaded]) -> None:
+    def apply(self, loaded: dict[TypeKey, Loaded]) -> None:
         """Point the edges of a load at the ids that its nodes have now; one old id of two nodes is refused."""
         for name, aliases in self._ids.items():
-            canonical = set().union(*(part.rows.column("id").to_pylist() for part in loaded[f"node:{name}"].parts))
+            canonical = set().union(
+                *(part.rows.column("id").to_pylist() for part in loaded[TypeKey.of("node", name)].parts)
+            )
             for old, nodes in aliases.items():
                 if old in canonical or len(nodes) > 1:
                     named = ", ".join(f"`{entities}`" for entities in sorted(nodes | ({old} & canonical)))
                     message = f"the old id `{old}` of `{name}` means more than one node: {named}; give each its own"
-                    self._findings.add(Violation("N8", message, f"node:{name}", old))
+                    self._findings.add(Violation("N8", message, TypeKey.of("node", name), old))
         if self._findings.violations:
             return
         for entities in loaded.values():
