@@ -1,0 +1,108 @@
+"""The public package: its names, its error classes, and how its values look."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph import errors
+from tests.support.live_server import serving_graph
+
+SCHEMA = """
+node Person {
+  name: String @key
+  age: I32?
+}
+edge Knows: Person -> Person {
+  since: I32?
+}
+"""
+PEOPLE = [
+    {"type": "Person", "data": {"name": "Ada", "age": 36}},
+    {"type": "Person", "data": {"name": "Bob", "age": None}},
+    {"edge": "Knows", "from": "Ada", "to": "Bob", "data": {"since": 1843}},
+]
+ALL = "query people() { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("public") / "g.omni"
+    with og.init(path, schema=SCHEMA) as graph:
+        graph.ingest(PEOPLE)
+        graph.branches.create("review")
+    return path
+
+
+@pytest.fixture(scope="module")
+def graph(root: Path) -> Iterator[og.Graph]:
+    with og.open(root) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def served(root: Path) -> Iterator[Any]:
+    with serving_graph(root) as live, og.connect(f"http://{live.host}:{live.port}", graph="g") as connected:
+        yield connected
+
+
+def test_dir_lists_every_public_name_and_each_exists() -> None:
+    assert {"open", "init", "connect", "Graph", "Result", "Budget", "BranchNotFound"} <= set(dir(og))
+    assert [name for name in dir(og) if not hasattr(og, name) and name != "pipeline"] == []
+
+
+def test_dir_lists_every_error_class() -> None:
+    classes = {name for name, item in vars(errors).items() if isinstance(item, type) and issubclass(item, Exception)}
+    assert classes - set(og.__all__) == set()
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'omnigraph' has no attribute 'opne'"):
+        og.opne  # noqa: B018
+
+
+def test_import_loads_neither_engine_nor_arrow() -> None:
+    code = "import sys, omnigraph; dir(omnigraph); print(sorted({'pyarrow', 'omnigraph.graph'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+MISSING: list[tuple[type[Exception], Callable[[Any], object]]] = [
+    (og.BranchNotFound, lambda graph: graph.query(ALL, branch="nowhere")),
+    (og.BranchExists, lambda graph: graph.branches.create("review")),
+    (og.TagNotFound, lambda graph: graph.tags.delete("nothing")),
+    (og.CommitNotFound, lambda graph: graph.commit("01ARZ3NDEKTSV4RRFFQ69G5FAV")),
+]
+
+
+@pytest.mark.parametrize(("kind", "call"), MISSING)
+def test_missing_or_existing_name_has_its_class_here_and_served(
+    kind: type[Exception], call: Callable[[Any], object], graph: og.Graph, served: Any
+) -> None:
+    with pytest.raises(kind) as local:
+        call(graph)
+    with pytest.raises(kind) as remote:
+        call(served)
+    assert isinstance(local.value, og.GraphError)
+    assert str(local.value) == str(remote.value)
+
+
+def test_missing_and_existing_graphs_have_their_classes(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(og.GraphNotFound):
+        og.open(tmp_path / "none.omni")
+    with pytest.raises(og.GraphExists):
+        og.init(root, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("code", errors.ERRORS)
+def test_graph_error_of_each_code_survives_pickling(code: str) -> None:
+    error = og.GraphError("gone", code=code, effect=og.Effect.UNKNOWN, branch="b")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.code, copy.effect, copy.context) == (type(error), code, error.effect, {"branch": "b"})
