@@ -29,7 +29,7 @@ PEOPLE = [
     {"type": "Person", "data": {"name": "Bob", "age": None}},
     {"edge": "Knows", "from": "Ada", "to": "Bob", "data": {"since": 1843}},
 ]
-ALL = "query people() { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"
+ALL = "query people() { match { $p: Person } return { $p.name as name, $p.age as age } order { $p.name } }"
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +106,36 @@ def test_graph_error_of_each_code_survives_pickling(code: str) -> None:
     error = og.GraphError("gone", code=code, effect=og.Effect.UNKNOWN, branch="b")
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.code, copy.effect, copy.context) == (type(error), code, error.effect, {"branch": "b"})
+
+
+NAMED = "query named($name: String) { match { $p: Person { name: $name } } return { $p.age as age } }"
+
+
+def test_parameters_come_second_here_and_served(graph: og.Graph, served: Any) -> None:
+    assert graph.query(NAMED, {"name": "Ada"}).rows() == [{"age": 36}]
+    assert served.query(NAMED, {"name": "Ada"}).rows() == [{"age": 36}]
+    assert graph.at(graph.commits()[0].commit_id).query(NAMED, {"name": "Ada"}).rows() == [{"age": 36}]
+
+
+@pytest.mark.parametrize("convert", [str, Path])
+def test_query_is_read_from_the_path_of_a_file(
+    convert: Callable[[Path], Any], graph: og.Graph, served: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.gq"
+    file.write_text(ALL + NAMED)
+    assert graph.query(convert(file), {"name": "Ada"}, name="named").rows() == [{"age": 36}]
+    assert served.query(convert(file), {"name": "Ada"}, name="named").rows() == [{"age": 36}]
+    file.write_text("query q() {\n  match { $p: Persn }\n  return { $p }\n}")
+    with pytest.raises(og.LanguageError, match=r"people\.gq:2:15; did you mean `Person`\?"):
+        graph.query(convert(file))
+    with pytest.raises(og.UsageError, match="cannot read"):
+        graph.query(convert(tmp_path / "missing.gq"))
+
+
+def test_server_never_takes_the_text_of_a_request_for_a_path(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "people.gq").write_text(ALL)
+    body = {"query": str(tmp_path / "people.gq")}
+    with serving_graph(root) as live:
+        for route in ("query", "explain", "mutate"):
+            reply = live.post(f"/graphs/g/{route}", body)
+            assert (reply.status, reply.json()["omnigraph_code"]) == (400, "language.rejected")

@@ -26,7 +26,7 @@ from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.explain import Explanation
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.schema import Schema, schema_source
+from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query import CompiledQuery
@@ -35,6 +35,7 @@ from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMIT
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
@@ -170,12 +171,12 @@ class Graph:
 
     def query(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: Naming = NOW,
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
@@ -183,9 +184,9 @@ class Graph:
         """Run a read query against one snapshot of the graph.
 
         Args:
-            source: Text of one or more `.gq` queries.
-            name: Which query to run; may be omitted if `source` has only one.
+            source: One or more queries, as text or as the path of a `.gq` file.
             params: Values of the query's `$parameters`, as Python or JSON values.
+            name: Which query to run; may be omitted if `source` has only one.
             branch: The branch to read.
             at: Read a past state: a commit id, a tag, a manifest version or a datetime (naive means UTC).
             names: `now` reads a past state under today's type and property names, `then` under its own.
@@ -215,12 +216,12 @@ class Graph:
 
     def explain(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: Naming = NOW,
         profile: bool = False,
         budget: Budget = DEFAULT_BUDGET,
@@ -245,25 +246,26 @@ class Graph:
         )
 
     def _prepare_read(
-        self, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
+        self, source: SourceInput, name: str | None, branch: str, at: AsOf | None, names: Naming
     ) -> tuple[View, CompiledQuery]:
         view = self._session.view(branch, at, names=names)
-        return view, self._session.compile(source, view.catalog, name)
+        return view, self._session.compile(query_source(source), view.catalog, name)
 
     def mutate(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         if_commit: str | None = None,
     ) -> MutationReceipt:
         """Run a mutation as one commit.
 
         Args:
-            source: Text of one or more `.gq` queries.
-            name: Which query to run; may be omitted if `source` has only one.
+            source: One or more queries, as text or as the path of a `.gq` file.
             params: Values of the query's `$parameters`.
+            name: Which query to run; may be omitted if `source` has only one.
             branch: The branch to write.
             if_commit: Write only if this commit is the head of the branch (optimistic concurrency control).
 
@@ -273,11 +275,12 @@ class Graph:
         """
         from omnigraph.engine.write.mutate import mutate
 
-        return mutate(self._session, source, name, params, branch, if_commit)
+        return mutate(self._session, query_source(source), name, params, branch, if_commit)
 
     def ingest(
         self,
         data: Data,
+        *,
         mode: Mode = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
@@ -300,10 +303,10 @@ class Graph:
     def embed(
         self,
         branch: str = MAIN,
+        *,
         types: Sequence[str] | None = None,
         mode: EmbedMode = "fill_missing",
         select: Sequence[str] = (),
-        *,
         embedder: Embedder | None = None,
     ) -> EmbedReceipt:
         """Compute the vectors of `@embed` properties, as one commit; each distinct text is requested once.
@@ -367,9 +370,9 @@ class Graph:
     def export(
         self,
         branch: str = MAIN,
+        *,
         at: AsOf | None = None,
         types: Sequence[str] | None = None,
-        *,
         names: Naming = NOW,
     ) -> Iterator[bytes]:
         """Return the graph as NDJSON that can be loaded again, in chunks of whole lines.
@@ -551,20 +554,20 @@ class GraphAt:
 
     def query(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
         *,
+        name: str | None = None,
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> Result:
         """Run a read query on this state; see `Graph.query`."""
         return self._graph.query(
             source,
-            name,
             params,
-            self._branch,
-            self._commit_id,
+            name=name,
+            branch=self._branch,
+            at=self._commit_id,
             names=self._names,
             budget=budget,
             embedder=embedder,
@@ -572,10 +575,10 @@ class GraphAt:
 
     def explain(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
         *,
+        name: str | None = None,
         profile: bool = False,
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
@@ -583,10 +586,10 @@ class GraphAt:
         """Return the plan of a read on this state; see `Graph.explain`."""
         return self._graph.explain(
             source,
-            name,
             params,
-            self._branch,
-            self._commit_id,
+            name=name,
+            branch=self._branch,
+            at=self._commit_id,
             names=self._names,
             profile=profile,
             budget=budget,
@@ -595,4 +598,4 @@ class GraphAt:
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
         """Return this state as NDJSON that can be loaded again."""
-        return self._graph.export(self._branch, self._commit_id, types, names=self._names)
+        return self._graph.export(self._branch, at=self._commit_id, types=types, names=self._names)

@@ -86,8 +86,8 @@ def test_methods_without_the_checks_let_other_errors_escape(
     ("call", "words"),
     [
         (lambda graph: graph.query(READ, branch=None), "`branch` must be a string, got `NoneType`"),
-        (lambda graph: graph.query(7), "`source` must be a string, got `int`"),
-        (lambda graph: graph.query(READ, None, [1]), "parameters are given by name"),
+        (lambda graph: graph.query(7), "`source` must be a string or a path, got `int`"),
+        (lambda graph: graph.query(READ, [1]), "parameters are given by name"),
         (lambda graph: graph.export(types="Port"), "`types` must be a list of names, got `str`"),
         (lambda graph: graph.maintenance.cleanup(older_than=7), "`older_than` must be a timedelta, got `int`"),
         (lambda graph: graph.ingest(7), "`int` is no input"),

@@ -237,7 +237,7 @@ def asked_by(graph: Graph, call: Callable[[Graph], object]) -> list[str]:
 FLOWS: Final[dict[str, tuple[Callable[[Graph, str], object], list[str]]]] = {
     "branches.create": (lambda graph, _: graph.branches.create("x"), ["branch_create main -> x", "read main"]),
     "branches.create at": (
-        lambda graph, commit: graph.branches.create("x", "main", commit),
+        lambda graph, commit: graph.branches.create("x", "main", at=commit),
         ["branch_create main -> x", "read review"],
     ),
     "branches.rename": (

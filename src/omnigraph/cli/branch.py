@@ -117,7 +117,11 @@ def merge(
         with open_graph_for(target, dry_run=dry_run) as graph:
             merge = graph.branches.merge
             return run_and_report(
-                graph, what, command, lambda: merge(source, into, delete_branch, dry_run, decisions), as_json=as_json
+                graph,
+                what,
+                command,
+                lambda: merge(source, into, delete_branch=delete_branch, dry_run=dry_run, resolutions=decisions),
+                as_json=as_json,
             )
     from omnigraph import pipeline
 
@@ -268,7 +272,7 @@ def create_tag(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        tag = graph.tags.create(name, at, branch or "main")
+        tag = graph.tags.create(name, at, branch=branch or "main")
     if as_json:
         print_json({"uri": graph.uri, **_tag_json(tag)})
     else:

@@ -77,7 +77,7 @@ def export(
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
         raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
     with target.open_to_read() as graph:
-        echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
+        echo_bytes(graph.export(branch or "main", at=snapshot_id, types=types or None, names=names.value))
     return 0
 
 

@@ -91,7 +91,7 @@ def query(
                 " `--query FILE` and the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as served:
-            result = served.invoke(name, values, on_branch, snapshot, names=names.value)
+            result = served.invoke(name, values, branch=on_branch, at=snapshot, names=names.value)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
     if on_spark:
@@ -101,9 +101,9 @@ def query(
         with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(
                 graph,
-                source.text,
-                name,
+                source,
                 values,
+                name=name,
                 branch=on_branch,
                 at=snapshot,
                 names=names.value,
@@ -111,7 +111,7 @@ def query(
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
+            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names.value)
     return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
 
 
@@ -133,7 +133,7 @@ def explain(
     on_branch = _branch_to_read(branch, snapshot)
     with target.open_to_read() as graph, name_diagnostics(source):
         explanation = graph.explain(
-            source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
+            source, values, name=name, branch=on_branch, at=snapshot, names=names.value, profile=profile
         )
     if as_json:
         print_json(explanation.to_json())

@@ -40,11 +40,11 @@ def mutate(
     values = read_parameters(params, params_file)
     if name is not None and query_file is None and text is None:
         with connect_stored_queries(target, name) as served:
-            receipt = served.invoke_mutation(name, values, branch, if_commit)
+            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=if_commit)
     else:
         source = query_source(query_file, text)
         with target.open_to_write() as graph, name_diagnostics(source):
-            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
+            receipt = graph.mutate(source, values, name=name, branch=branch, if_commit=if_commit)
     if as_json:
         print_json(receipt.to_json())
         return 0

@@ -27,7 +27,7 @@ class Tags:
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
-    def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Tag:
+    def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Tag:
         """Tag a commit, by default the newest of a branch, and so protect it from cleanup."""
         session = self._session
         session.require("tag_create", on_target(branch))
@@ -120,7 +120,7 @@ class Branches:
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
-    def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Branch:
+    def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Branch:
         """Create a branch from the head of another branch, or from a commit or tag.
 
         With `at`, start from a past state of `from_`: a commit, a tag, a manifest version or a timestamp.
@@ -171,6 +171,7 @@ class Branches:
         self,
         source: str,
         into: str = MAIN,
+        *,
         delete_branch: bool = False,
         dry_run: bool = False,
         resolutions: ResolutionsInput = None,

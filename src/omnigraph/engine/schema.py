@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
 import orjson
 
 from omnigraph import clock
-from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import GraphSession
@@ -29,7 +27,7 @@ from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snaps
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
-from omnigraph.source_files import read_source
+from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
 from omnigraph.store.write.schema_change import reshape
@@ -249,13 +247,6 @@ def _refresh_copy(kernel: Kernel, source: str) -> None:
     with suppress(OmniGraphError):
         if kernel.store.objects.read_if_exists(SCHEMA_COPY) != source.encode():
             kernel.store.objects.write(SCHEMA_COPY, source.encode())
-
-
-def schema_source(schema: str | Path) -> Source:
-    """Return the source of a schema that is given as text or as the path of a `.pg` file."""
-    check_type("schema", schema, str | PathLike)
-    is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
-    return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
 
 
 class Schema:
