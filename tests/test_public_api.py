@@ -6,13 +6,16 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import omnigraph as og
 from omnigraph import errors
+from omnigraph.engine.query.result import Result
 from tests.support.live_server import serving_graph
 
 SCHEMA = """
@@ -139,3 +142,73 @@ def test_server_never_takes_the_text_of_a_request_for_a_path(root: Path, tmp_pat
         for route in ("query", "explain", "mutate"):
             reply = live.post(f"/graphs/g/{route}", body)
             assert (reply.status, reply.json()["omnigraph_code"]) == (400, "language.rejected")
+
+
+def test_result_is_a_sequence_of_rows(graph: og.Graph) -> None:
+    result = graph.query(ALL)
+    assert (
+        list(result) == result.rows() == result.to_list() == [{"name": "Ada", "age": 36}, {"name": "Bob", "age": None}]
+    )
+    assert (result[0], result[-1], result[1:].rows()) == (result.rows()[0], result.rows()[1], result.rows()[1:])
+    assert result[::-1].rows() == result.rows()[::-1]
+    assert (result[:0].rows(), result[5:].rows()) == ([], [])
+    assert result.schema == result.to_arrow().schema
+    with pytest.raises(IndexError):
+        result[2]
+
+
+def test_result_is_arrow_data_for_other_libraries(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 17, 8, 30, tzinfo=UTC)
+    with og.init(tmp_path / "g.omni", schema="node Event {\n  name: String @key\n  at: DateTime\n}") as graph:
+        graph.ingest([{"type": "Event", "data": {"name": "start", "at": at.isoformat()}}])
+        result = graph.query("query q() { match { $e: Event } return { $e.at as at } }")
+    assert pa.table(result).column("at").to_pylist() == [at]
+
+
+def test_long_and_wide_results_show_their_beginning() -> None:
+    table = pa.table({f"column{number}": ["x" * 100] * 30 for number in range(6)})
+    lines = repr(Result(table, "q", "main", None)).splitlines()
+    assert len(lines) == 24
+    assert max(map(len, lines)) <= 122
+    assert lines[-2:] == ["… and 4 more columns", "30 rows of `q` on main, the first 20 shown"]
+
+
+def test_values_say_what_they_are(root: Path, graph: og.Graph) -> None:
+    commit = graph.commits()[0].commit_id
+    shown: list[tuple[object, str]] = [
+        (graph, f"Graph('{root}')"),
+        (graph.at(commit), f"<GraphAt: {root} at commit {commit}, branch main>"),
+        (graph.diff(1, 2), "3 inserts, 0 updates, 0 deletes from version 1 to 2"),
+        (graph.explain(ALL), "read people"),
+        (graph.schema, "edge Knows: Person -> Person {\n  since: I32?\n}"),
+        (graph.schema.plan(SCHEMA.replace("age: I32?", "age: I32?\n  born: Date?")), "+ add Person.born: Date?"),
+        (graph.maintenance.optimize(), "<OptimizeReport: "),
+    ]
+    assert [(text, repr(value)) for value, text in shown if text not in repr(value)] == []
+
+
+def test_receipts_say_what_was_written(tmp_path: Path) -> None:
+    with og.init(tmp_path / "g.omni", schema=SCHEMA) as graph:
+        loaded = graph.ingest(PEOPLE)
+        assert repr(loaded) == f"<IngestReceipt: merge on main, 2 Person, 1 Knows, commit {loaded.commit_id}>"
+        graph.branches.create("review")
+        written = graph.mutate('query add() { insert Person { name: "Cid" } }', branch="review")
+        assert written.commit is not None
+        text = f"<MutationReceipt: `add` on review, 1 node, 0 edges, commit {written.commit.commit_id}>"
+        assert repr(written) == text
+        assert repr(graph.branches.merge("review", dry_run=True)).startswith("<MergeReceipt: review into main: ")
+        nothing = graph.mutate('query del() { delete Person where name = "nobody" }')
+        assert repr(nothing) == "<MutationReceipt: `del` on main, 0 nodes, 0 edges, nothing written>"
+
+
+def test_values_have_html_for_notebooks(graph: og.Graph) -> None:
+    values: list[Any] = [graph, graph.schema, graph.query(ALL), graph.explain(ALL), graph.diff(1, 2)]
+    assert "<td>Person</td><td>node</td><td>age, name</td><td>2</td>" in graph._repr_html_()
+    assert [value for value in values if not value._repr_html_().startswith(("<table>", "<pre>"))] == []
+
+
+def test_schema_lists_its_types(graph: og.Graph) -> None:
+    person, knows = graph.schema.types
+    assert (person, knows) == (graph.schema.nodes["Person"], graph.schema.edges["Knows"])
+    assert {name: str(item.type) for name, item in person.properties.items()} == {"age": "I32?", "name": "String"}
+    assert (graph.schema.nodes["Person"].key, graph.schema.edges["Knows"].source) == (("name",), "Person")

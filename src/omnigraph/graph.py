@@ -18,6 +18,7 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
+from omnigraph.engine.display import html_table
 from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
@@ -29,6 +30,7 @@ from omnigraph.engine.query.result import Result
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS
@@ -517,6 +519,19 @@ class Graph:
         check_type("target", target, str | PathLike)
         return clone_graph(self._session, str(target), update=update)
 
+    def __repr__(self) -> str:
+        actor = "" if self._session.actor is None else f", actor={self._session.actor!r}"
+        return f"Graph({self.uri!r}{actor})"
+
+    def _repr_html_(self) -> str:
+        view = self._session.view()
+        types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+        rows = [
+            (type_.name, type_.kind, ", ".join(type_.properties), view.snapshot.state.pins[type_.table_key].row_count)
+            for type_ in types
+        ]
+        return html_table(["type", "kind", "properties", "entities"], rows, f"{self!r}, commit {view.snapshot.head}")
+
     def close(self) -> None:
         """Finish background work and release resources."""
         self._session.kernel.close()
@@ -544,8 +559,12 @@ class GraphAt:
         self._branch = branch
         self._names = names
 
+    def __repr__(self) -> str:
+        return f"<GraphAt: {self._graph.uri} at commit {self._commit_id}, branch {self._branch}>"
+
     @property
     def commit_id(self) -> str:
+        """The commit that made this state."""
         return self._commit_id
 
     def snapshot(self) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.authorization import GRAPH, on_target
+from omnigraph.engine.display import commit_note, html_text, summarize
 from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError
@@ -48,6 +49,9 @@ class SchemaReceipt:
     steps: tuple[Step, ...]
     commit: Commit | None = None
     purge_pending: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -265,6 +269,27 @@ class Schema:
     def catalog(self) -> Catalog:
         """The types and properties of the accepted schema that the actor may see."""
         return self._session.view().catalog
+
+    @property
+    def nodes(self) -> Mapping[str, NodeType]:
+        """The node types by name, with their properties, key and constraints."""
+        return self.catalog.nodes
+
+    @property
+    def edges(self) -> Mapping[str, EdgeType]:
+        """The edge types by name, with the node types at their ends (`source` and `target`) and properties."""
+        return self.catalog.edges
+
+    @property
+    def types(self) -> tuple[NodeType | EdgeType, ...]:
+        """All node types, then all edge types; a node type and an edge type may have the same name."""
+        return (*self.nodes.values(), *self.edges.values())
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(str, self.types)) or "<Schema: no types>"
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
         """Return the migration steps to a new schema, given as text or as the path of a `.pg` file.

@@ -12,6 +12,7 @@ from functools import partial
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.display import commit_note, summarize
 from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, compact_caches, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
@@ -54,6 +55,10 @@ class EmbedReceipt:
     properties: tuple[PropertyEmbedded, ...]
     commit: Commit | None
     actor: str | None = None
+
+    def __repr__(self) -> str:
+        counts = [f"{item.type_name}.{item.property_name}: {item.tally.filled:,} filled" for item in self.properties]
+        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
 
     def to_json(self) -> dict[str, object]:
         return {

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
+from omnigraph.engine.display import commit_note, count_of, summarize
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
@@ -80,6 +81,17 @@ class MergeReceipt:
     # None unless the source was to be deleted.
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
+
+    def __repr__(self) -> str:
+        changed = sum(type_.inserted + type_.updated + type_.deleted for type_ in self.types)
+        return summarize(
+            self,
+            f"{self.source} into {self.target}: {self.outcome.value.replace('_', ' ')}",
+            "dry run" if self.dry_run else None,
+            count_of(changed, "change"),
+            count_of(len(self.conflicts), "conflict") if self.conflicts else None,
+            None if self.dry_run else commit_note(self.commit),
+        )
 
     @property
     def base(self) -> CommitId | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.display import commit_note, count_of, summarize
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded
@@ -155,6 +156,10 @@ class MutationReceipt:
     commit: Commit | None
     actor: str | None = None
 
+    def __repr__(self) -> str:
+        nodes, edges = count_of(self.affected_nodes, "node"), count_of(self.affected_edges, "edge")
+        return summarize(self, f"`{self.query_name}` on {self.branch}", nodes, edges, commit_note(self.commit))
+
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
@@ -178,6 +183,10 @@ class IngestReceipt:
     edges: Mapping[str, int]
     commit: Commit | None
     actor: str | None = None
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
+        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
 
     @property
     def commit_id(self) -> str | None:
