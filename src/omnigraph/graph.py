@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph import clock
 from omnigraph.engine import export, history
@@ -281,25 +281,32 @@ class Graph:
 
     def ingest(
         self,
-        data: Data,
+        data: Data = None,
         *,
+        nodes: Mapping[str, Any] | None = None,
+        edges: Mapping[str, Any] | None = None,
         mode: Mode = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
         dialect: Dialect = "strict",
     ) -> IngestReceipt:
-        """Write NDJSON as one commit.
+        """Write NDJSON, dictionaries or data frames as one commit.
 
         Args:
-            data: A path, bytes, a file object, or an iterable of dictionaries.
+            data: NDJSON as a path, bytes or a file object, or an iterable of dictionaries.
+            nodes: Data frames by node type: pandas, polars, Arrow tables or record batch readers, whose columns are
+                properties.
+            edges: The same by edge type, with the columns `from` and `to`.
             mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
                 types in the data.
             branch: The branch to write.
             from_branch: Create `branch` from this one if it does not exist.
             dialect: How lenient the reader is.
         """
+        from omnigraph.engine.write.frames import resolve_input
         from omnigraph.engine.write.ingest import ingest
 
+        data = resolve_input(data, nodes, edges)
         return ingest(self._session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def embed(

@@ -128,15 +128,17 @@ class GraphCalls:
 
     def ingest(
         self,
-        data: Any,
+        data: Any = None,
         *,
+        nodes: Mapping[str, Any] | None = None,
+        edges: Mapping[str, Any] | None = None,
         mode: Literal["append", "merge", "overwrite"] = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
     ) -> Call[IngestReceipt]:
-        """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
+        """Write NDJSON (a path, bytes or a file object), dictionaries, or data frames by type, as one commit."""
         request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
-        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data))
+        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data, nodes, edges))
         return Call(with_operation_id(request), responses.parse_ingest, is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
@@ -392,11 +394,13 @@ def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     return None if resolutions is None else resolution_objects(resolutions)
 
 
-def _ndjson_bytes(data: Any) -> bytes:
+def _ndjson_bytes(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes:
     import orjson
 
+    from omnigraph.engine.write.frames import resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
+    data = resolve_input(data, nodes, edges)
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))
