@@ -216,6 +216,64 @@ class Graph:
             embedder=embedder,
         )
 
+    def get(
+        self,
+        type_name: str,
+        key: object,
+        *,
+        branch: str = MAIN,
+        at: AsOf | None = None,
+        names: Naming = NOW,
+    ) -> dict[str, Any] | None:
+        """Return one entity with its `id` and properties.
+
+        Args:
+            type_name: A node type, or else an edge type.
+            key: The key of a node, a mapping for a key of several properties; the id of an edge or a keyless node.
+            branch: The branch to read.
+            at: Read a past state, as in `query`.
+            names: Which names a past state has, as in `query`.
+
+        Returns:
+            A dictionary, for edges with `from` and `to`, or None if there is no such entity. Blobs are left out; read
+            them with `blob`.
+
+        Raises:
+            UsageError: There is no such type, or the key does not fit it.
+
+        Example:
+            >>> graph.get("Person", "Ada")
+            {'id': 'Ada', 'age': 36, 'name': 'Ada'}
+        """
+        from omnigraph.engine.entities import get_entity
+
+        return get_entity(self._session.view(branch, at, names=names), type_name, key)
+
+    def to_networkx(
+        self, *, types: Sequence[str] | None = None, branch: str = MAIN, at: AsOf | None = None, names: Naming = NOW
+    ) -> Any:
+        """Return the graph, or some of its types, as a `networkx.MultiDiGraph`, which must fit into memory.
+
+        Args:
+            types: Only these node and edge types.
+            branch: The branch to read.
+            at: Read a past state, as in `query`.
+            names: Which names a past state has, as in `query`.
+
+        Returns:
+            A graph whose nodes are `(type, id)`, with properties as attributes; an edge has its id as key.
+
+        Raises:
+            UsageError: networkx is not installed, or there is no such type.
+
+        Example:
+            >>> graph.to_networkx().number_of_edges()
+            1
+        """
+        from omnigraph.engine.entities import to_networkx
+
+        return to_networkx(self._session.view(branch, at, names=names), types)
+
     def explain(
         self,
         source: SourceInput,

@@ -56,6 +56,8 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "snapshot": lambda: graph.snapshot(),
             "query": lambda: graph.query(READ),
             "explain": lambda: graph.explain(READ),
+            "get": lambda: graph.get("Person", "Eve"),
+            "to_networkx": lambda: graph.to_networkx(),
             "mutate": lambda: graph.mutate(WRITE),
             "ingest": lambda: graph.ingest(b'{"type":"Person","data":{"name":"Eve"}}'),
             "embed": lambda: graph.embed(),
@@ -103,6 +105,9 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
         Schema: {
             "source": lambda: graph.schema.source,
             "catalog": lambda: graph.schema.catalog,
+            "nodes": lambda: graph.schema.nodes,
+            "edges": lambda: graph.schema.edges,
+            "types": lambda: graph.schema.types,
             "plan": lambda: graph.schema.plan(SCHEMA),
             "apply": lambda: graph.schema.apply(SCHEMA),
         },

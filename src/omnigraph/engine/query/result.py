@@ -75,7 +75,7 @@ class Result:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for part in split_table(self._table):
-            yield from _python_rows(part)
+            yield from python_rows(part)
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -90,7 +90,7 @@ class Result:
             part = self._table.slice(rows.start, len(rows)) if is_run else self._table.take(pa.array(rows, pa.int64()))
             return Result(part, self.query_name, self.branch, self.graph_commit_id, self._spending)
         row = range(len(self))[index]
-        return _python_rows(self._table.slice(row, 1))[0]
+        return python_rows(self._table.slice(row, 1))[0]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as an Arrow stream, for libraries that take Arrow data."""
@@ -109,7 +109,7 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries of Python values; timestamps are timezone-aware datetimes."""
-        return _python_rows(self._table)
+        return python_rows(self._table)
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the same as `rows`."""
@@ -179,7 +179,8 @@ def to_pandas(table: pa.Table) -> Any:
     return _with_timestamps(table).to_pandas()
 
 
-def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of Python values."""
     values = [_python_values(column) for column in table.columns]
     names = table.column_names
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
