@@ -29,6 +29,33 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"policy"}),
     frozenset({"server", "client", "cluster", "cli", "studio", "__main__", ""}),
 )
+# The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
+SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
+    "lang": (
+        frozenset({"catalog", "codes", "diagnostic"}),
+        frozenset({"parsing"}),
+        frozenset({"query", "schema"}),
+        frozenset({"migrate"}),
+    ),
+    "engine": (
+        frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
+        frozenset({"authorization", "past_names"}),
+        frozenset({"session"}),
+        frozenset({"blobs", "export", "history", "information_flow", "query", "schema"}),
+        frozenset({"changes"}),
+        frozenset({"branches", "merge", "write"}),
+        frozenset({"algo", "embed"}),
+        frozenset({"indexes", "maintain"}),
+        frozenset({"clone"}),
+    ),
+    "pipeline": (
+        frozenset({"filesystems", "spark"}),
+        frozenset({"key_buckets"}),
+        frozenset({"bulk_load", "diff", "embed", "maintenance", "range_merge"}),
+        frozenset({"datasource"}),
+        frozenset({"algo", "export", "query"}),
+    ),
+}
 HOMES = {"lance": "store", "pyspark": "pipeline"}
 IMPURE_LIBRARIES = frozenset(
     {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "urllib", "http", "asyncio"}
@@ -52,6 +79,16 @@ def part_of(module: str) -> str:
 
 def rank(module: str) -> int | None:
     return next((index for index, layer in enumerate(LAYERS) if part_of(module) in layer), None)
+
+
+def subrank(module: str) -> int | None:
+    """Return the place of a module inside its layer; None for the package of the layer, or a layer without an order."""
+    names = module.split(".")
+    order = SUBLAYERS.get(part_of(module), ())
+    if len(names) < 3 or not order:
+        return None
+    place = next((index for index, units in enumerate(order) if names[2] in units), None)
+    return len(order) if place is None else place
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -78,6 +115,8 @@ def violations(module: str, source: str) -> list[str]:
     if own is None:
         return [f"{module}: give `{part_of(module)}` a place in LAYERS"]
     found: list[tuple[int, str]] = []
+    if subrank(module) == len(SUBLAYERS.get(part_of(module), ())):
+        found.append((1, f"give `{module.split('.')[2]}` a place in SUBLAYERS"))
     for line, name in imports(tree):
         root = name.split(".")[0]
         if name == "<computed>":
@@ -88,6 +127,9 @@ def violations(module: str, source: str) -> list[str]:
             other = rank(name)
             if other is None or other > own:
                 found.append((line, f"imports `{name}` of a higher layer"))
+            inner, outer = subrank(module), subrank(name)
+            if part_of(name) == part_of(module) and inner is not None and outer is not None and outer > inner:
+                found.append((line, f"imports `{name}`, which comes later in SUBLAYERS"))
         if part_of(module) == "lang" and (root in IMPURE_LIBRARIES or name in IMPURE_GROUND):
             found.append((line, f"imports `{name}`, but languages are pure"))
     if part_of(module) == "lang":
@@ -105,31 +147,35 @@ def test_module_imports_keep_the_contract(module: str) -> None:
     ("module", "source", "reason"),
     [
         ("omnigraph.errors", "import omnigraph.lang.source", "higher layer"),
-        ("omnigraph.lang.x", "from omnigraph.store import y", "higher layer"),
-        ("omnigraph.lang.x", "from omnigraph import source_files", "higher layer"),
+        ("omnigraph.lang.query.x", "from omnigraph.store import y", "higher layer"),
+        ("omnigraph.lang.query.x", "from omnigraph import source_files", "higher layer"),
         ("omnigraph.store.x", "def f():\n    from omnigraph import manifest", "higher layer"),
         ("omnigraph.manifest.x", "from omnigraph.rules import y", "higher layer"),
         ("omnigraph.rules.x", "from omnigraph.engine.query import y", "higher layer"),
-        ("omnigraph.engine.x", "from omnigraph.graph import Graph", "higher layer"),
-        ("omnigraph.engine.x", "from omnigraph import __version__", "higher layer"),
-        ("omnigraph.pipeline.x", "import omnigraph", "higher layer"),
+        ("omnigraph.engine.query.x", "from omnigraph.graph import Graph", "higher layer"),
+        ("omnigraph.engine.query.x", "from omnigraph import __version__", "higher layer"),
+        ("omnigraph.pipeline.spark.x", "import omnigraph", "higher layer"),
         ("omnigraph.graph", "from omnigraph.pipeline import load", "higher layer"),
-        ("omnigraph.pipeline.x", "from omnigraph.cli import main", "higher layer"),
+        ("omnigraph.pipeline.spark.x", "from omnigraph.cli import main", "higher layer"),
         ("omnigraph.policy.x", "import importlib\nimportlib.import_module('omnigraph.server')", "higher layer"),
-        ("omnigraph.engine.x", "import lance", "home is `store/`"),
-        ("omnigraph.pipeline.x", "def task():\n    import lance.fragment", "home is `store/`"),
+        ("omnigraph.engine.query.x", "import lance", "home is `store/`"),
+        ("omnigraph.pipeline.spark.x", "def task():\n    import lance.fragment", "home is `store/`"),
         ("omnigraph.store.x", "from pyspark.sql import DataFrame", "home is `pipeline/`"),
         ("omnigraph.cli.x", "__import__('pyspark')", "home is `pipeline/`"),
         ("omnigraph.cli.x", "__import__(name)", "computed"),
-        ("omnigraph.lang.x", "import os.path", "pure"),
-        ("omnigraph.lang.x", "def f():\n    import time", "pure"),
-        ("omnigraph.lang.x", "from omnigraph import settings", "pure"),
-        ("omnigraph.lang.x", "from pathlib import Path", "pure"),
-        ("omnigraph.lang.x", "from random import random", "pure"),
-        ("omnigraph.lang.x", "from omnigraph import clock", "pure"),
-        ("omnigraph.lang.x", "from omnigraph.ids import new_ulid", "pure"),
-        ("omnigraph.lang.x", "open('a.pg')", "calls `open`"),
+        ("omnigraph.lang.query.x", "import os.path", "pure"),
+        ("omnigraph.lang.query.x", "def f():\n    import time", "pure"),
+        ("omnigraph.lang.query.x", "from omnigraph import settings", "pure"),
+        ("omnigraph.lang.query.x", "from pathlib import Path", "pure"),
+        ("omnigraph.lang.query.x", "from random import random", "pure"),
+        ("omnigraph.lang.query.x", "from omnigraph import clock", "pure"),
+        ("omnigraph.lang.query.x", "from omnigraph.ids import new_ulid", "pure"),
+        ("omnigraph.lang.query.x", "open('a.pg')", "calls `open`"),
         ("omnigraph.newcomer", "", "LAYERS"),
+        ("omnigraph.engine.newcomer", "", "SUBLAYERS"),
+        ("omnigraph.lang.schema.ir", "from omnigraph.lang.migrate import plan", "SUBLAYERS"),
+        ("omnigraph.engine.query.scan", "from omnigraph.engine.write.mutate import mutate", "SUBLAYERS"),
+        ("omnigraph.pipeline.bulk_load.api", "from omnigraph.pipeline.datasource import options", "SUBLAYERS"),
     ],
 )
 def test_violations_deliberate_breach_is_found(module: str, source: str, reason: str) -> None:
@@ -140,9 +186,12 @@ def test_violations_deliberate_breach_is_found(module: str, source: str, reason:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("omnigraph.lang.x", "from omnigraph.errors import UsageError\nfrom omnigraph.lang.diagnostic import Source"),
+        (
+            "omnigraph.lang.query.x",
+            "from omnigraph.errors import UsageError\nfrom omnigraph.lang.diagnostic import Source",
+        ),
         ("omnigraph.store.x", "import lance\nimport os"),
-        ("omnigraph.pipeline.x", "import pyspark\nfrom omnigraph.graph import Graph"),
+        ("omnigraph.pipeline.spark.x", "import pyspark\nfrom omnigraph.graph import Graph"),
         ("omnigraph.cli.x", "from omnigraph import __version__, files\nfrom omnigraph.client import Client"),
         ("omnigraph", "from omnigraph.client import connect"),
     ],

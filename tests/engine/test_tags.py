@@ -12,7 +12,8 @@ from omnigraph import clock
 from omnigraph.engine.authorization import GRAPH, on_branch, on_target
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph, session_of
-from tests.support.merge_fixtures import age, change, people
+from tests.support.graph_template import build_graph
+from tests.support.merge_fixtures import DATA, SCHEMA, age, change, people
 from tests.support.policy_recorder import Recorder
 
 pytestmark = pytest.mark.slow
@@ -115,7 +116,7 @@ def ticking() -> Iterator[list[datetime]]:
 
 
 def test_past_at_a_time_is_the_newest_commit_not_after_it(tmp_path: Path, ticking: list[datetime]) -> None:
-    graph = people(tmp_path)
+    graph = build_graph(tmp_path / "graph.omni", SCHEMA, DATA)
     for hour in (1, 2, 3):
         ticking[0] = START + timedelta(hours=hour)
         set_age(graph, 30 + hour)
@@ -133,7 +134,7 @@ def test_past_at_a_time_is_the_newest_commit_not_after_it(tmp_path: Path, tickin
 
 
 def test_past_at_a_time_follows_the_branch_not_what_was_merged(tmp_path: Path, ticking: list[datetime]) -> None:
-    graph = people(tmp_path)
+    graph = build_graph(tmp_path / "graph.omni", SCHEMA, DATA)
     graph.branches.create("review")
     ticking[0] = START + timedelta(hours=1)
     set_age(graph, 31, "review")

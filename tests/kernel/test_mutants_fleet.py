@@ -78,7 +78,9 @@ def test_lost_race_taken_for_a_success_is_caught(root: str, monkeypatch: pytest.
         return store.open(strict.ref)
 
     monkeypatch.setattr(publish, "_winner", always_ours)
-    assert any(one.startswith("lost") for one in race(root))
+    # Whether two writers meet at all is a matter of scheduling: a quiet race is run again.
+    races = (race(f"{root}-{number}") for number in range(6))
+    assert any(finding.startswith("lost") for findings in races for finding in findings)
 
 
 @pytest.mark.parametrize("name", test_conflicts.BROKEN)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from omnigraph.engine import authorization, branches
-from omnigraph.engine.merge import merge
 from omnigraph.engine.merge.apply import Application
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
@@ -79,7 +78,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
         "protected types",
         ("ann meets",) * 2,
     ),
-    "cherry-pick unchecked": (merge, "check_flow", nothing, "protected types", ("ann replays",) * 6),
+    "cherry-pick unchecked": (MERGING, "check_flow", nothing, "protected types", ("ann replays",) * 6),
     "rename unchecked": (branches, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
     "commit unasked": (GraphSession, "may", commit_without_question, "unprotected", FORK),

@@ -18,10 +18,16 @@ def copy_graph(target: Path | str, schema: str, data: bytes) -> Graph:
     return og.open(target)
 
 
+def build_graph(target: Path | str, schema: str, data: bytes) -> Graph:
+    """Return such a graph that is made now, for tests that hold the clock."""
+    graph = og.init(target, schema)
+    graph.ingest(data, mode="append")
+    return graph
+
+
 @cache
 def _template(schema: str, data: bytes) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="omnigraph-template-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with og.init(folder / "g.omni", schema) as graph:
-        graph.ingest(data, mode="append")
+    build_graph(folder / "g.omni", schema, data).close()
     return folder / "g.omni"

@@ -261,7 +261,10 @@ def questions(
     low = {one["name"] for one in truth if one["n"] < below}
     by_score = ranked({name: -score for name, score in scores.items()})
     by_distance = ranked(distances)
-    fused = fuse(by_distance, sorted(by_score, key=lambda name: (-round(scores[name], 9), answered.index(name))))
+    order = {name: rank for rank, name in enumerate(answered)}
+    # A name that was not answered at all is the finding of the search for relevance itself.
+    by_rank = sorted(by_score, key=lambda name: (-round(scores[name], 9), order.get(name, len(order))))
+    fused = fuse(by_distance, by_rank)
     head = "query q($w: String) { match { $d: Doc"
     near = f"nearest($d.vec, {place})"
     rest = f"as s }} order {{ s }} limit {limit} }}"
