@@ -21,7 +21,7 @@ _PEOPLE = [
     {"type": "Person", "data": {"name": "Bob", "age": 41}},
     {"edge": "Knows", "from": "Ada", "to": "Bob"},
 ]
-_WORDS = (">>> graph.", "(graph", " graph.")
+_WORDS = (">>> graph.", "(graph", " graph.", "(path)")
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"graph"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
-    frozenset({"server", "client", "cluster", "cli", "studio", "__main__", ""}),
+    frozenset({"server", "client", "cluster", "cli", "studio", "protocol", "__main__", ""}),
 )
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
@@ -38,11 +38,11 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"migrate"}),
     ),
     "engine": (
-        frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
+        frozenset({"arguments", "display", "graph_access", "json_members", "json_text", "tasks"}),
         frozenset({"authorization", "past_names"}),
         frozenset({"session"}),
         frozenset({"blobs", "export", "history", "information_flow", "query", "schema"}),
-        frozenset({"changes"}),
+        frozenset({"changes", "entities"}),
         frozenset({"branches", "merge", "write"}),
         frozenset({"algo", "embed"}),
         frozenset({"indexes", "maintain"}),

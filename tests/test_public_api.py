@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph import errors
+from omnigraph import client, errors
 from omnigraph.engine.query.result import Result
 from tests.support.live_server import serving_graph
 
@@ -212,3 +213,27 @@ def test_schema_lists_its_types(graph: og.Graph) -> None:
     assert (person, knows) == (graph.schema.nodes["Person"], graph.schema.edges["Knows"])
     assert {name: str(item.type) for name, item in person.properties.items()} == {"age": "I32?", "name": "String"}
     assert (graph.schema.nodes["Person"].key, graph.schema.edges["Knows"].source) == (("name",), "Person")
+
+
+def test_connect_opens_paths_and_servers(root: Path, served: Any) -> None:
+    with og.connect(root) as opened:
+        assert (type(opened), opened.query(ALL).rows()) == (og.Graph, served.query(ALL).rows())
+    for arguments in ({"address": root, "token": "t"}, {"address": "http://localhost:1/graphs/g", "actor": "ann"}):
+        with pytest.raises(og.UsageError, match="does not fit this address"):
+            og.connect(**arguments)
+    with pytest.raises(og.GraphNotFound):
+        og.connect(root / "none")
+
+
+def test_opened_and_served_graphs_satisfy_the_protocol(graph: og.Graph, served: client.Graph) -> None:
+    graphs: list[og.GraphProtocol] = [graph, served]
+    methods = [name for name, item in vars(og.GraphProtocol).items() if callable(item) and not name.startswith("_")]
+    assert len(methods) > 15
+    for name in methods:
+        wanted = signature(getattr(og.GraphProtocol, name)).parameters
+        for opened in graphs:
+            actual = signature(getattr(opened, name)).parameters
+            problems = [
+                key for key in wanted if key != "self" and (key not in actual or actual[key].kind != wanted[key].kind)
+            ]
+            assert (opened, name, problems) == (opened, name, [])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omnigraph import errors
-    from omnigraph.client import AsyncGraph, connect, connect_async
+    from omnigraph.client import AsyncGraph, connect_async
     from omnigraph.engine.blobs import Blob
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan
     from omnigraph.manifest.model import Branch, Commit, Snapshot, Tag
+    from omnigraph.protocol import GraphProtocol, connect
 
 __version__ = "0.1.0"
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
     "GraphError",
     "GraphExists",
     "GraphNotFound",
+    "GraphProtocol",
     "GraphReadOnly",
     "IngestReceipt",
     "JobExists",
@@ -140,7 +142,8 @@ __all__ = [
 # are imported when they are used. A name that is not listed here is an error class.
 _MODULE_OF = {
     "AsyncGraph": "omnigraph.client",
-    "connect": "omnigraph.client",
+    "connect": "omnigraph.protocol",
+    "GraphProtocol": "omnigraph.protocol",
     "connect_async": "omnigraph.client",
     "Blob": "omnigraph.engine.blobs",
     "ChangeSet": "omnigraph.engine.changes",
