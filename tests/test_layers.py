@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"manifest"}),
     frozenset({"rules"}),
     frozenset({"engine"}),
-    frozenset({"graph"}),
+    frozenset({"graph", "past_graph"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
     frozenset({"server", "client", "cluster", "cli", "studio", "protocol", "__main__", ""}),

@@ -59,10 +59,11 @@ if TYPE_CHECKING:
         UsageError,
         VersionMismatch,
     )
-    from omnigraph.graph import Graph, GraphAt, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
+    from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan
     from omnigraph.manifest.model import Branch, Commit, Snapshot, Tag
+    from omnigraph.past_graph import GraphAt
     from omnigraph.protocol import GraphProtocol, connect
 
 __version__ = "0.1.0"
@@ -160,7 +161,7 @@ _MODULE_OF = {
     "IngestReceipt": "omnigraph.engine.write.staging",
     "MutationReceipt": "omnigraph.engine.write.staging",
     "Graph": "omnigraph.graph",
-    "GraphAt": "omnigraph.graph",
+    "GraphAt": "omnigraph.past_graph",
     "init": "omnigraph.graph",
     "open": "omnigraph.graph",
     "upgrade": "omnigraph.graph",

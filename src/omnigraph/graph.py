@@ -37,6 +37,7 @@ from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMIT
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.past_graph import GraphAt
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -201,7 +202,12 @@ class Graph:
         Raises:
             LanguageError: The query does not parse or type-check; `diagnostics` has positions.
             BudgetExceeded: The query needs more than its budget.
-            GraphError: The branch, commit or tag does not exist.
+            BranchNotFound: There is no such branch; likewise `CommitNotFound` for `at`.
+
+        Example:
+            >>> text = "query older($n: I32) { match { $p: Person  $p.age > $n } return { $p.name as name } }"
+            >>> graph.query(text, {"n": 40}).rows()
+            [{'name': 'Bob'}]
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
@@ -332,6 +338,13 @@ class Graph:
         Raises:
             LanguageError: The mutation does not parse or type-check.
             DataError: The result would violate a rule of the schema; nothing was written.
+
+        Returns:
+            How many nodes and edges changed, and the commit, unless nothing changed.
+
+        Example:
+            >>> graph.mutate('query q() { update Person set { age: 37 } where name = "Ada" }').affected_nodes
+            1
         """
         from omnigraph.engine.write.mutate import mutate
 
@@ -360,6 +373,17 @@ class Graph:
             branch: The branch to write.
             from_branch: Create `branch` from this one if it does not exist.
             dialect: How lenient the reader is.
+
+        Returns:
+            How many entities of each type were read, and the commit.
+
+        Raises:
+            DataError: The data breaks a rule of the schema; nothing was written.
+            LimitExceeded: The data is too large for one write; use `pipeline.load`.
+
+        Example:
+            >>> graph.ingest([{"type": "Person", "data": {"name": "Cid"}}]).total_entities
+            1
         """
         from omnigraph.engine.write.frames import resolve_input
         from omnigraph.engine.write.ingest import ingest
@@ -416,7 +440,7 @@ class Graph:
         It has the type and property names that `branch` has today; with `names="then"`, its own.
         """
         branch = strip_name(branch)
-        return GraphAt(self, self._session.view(branch, at, names=names).snapshot, branch, names)
+        return GraphAt(self, self._session, self._session.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -608,78 +632,3 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class GraphAt:
-    """A read-only view of one past state; later writes do not change it.
-
-    Names follow the schema of the branch, unless `names="then"` was requested.
-    """
-
-    def __init__(self, graph: Graph, snapshot: Snapshot, branch: str, names: Naming) -> None:
-        assert snapshot.head is not None, "every state has a commit that made it"
-        self._graph = graph
-        self._snapshot = snapshot
-        self._commit_id = snapshot.head
-        self._branch = branch
-        self._names = names
-
-    def __repr__(self) -> str:
-        return f"<GraphAt: {self._graph.uri} at commit {self._commit_id}, branch {self._branch}>"
-
-    @property
-    def commit_id(self) -> str:
-        """The commit that made this state."""
-        return self._commit_id
-
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot of this state."""
-        return self._graph._session.redact_snapshot(self._snapshot)
-
-    def query(
-        self,
-        source: SourceInput,
-        params: Mapping[str, object] | None = None,
-        *,
-        name: str | None = None,
-        budget: Budget = DEFAULT_BUDGET,
-        embedder: Embedder | None = None,
-    ) -> Result:
-        """Run a read query on this state; see `Graph.query`."""
-        return self._graph.query(
-            source,
-            params,
-            name=name,
-            branch=self._branch,
-            at=self._commit_id,
-            names=self._names,
-            budget=budget,
-            embedder=embedder,
-        )
-
-    def explain(
-        self,
-        source: SourceInput,
-        params: Mapping[str, object] | None = None,
-        *,
-        name: str | None = None,
-        profile: bool = False,
-        budget: Budget = DEFAULT_BUDGET,
-        embedder: Embedder | None = None,
-    ) -> Explanation:
-        """Return the plan of a read on this state; see `Graph.explain`."""
-        return self._graph.explain(
-            source,
-            params,
-            name=name,
-            branch=self._branch,
-            at=self._commit_id,
-            names=self._names,
-            profile=profile,
-            budget=budget,
-            embedder=embedder,
-        )
-
-    def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that can be loaded again."""
-        return self._graph.export(self._branch, at=self._commit_id, types=types, names=self._names)

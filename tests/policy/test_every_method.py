@@ -18,8 +18,9 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.graph import Graph, GraphAt
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
+from omnigraph.past_graph import GraphAt
 from omnigraph.policy import load_bundle
 from tests.support.merge_fixtures import SCHEMA, people
 from tests.support.policy_recorder import Recorder
@@ -161,7 +162,7 @@ def test_every_method_under_a_policy_that_allows_nothing_is_denied(
     policy = load_bundle(NOBODY)
     past = graph.at(commit)
     denied = og.open(graph.uri, actor=actor, policy=policy)
-    past = GraphAt(denied, past.snapshot(), "main", "now")
+    past = GraphAt(denied, session_of(denied), past.snapshot(), "main", "now")
     before, stored = graph.commits(), files(graph)
     no_data()
     for part, methods in calls(denied, past, commit).items():
@@ -221,7 +222,9 @@ def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.Monkey
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
     monkeypatch.setattr(GraphSession, "require", lambda *_: None)
-    for part, methods in calls(never, GraphAt(never, graph.snapshot(), "main", "now"), commit).items():
+    for part, methods in calls(
+        never, GraphAt(never, session_of(never), graph.snapshot(), "main", "now"), commit
+    ).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
 
