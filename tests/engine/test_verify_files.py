@@ -187,5 +187,10 @@ def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> No
         data = bytearray(backend.get_object(BUCKET, key).value)  # type: ignore[union-attr]  # it was just listed
         data[len(data) // 2] ^= 1
         backend.put_object(BUCKET, key, bytes(data))
-        again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
-        assert key.removeprefix("g/") in {one.type_key for one in again.findings}
+        try:
+            again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
+        except GraphError as error:
+            # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
+            assert (part, error.code) == ("__manifest/data", "graph.corrupt")
+        else:
+            assert key.removeprefix("g/") in {one.type_key for one in again.findings}

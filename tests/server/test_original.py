@@ -29,9 +29,9 @@ rules: [{id: list, allow: {actors: {group: writers}, actions: [graph_list]}}]
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    root: Path = tmp_path_factory.mktemp("original")
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Live]:
+    root = tmp_path
     files = {"policy.yaml": POLICY, "server.yaml": SERVER_POLICY, "all.gq": QUERIES}
     for name, text in files.items():
         (root / name).write_text(text, encoding="utf-8")

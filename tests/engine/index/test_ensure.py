@@ -202,7 +202,7 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
 
     session_of(graph).kernel.commit = commit  # type: ignore[method-assign,assignment]
     report = graph.maintenance.ensure_indices()
-    assert (report.commit, report.built, [action for action, *_ in policy.asked]) == (None, (), ["change"])
+    assert (report.commit, report.built, [action for action, *_ in policy.asked]) == (None, (), ["admin"])
 
 
 def test_ensure_indices_over_drift_is_refused(graph: og.Graph) -> None:

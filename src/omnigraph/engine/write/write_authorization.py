@@ -24,8 +24,9 @@ def require_maintenance(session: GraphSession, branch: str) -> None:
     """
     if not session.would_allow("admin", GRAPH):
         session.require("change", on_branch(branch))
-        if not session.reads_all_types(session.names_now(branch)):
-            session.require("admin", GRAPH)
+        if session.reads_all_types(session.names_now(branch)):
+            return
+    session.require("admin", GRAPH)
 
 
 def missing_base(session: GraphSession, branch: str, from_branch: str | None) -> str | None:
