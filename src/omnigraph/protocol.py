@@ -162,7 +162,7 @@ def connect(
 
     for argument, value in (("token", token), ("graph", graph)):
         if value is not None:
-            raise _misplaced(argument, "it is for servers, whose addresses begin with `https://`")
+            raise _misplaced(argument, "it is for servers, whose addresses look like `http://localhost:8080`")
     return open_graph(address, actor=actor)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.engine.arguments import check_name_list, check_type
 from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.session import View
 from omnigraph.errors import UsageError
@@ -19,6 +20,7 @@ from omnigraph.store.read.lookup import find_rows
 
 def get_entity(view: View, type_name: str, key: object) -> dict[str, Any] | None:
     """Return an entity of a view by its key or id, or None; blobs are left out."""
+    check_type("type_name", type_name, str)
     type_ = find_type(view.catalog, type_name)
     ids: Any = pa.array([_entity_id(type_, key)], pa.string())
     table = find_rows(view.dataset(type_.table_key), _columns(type_), {"id": ids}).select(_columns(type_))
@@ -32,6 +34,7 @@ def to_networkx(view: View, types: Sequence[str] | None = None) -> Any:
         import networkx  # type: ignore[import-untyped,unused-ignore]  # not a dependency
     except ImportError:
         raise UsageError("`to_networkx` needs networkx; install it with `pip install networkx`") from None
+    check_name_list("types", types)
     every: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
     selected = every if types is None else [find_type(view.catalog, name) for name in types]
     result = networkx.MultiDiGraph()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.json_text import JSON_NULL, json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import RESULT_BATCH_ROWS
@@ -37,6 +38,8 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
 
 def resolve_input(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> Any:
     """Return the input of an ingest that is passed as data or as frames by type."""
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
     if is_arrow_stream(data):
         raise UsageError(
             'the rows of a data frame do not name their type; pass it as `nodes={"Type": frame}` or `edges={...}`',
