@@ -17,9 +17,9 @@ SRC = Path(__file__).parent.parent / "src"
 
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "limits", "ids", "clock", "failpoints", "lru", "settings"}),
+    frozenset({"errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}),
     frozenset({"lang"}),
-    frozenset({"source_files", "stored_queries"}),
+    frozenset({"source_files", "stored_queries", "public_values"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),
@@ -38,7 +38,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"migrate"}),
     ),
     "engine": (
-        frozenset({"arguments", "display", "graph_access", "json_members", "json_text", "tasks"}),
+        frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
         frozenset({"authorization", "past_names"}),
         frozenset({"session"}),
         frozenset({"blobs", "export", "history", "information_flow", "query", "schema"}),

@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.query.budget import Budget
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import Schema, SchemaReceipt
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
     from omnigraph.errors import (
         ArithmeticOverflow,
         BlobNotFound,
@@ -62,9 +60,9 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan
-    from omnigraph.manifest.model import Branch, Commit, Snapshot, Tag
     from omnigraph.past_graph import GraphAt
     from omnigraph.protocol import GraphProtocol, connect
+    from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
 
 __version__ = "0.1.0"
 __all__ = [
@@ -152,14 +150,14 @@ _MODULE_OF = {
     "FeedPage": "omnigraph.engine.changes",
     "CloneReport": "omnigraph.engine.clone",
     "EmbedReceipt": "omnigraph.engine.embed",
-    "MergeReceipt": "omnigraph.engine.merge",
+    "MergeReceipt": "omnigraph.public_values",
     "Budget": "omnigraph.engine.query.budget",
     "Explanation": "omnigraph.engine.query.explain",
     "Result": "omnigraph.engine.query.result",
     "Schema": "omnigraph.engine.schema",
     "SchemaReceipt": "omnigraph.engine.schema",
-    "IngestReceipt": "omnigraph.engine.write.staging",
-    "MutationReceipt": "omnigraph.engine.write.staging",
+    "IngestReceipt": "omnigraph.public_values",
+    "MutationReceipt": "omnigraph.public_values",
     "Graph": "omnigraph.graph",
     "GraphAt": "omnigraph.past_graph",
     "init": "omnigraph.graph",
@@ -167,10 +165,10 @@ _MODULE_OF = {
     "upgrade": "omnigraph.graph",
     "LanguageError": "omnigraph.lang.diagnostic",
     "MigrationPlan": "omnigraph.lang.migrate",
-    "Branch": "omnigraph.manifest.model",
-    "Commit": "omnigraph.manifest.model",
-    "Snapshot": "omnigraph.manifest.model",
-    "Tag": "omnigraph.manifest.model",
+    "Branch": "omnigraph.public_values",
+    "Commit": "omnigraph.public_values",
+    "Snapshot": "omnigraph.public_values",
+    "Tag": "omnigraph.public_values",
 }
 
 

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph import clock
+from omnigraph.display import html_table
 from omnigraph.engine import export, history
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.display import html_table
 from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
@@ -36,8 +36,9 @@ from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.past_graph import GraphAt
+from omnigraph.public_values import Commit, IngestReceipt, MergeReceipt, Mode, MutationReceipt, Operation
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -49,13 +50,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
-    from omnigraph.engine.history import Operation
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.write.ingest import Dialect, Mode
+    from omnigraph.engine.write.ingest import Dialect
     from omnigraph.engine.write.ndjson.reader import Data
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
     from omnigraph.manifest.upgrade import UpgradeReport
 
 
@@ -430,9 +428,7 @@ class Graph:
 
     def operation(self, operation_id: str) -> Operation:
         """Look up the outcome of a write by the `operation_id` of an error whose `effect` is `unknown`."""
-        from omnigraph.engine.history import operation
-
-        return operation(self._session, operation_id)
+        return history.operation(self._session, operation_id)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
         """Return a read-only view of a past state: a commit, a tag, a manifest version or a timestamp.

@@ -10,10 +10,9 @@ from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
+    from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
     from omnigraph.source_files import SourceInput
 
 _Params = Mapping[str, object] | None

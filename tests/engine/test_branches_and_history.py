@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
-from omnigraph.engine.history import describe_commits, describe_snapshot
+from omnigraph.engine.history import public_commits
 from omnigraph.errors import GraphError
 from omnigraph.graph import session_of
 from omnigraph.store.objects.request_meter import Meter
@@ -77,31 +77,31 @@ def test_commit_unknown_is_not_found(graph: og.Graph) -> None:
     assert caught.value.code == "commit.not_found"
 
 
-def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
+def test_commits_name_the_branch_they_landed_on(graph: og.Graph) -> None:
     graph.branches.create("review")
     insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
-    newest, before, *_ = describe_commits(session_of(graph), graph.commits("review"))
-    assert (newest["graph_branch"], before["graph_branch"]) == ("review", "main")
-    assert newest["parent_commit_id"] == before["graph_commit_id"]
-    assert set(newest) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
+    newest, before, *_ = graph.commits("review")
+    assert (newest.branch, before.branch) == ("review", "main")
+    assert newest.parent == before.commit_id
+    assert set(newest.to_json()) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
 
 
-def test_describe_commits_of_a_branch_asks_storage_for_nothing_more(graph: og.Graph) -> None:
+def test_public_commits_of_a_branch_asks_storage_for_nothing_more(graph: og.Graph) -> None:
     graph.branches.create("review")
     for name in ("oslo", "rome", "bern"):
         insert(session_of(graph).kernel, {CITY: [name]}, branch="review")
     meter = Meter()
     counted = og.open(graph.uri, meter=meter)
-    commits, before = counted.commits("review"), meter.snapshot()
-    described = describe_commits(session_of(counted), commits)
-    assert [one["graph_branch"] for one in described] == ["review"] * 3 + ["main"] * 2
+    commits, before = list(session_of(counted).kernel.history("review")), meter.snapshot()
+    described = public_commits(session_of(counted), commits)
+    assert [one.branch for one in described] == ["review"] * 3 + ["main"] * 2
     assert not meter.since(before)
 
 
-def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
+def test_snapshot_json_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
     graph.branches.create("review")
     insert(session_of(graph).kernel, {CITY: ["oslo"]}, branch="review")
-    described = describe_snapshot(graph.snapshot("review"))
+    described = graph.snapshot("review").to_json()
     datasets = described["datasets"]
     assert isinstance(datasets, list)
     assert described["graph_branch"] == "review"

@@ -12,7 +12,8 @@ from random import Random
 import pytest
 
 import omnigraph as og
-from omnigraph import clock
+from omnigraph import clock, public_values
+from omnigraph.graph import session_of
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.manifest import history
 from omnigraph.manifest.history import walk_newest_first
@@ -23,7 +24,7 @@ YEAR_US = 365 * 24 * 3_600 * 1_000_000
 Commits = dict[CommitId, Commit]
 
 
-def parents_of(commit: Commit) -> list[CommitId]:
+def parents_of(commit: Commit | public_values.Commit) -> list[CommitId]:
     return [one for one in (commit.parent, commit.merged_parent) if one is not None]
 
 
@@ -38,7 +39,9 @@ def ancestors(commits: Commits, head: CommitId) -> set[CommitId]:
     return reached
 
 
-def check_order(commits: Commits, head: CommitId, listed: Sequence[Commit], *, is_clock_right: bool) -> None:
+def check_order(
+    commits: Commits, head: CommitId, listed: Sequence[Commit | public_values.Commit], *, is_clock_right: bool
+) -> None:
     """Raise AssertionError unless a list holds all that leads to a head, once, children first and newest first."""
     places = {one.commit_id: place for place, one in enumerate(listed)}
     assert len(places) == len(listed), "a commit comes twice"
@@ -103,7 +106,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.graph = og.init(root, schema=SCHEMA)
-        self.commits: Commits = {one.commit_id: one for one in self.graph.commits()}
+        self.commits: Commits = {one.commit_id: one for one in session_of(self.graph).kernel.history("main")}
         self.heads = {"main": next(iter(self.commits))}
 
     def branch(self, name: str, source: str = "main") -> None:
@@ -118,9 +121,9 @@ class World:
     def merge(self, source: str, into: str = "main") -> None:
         self._note(into, self.graph.branches.merge(source, into).commit)
 
-    def _note(self, branch: str, commit: Commit | None) -> None:
+    def _note(self, branch: str, commit: public_values.Commit | None) -> None:
         if commit is not None:
-            self.commits[commit.commit_id] = commit
+            self.commits[commit.commit_id] = session_of(self.graph).kernel.find_commit(commit.commit_id)
             self.heads[branch] = commit.commit_id
 
     def check(self, *, is_clock_right: bool, branches: Iterable[str] = ()) -> None:
@@ -128,7 +131,7 @@ class World:
             for branch in branches or self.heads:
                 listed = cold.commits(branch)
                 check_order(self.commits, self.heads[branch], listed, is_clock_right=is_clock_right)
-                pages, before = list[Commit](), None
+                pages, before = list[public_values.Commit](), None
                 while page := cold.commits(branch, limit=4, before=before):
                     pages += page
                     before = page[-1].commit_id

@@ -271,8 +271,8 @@ def test_merge_conflict_about_a_large_blob_shows_and_settles(graph: Graph) -> No
         )
     dry = graph.branches.merge("b", dry_run=True)
     [conflict] = [one.to_json() for one in dry.conflicts]
-    assert conflict["ours"]["body"] == blob_text(raws["main"])  # type: ignore[index]
-    assert conflict["base"]["body"] == blob_text(payload(BODY, BODY))  # type: ignore[index]
+    assert conflict["ours"]["body"] == blob_text(raws["main"])
+    assert conflict["base"]["body"] == blob_text(payload(BODY, BODY))
     resolution = {**conflict, "take": "theirs"}
     graph.branches.merge("b", resolutions=[resolution])
     assert graph.blob("File", "alone", "body").read() == raws["b"]

@@ -72,7 +72,7 @@ class History:
         graph.ingest([{"edge": "Wrote", "from": "p00", "to": "d", "data": {}}])
         graph.tags.create("last")
         # Commits of a branch that is deleted may go with the next cleanup.
-        self.commits = [one.commit_id for one in graph.commits() if one.branch is None]
+        self.commits = [one.commit_id for one in graph.commits() if one.branch == "main"]
         self.before = {one: self.read(one) for one in (*self.commits, "first", "last")}
         # What no version shows any more is there too: a write that was never published.
         session_of(graph).kernel.store.objects.write("nodes/.keep", b"")

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
+from omnigraph.engine.merge import ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
+from omnigraph.public_values import MergeReceipt
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.merge_fixtures import files
 from tests.support.write_fixtures import rows

@@ -72,7 +72,15 @@ def is_vouched_for(path: str, root: Path) -> bool:
     return name.endswith(".manifest") and not (is_catalog_head or is_log or ("/tree/" in path and name == first))
 
 
-def found(root: Path) -> bool:
+def findings_of(uri: str) -> set[str | None]:
+    """Return the files or types that `verify` finds something about; none if the graph cannot be opened at all."""
+    try:
+        return {finding.type_key for finding in og.open(uri, read_only=True).maintenance.verify(data=True).findings}
+    except GraphError:
+        return set()
+
+
+def found(root: Path | str) -> bool:
     try:
         return not og.open(str(root), read_only=True).maintenance.verify(data=True).is_sound
     except OmniGraphError:
@@ -108,7 +116,7 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @pytest.mark.parametrize("metadata", ["{", "{}", "7"])
 def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
-    commit = build(str(tmp_path / "g.omni")).commits()[0]
+    commit = build(str(tmp_path / "g.omni")).snapshot().head_commit
     table = encoding.as_table([encoding.commit_row(commit)])
     place = table.schema.get_field_index("metadata")
     damaged = table.set_column(place, table.schema.field(place), pa.array([metadata]))
@@ -187,10 +195,6 @@ def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> No
         data = bytearray(backend.get_object(BUCKET, key).value)  # type: ignore[union-attr]  # it was just listed
         data[len(data) // 2] ^= 1
         backend.put_object(BUCKET, key, bytes(data))
-        try:
-            again = og.open(s3_server.uri("g")).maintenance.verify(data=True)
-        except GraphError as error:
-            # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
-            assert (part, error.code) == ("__manifest/data", "graph.corrupt")
-        else:
-            assert key.removeprefix("g/") in {one.type_key for one in again.findings}
+        # The flipped bit may hit what every reader needs: then nothing but the damage can be told.
+        assert key.removeprefix("g/") in findings_of(s3_server.uri("g")) or part == "__manifest/data"
+        assert found(s3_server.uri("g"))

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.history import describe_commits
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
@@ -41,7 +40,7 @@ def names(graph: Graph, commit: str) -> BranchNames:
 
 
 def shown(graph: Graph, commit: str) -> object:
-    return describe_commits(session_of(graph), [graph.commit(commit)])[0]["graph_branch"]
+    return graph.commit(commit).branch
 
 
 def forget_names(graph: Graph, name: str) -> None:

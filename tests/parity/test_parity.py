@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +15,15 @@ from omnigraph.client import responses, retry
 from omnigraph.client.request import Response
 from omnigraph.client.responses import parse_error
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.write.staging import IngestReceipt
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.public_values import EntityCounts, IngestReceipt
 from tests.server.conftest import POLICY
 from tests.support.live_server import TOKENS, Live, serving_graph
 from tests.support.parity_steps import REFUSED, SCHEMA, STEPS, WIDER, Step
 from tests.support.parity_surfaces import Commands, Http, Library, Surface
 from tests.support.plain_values import Plain, commit_in
 
-RESULT, INGESTED = responses.parse_result, responses.parse_ingest
+RESULT, INGESTED = responses.parse_result, IngestReceipt.from_json
 SURFACES = ("client", "http", "commands", "served commands")
 
 
@@ -108,8 +108,8 @@ def always_usage(reply: Response, source: str | None = None, *, is_write: bool =
     return UsageError(error.message, effect=error.effect, **error.context)
 
 
-def blind_to_edges(reply: Response) -> IngestReceipt:
-    return replace(INGESTED(reply), edges={})
+def blind_to_edges(data: Mapping[str, Any]) -> IngestReceipt:
+    return replace(INGESTED(data), edges=EntityCounts())
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def blind_to_edges(reply: Response) -> IngestReceipt:
     ("module", "name", "mutant", "seen_in"),
     [
         (responses, "parse_result", without_last_column, "all columns"),
-        (responses, "parse_ingest", blind_to_edges, "first"),
+        (IngestReceipt, "from_json", blind_to_edges, "first"),
         (retry, "parse_error", always_usage, "guard that fails"),
     ],
 )

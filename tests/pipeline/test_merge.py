@@ -17,7 +17,6 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
 from omnigraph.engine import merge as merging
-from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import apply as applying
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
@@ -29,6 +28,7 @@ from omnigraph.pipeline.range_merge import keys, merge, tasks
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.public_values import MergeReceipt
 from tests.engine.test_dags import SEEDS, run
 from tests.support.history_world import template
 from tests.support.merge_fixtures import files

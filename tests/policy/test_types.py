@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.history import describe_snapshot
 from omnigraph.engine.write import write_authorization
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
@@ -105,7 +104,7 @@ def test_snapshot_shows_dataset_paths_only_to_those_who_see_all_types(pair: tupl
     whole, _ = pair
     for actor, is_shown in (("ann", False), ("root", True)):
         for branch in ("main", "review"):
-            shown = describe_snapshot(restricted(whole, actor).graph.snapshot(branch))["datasets"]
+            shown = restricted(whole, actor).graph.snapshot(branch).to_json()["datasets"]
             assert isinstance(shown, list)
             assert {"dataset_path" in one for one in shown} == {is_shown}
             assert is_shown or not any("native_dataset_branch" in one for one in shown)

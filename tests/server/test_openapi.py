@@ -17,10 +17,10 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
-from omnigraph.engine.merge.row_merge import Kind
 from omnigraph.errors import ERRORS
 from omnigraph.lang.diagnostic import Source
-from omnigraph.server.answers import CommitKind, ParameterKind
+from omnigraph.public_values import CommitKind, ConflictKind
+from omnigraph.server.answers import ParameterKind
 from omnigraph.server.errors import CODES, Code, MergeConflictKind
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
@@ -171,7 +171,9 @@ def test_openapi_enum_of_parameter_kinds_is_complete(tmp_path: Path) -> None:
 
 def test_openapi_enum_of_codes_is_what_the_envelope_gives() -> None:
     assert {*CODES.values()} == {*get_args(Code)}
-    assert {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.value).lower() for kind in Kind} == {*get_args(MergeConflictKind)}
+    assert {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.value).lower() for kind in ConflictKind} == {
+        *get_args(MergeConflictKind)
+    }
 
 
 @pytest.fixture(scope="module")

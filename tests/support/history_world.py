@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 import omnigraph as og
-from omnigraph.engine.merge import MergeReceipt
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.manifest.model import Commit as Published
+from omnigraph.public_values import Commit as Published
+from omnigraph.public_values import MergeReceipt
 from tests.support import history_model
 from tests.support.history_model import Commit, Conflict, History, Rows, State
 from tests.support.merge_base_model import Unknown
@@ -415,7 +415,7 @@ class World:
 
     def _publish(self, branch: str, commit: Published, state: State) -> None:
         self.model.add(
-            branch, Commit(commit.commit_id, commit.manifest_version, parents(commit), state, self.catalog.ir_hash)
+            branch, Commit(commit.commit_id, commit.manifest_version or 0, parents(commit), state, self.catalog.ir_hash)
         )
 
     def _put(self, branch: str, state: dict[str, Rows]) -> Published | None:

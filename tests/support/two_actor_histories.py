@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from omnigraph.engine.history import describe_commits, describe_snapshot
+from omnigraph.engine.history import public_commits
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from tests.support.two_actor_world import (
@@ -295,8 +295,8 @@ def look(world: World, count: int) -> None:
         "people": lambda graph, n: graph.query(PEOPLE, branch=life.name).rows(),
         "known": lambda graph, n: graph.query(KNOWN, branch=life.name).rows(),
         "past": lambda graph, n: graph.query(PEOPLE, branch=life.name, at=ids[n]).rows(),
-        "commits": lambda graph, n: describe_commits(session_of(graph), graph.commits(life.name)),
-        "commit": lambda graph, n: describe_commits(session_of(graph), [graph.commit(ids[n])]),
+        "commits": lambda graph, n: [commit.to_json() for commit in graph.commits(life.name)],
+        "commit": lambda graph, n: graph.commit(ids[n]).to_json(),
         "branches": lambda graph, n: graph.branches.list(),
         "tags": lambda graph, n: [one.name for one in graph.tags.list()],
         "diff": lambda graph, n: graph.diff(ids[n], life.name, types=["Person"], branch=life.name).to_json(),
@@ -307,11 +307,14 @@ def look(world: World, count: int) -> None:
     # Where nothing is hidden from ann, the whole graph shows it types that the other does not have.
     if world.hidden(life.is_protected) != "none":
         ways |= {
-            "snapshot": lambda graph, n: describe_snapshot(graph.snapshot(life.name)),
+            "snapshot": lambda graph, n: graph.snapshot(life.name).to_json(),
             "whole export": lambda graph, n: text(graph.export(life.name)),
             "pay": lambda graph, n: graph.query(PAY, branch=life.name).rows(),
             "feed": lambda graph, n: graph.changes(life.name, start="beginning").to_json(),
-            "window": lambda graph, n: describe_commits(session_of(graph), graph.snapshot(life.name).state.commits),
+            "window": lambda graph, n: [
+                commit.to_json()
+                for commit in public_commits(session_of(graph), graph.snapshot(life.name).state.commits)
+            ],
         }
     else:
         pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())

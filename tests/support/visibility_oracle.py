@@ -20,7 +20,7 @@ from omnigraph import pipeline
 from omnigraph.engine import authorization
 from omnigraph.engine import session as session_module
 from omnigraph.engine.changes.commit_diff import States
-from omnigraph.engine.history import describe_commits, describe_snapshot
+from omnigraph.engine.history import public_commits
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
@@ -181,16 +181,18 @@ class Reader:
     def _calls(self, out: Path) -> dict[str, Callable[[], object]]:
         graph, commits = self.graph, self.commits
         calls: dict[str, Callable[[], object]] = {
-            "snapshot": lambda: [describe_snapshot(graph.snapshot(one)) for one in ("main", "review")],
+            "snapshot": lambda: [graph.snapshot(one).to_json() for one in ("main", "review")],
             "state": lambda: sorted(graph.snapshot().state.pins),
-            "past": lambda: describe_snapshot(graph.at(commits[1]).snapshot()),
+            "past": lambda: graph.at(commits[1]).snapshot().to_json(),
             "schema": lambda: [
                 graph.schema.source,
                 json.loads(session_of(graph).view().snapshot.state.schema.ir)["nodes"],
             ],
-            "commits": lambda: describe_commits(session_of(graph), graph.commits()),
-            "commit": lambda: describe_commits(session_of(graph), [graph.commit(commits[2])]),
-            "window": lambda: describe_commits(session_of(graph), graph.snapshot().state.commits),
+            "commits": lambda: [commit.to_json() for commit in graph.commits()],
+            "commit": lambda: graph.commit(commits[2]).to_json(),
+            "window": lambda: [
+                commit.to_json() for commit in public_commits(session_of(graph), graph.snapshot().state.commits)
+            ],
             "dropped": lambda: [one.table_key for one in graph.snapshot().state.tombstones],
             "export": lambda: text(graph.export()),
             "export past": lambda: text(graph.export(at="v1")),

@@ -21,11 +21,9 @@ from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
-    from omnigraph.client.values import Tag as ServedTag
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.graph import Graph
-    from omnigraph.manifest.model import Tag
     from omnigraph.pipeline.spark.executors import Engine as EngineName
+    from omnigraph.public_values import MergeReceipt
 
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
@@ -274,7 +272,7 @@ def create_tag(
     with target.open_to_write() as graph:
         tag = graph.tags.create(name, at, branch=branch or "main")
     if as_json:
-        print_json({"uri": graph.uri, **_tag_json(tag)})
+        print_json({"uri": graph.uri, **tag.to_json()})
     else:
         echo(f"tag {tag.name} names commit {tag.commit_id}")
     return 0
@@ -284,7 +282,7 @@ def list_tags(target: ReadsUri, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
     if as_json:
-        print_json({"tags": [_tag_json(tag) for tag in tags]})
+        print_json({"tags": [tag.to_json() for tag in tags]})
         return 0
     rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)
     for line in table(["tag", "commit", "actor", "created"], rows):
@@ -301,12 +299,3 @@ def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
     else:
         echo(f"tag {name.strip()} is gone")
     return 0
-
-
-def _tag_json(tag: Tag | ServedTag) -> dict[str, object]:
-    return {
-        "name": tag.name,
-        "graph_commit_id": tag.commit_id,
-        "actor_id": tag.actor,
-        "created_at": tag.created_at_us,
-    }

@@ -11,7 +11,6 @@ import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
-from omnigraph.cli.describe import snapshot_json
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import echo, echo_bytes, plural, print_json, progress_bar, table
@@ -43,7 +42,7 @@ Out = Annotated[
 
 def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        document = snapshot_json(graph.snapshot(branch or "main"))
+        document = graph.snapshot(branch or "main").to_json()
     if as_json:
         print_json(document)
         return 0

@@ -11,7 +11,6 @@ import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
-from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, truncate
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
@@ -82,7 +81,7 @@ def list_commits(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=before))
+        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=before)]
     if as_json:
         print_json({"commits": commits})
         return 0
@@ -97,7 +96,7 @@ def list_commits(
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        [commit] = commits_json(graph, [graph.commit(commit_id)])
+        commit = graph.commit(commit_id).to_json()
     if as_json:
         print_json(commit)
         return 0

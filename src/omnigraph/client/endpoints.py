@@ -11,19 +11,28 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from omnigraph.client import responses
+from omnigraph.client.blobs import BlobCalls, find_blob
 from omnigraph.client.request import AsOf, Call, Request, encode, get, post, post_data, target_fields, with_operation_id
-from omnigraph.client.values import BlobCalls, Branch, Commit, Operation, SchemaPlan, Snapshot, Tag, find_blob
+from omnigraph.client.responses import parse_as
+from omnigraph.public_values import (
+    Branch,
+    Commit,
+    IngestReceipt,
+    MergeReceipt,
+    MutationReceipt,
+    Operation,
+    Snapshot,
+    Tag,
+)
 from omnigraph.server import wire
 from omnigraph.source_files import SourceInput, query_source, schema_source
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
+    from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
 
 
 MAIN = "main"
@@ -94,7 +103,7 @@ class GraphCalls:
         path, headers = _conditional_path("/mutate", if_commit)
         return Call(
             with_operation_id(post(path, request_input, headers)),
-            responses.parse_mutation,
+            parse_as(MutationReceipt),
             is_write=True,
             source=text,
         )
@@ -124,7 +133,7 @@ class GraphCalls:
         """Run a stored mutation as one commit."""
         request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
         path, headers = _conditional_path(f"/queries/{_escape(name)}", if_commit)
-        return Call(with_operation_id(post(path, request_input, headers)), responses.parse_mutation, is_write=True)
+        return Call(with_operation_id(post(path, request_input, headers)), parse_as(MutationReceipt), is_write=True)
 
     def ingest(
         self,
@@ -139,13 +148,11 @@ class GraphCalls:
         """Write NDJSON (a path, bytes or a file object), dictionaries, or data frames by type, as one commit."""
         request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
         request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data, nodes, edges))
-        return Call(with_operation_id(request), responses.parse_ingest, is_write=True)
+        return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
         """Return the newest state of a branch."""
-        return Call(
-            get("/snapshot", wire.BranchInput(branch=branch)), lambda response: Snapshot.from_json(response.json())
-        )
+        return Call(get("/snapshot", wire.BranchInput(branch=branch)), parse_as(Snapshot))
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
         """Return the commits that a branch is made of, newest first; at most `limit`, those `before` one of them."""
@@ -154,11 +161,11 @@ class GraphCalls:
 
     def commit(self, commit_id: str) -> Call[Commit]:
         """Return one commit of any branch."""
-        return Call(get(f"/commits/{_escape(commit_id)}"), lambda response: Commit.from_json(response.json()))
+        return Call(get(f"/commits/{_escape(commit_id)}"), parse_as(Commit))
 
     def operation(self, operation_id: str) -> Call[Operation]:
         """Look up the outcome of a write by its operation id."""
-        return Call(get(f"/operations/{_escape(operation_id)}"), _parse_operation)
+        return Call(get(f"/operations/{_escape(operation_id)}"), parse_as(Operation))
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -268,7 +275,7 @@ class BranchCalls:
         """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
         named = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **named))
-        return Call(request, _parse_branch, is_write=True)
+        return Call(request, parse_as(Branch), is_write=True)
 
     def list(self) -> Call[list[str]]:
         """Return the names of all branches, sorted; `main` is always among them."""
@@ -276,7 +283,9 @@ class BranchCalls:
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
         """Rename a branch."""
-        return Call(post("/branches/rename", wire.Rename(name=name, new_name=new_name)), _parse_branch, is_write=True)
+        return Call(
+            post("/branches/rename", wire.Rename(name=name, new_name=new_name)), parse_as(Branch), is_write=True
+        )
 
     def delete(self, name: str) -> Call[None]:
         """Delete a branch; raises while other branches or tags depend on it."""
@@ -300,7 +309,7 @@ class BranchCalls:
             resolutions=_resolutions(resolutions),
         )
         return Call(
-            with_operation_id(post("/branches/merge", request_input)), responses.parse_merge, is_write=not dry_run
+            with_operation_id(post("/branches/merge", request_input)), parse_as(MergeReceipt), is_write=not dry_run
         )
 
 
@@ -311,7 +320,7 @@ class TagCalls:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
         named = target_fields(branch, at)
         request_input = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
-        return Call(post("/tags", request_input), lambda response: Tag.from_json(response.json()), is_write=True)
+        return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
         """Return all tags, by name."""
@@ -350,18 +359,7 @@ class SchemaCalls:
 def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
     request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
-    return Call(with_operation_id(post(path, request_input)), responses.parse_merge, is_write=not dry_run)
-
-
-def _parse_branch(response: Any) -> Branch:
-    data = response.json()
-    return Branch(data["name"], data["actor_id"])
-
-
-def _parse_operation(response: Any) -> Operation:
-    data = response.json()
-    commit = None if data["commit"] is None else Commit.from_json(data["commit"])
-    return Operation(data["operation_id"], data["outcome"], commit)
+    return Call(with_operation_id(post(path, request_input)), parse_as(MergeReceipt), is_write=not dry_run)
 
 
 def _conditional_path(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
+from omnigraph.client.blobs import BlobInfo
 from omnigraph.client.endpoints import BranchCalls, GraphCalls, SchemaCalls, TagCalls
 from omnigraph.client.request import Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
-from omnigraph.client.values import BlobInfo
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 from omnigraph.server.wire import Naming

@@ -5,17 +5,16 @@ Pure. Engine types are imported on use, so that connecting is fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import orjson
 
 from omnigraph import errors
 from omnigraph.client.request import Response
-from omnigraph.client.values import Commit, SchemaPlan
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.ids import CommitId
+from omnigraph.public_values import PublicValue
 from omnigraph.server import wire
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.changes.commit_diff import Block
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
-    from omnigraph.lang.migrate import Step
+    from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+
+V = TypeVar("V", bound=PublicValue)
 
 
 def parse_result(response: Response) -> Result:
@@ -65,85 +63,21 @@ def _parse_operator(data: Mapping[str, Any]) -> OperatorReport:
     )
 
 
-def parse_mutation(response: Response) -> MutationReceipt:
-    from omnigraph.engine.write.staging import MutationReceipt
-
-    data = response.json()
-    counts = data["affected_nodes"], data["affected_edges"]
-    return MutationReceipt(data["branch"], data["query_name"], *counts, _parse_commit(data["commit"]), data["actor_id"])
-
-
-def parse_ingest(response: Response) -> IngestReceipt:
-    from omnigraph.engine.write.staging import IngestReceipt
-
-    data = response.json()
-    nodes, edges = ({item["name"]: item["entities_loaded"] for item in data[kind]} for kind in ("nodes", "edges"))
-    branches = data["branch"], data["base_branch"], data["branch_created"]
-    return IngestReceipt(*branches, data["mode"], nodes, edges, _parse_commit(data["commit"]), data["actor_id"])
-
-
-def parse_merge(response: Response) -> MergeReceipt:
-    from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.apply import Outcome, TypeCount
-    from omnigraph.engine.merge.conflicts import Conflict
-    from omnigraph.engine.merge.row_merge import Kind
-
-    data = response.json()
-    conflicts = tuple(
-        Conflict(**item | {"kind": Kind(item["kind"]), "properties": tuple(item["properties"])})
-        for item in data["conflicts"]
-    )
-    return MergeReceipt(
-        data["source"],
-        data["target"],
-        Outcome(data["outcome"]),
-        tuple(map(CommitId, data["base_commit_ids"])),
-        _parse_commit(data["commit"]),
-        tuple(TypeCount(**item) for item in data["types"]),
-        conflicts,
-        data["dry_run"],
-        data["actor_id"],
-        data["branch_deleted"],
-        data["branch_delete_error"],
-    )
+def parse_as(kind: type[V]) -> Callable[[Response], V]:
+    """Return the parser of responses that hold one public value."""
+    return lambda response: kind.from_json(response.json())
 
 
 def parse_schema_receipt(response: Response) -> SchemaReceipt:
     from omnigraph.engine.schema import SchemaReceipt
 
-    data = response.json()
-    return SchemaReceipt(
-        data["supported"],
-        data["applied"],
-        data["graph_manifest_version"],
-        tuple(map(_parse_step, data["steps"])),
-        _parse_commit(data["commit"]),
-        tuple(data["purge_pending"]),
-    )
+    return SchemaReceipt.from_json(response.json())
 
 
 def parse_schema_plan(response: Response) -> SchemaPlan:
-    data = response.json()
-    return SchemaPlan(data["supported"], tuple(data["steps"]))
+    from omnigraph.engine.schema import SchemaPlan
 
-
-def _parse_step(data: Mapping[str, Any]) -> Step:
-    """Return a step of a migration; only supported ones are ever applied."""
-    from omnigraph.lang.migrate import Step
-
-    is_property = "property" in data["kind"] or data["kind"] == "extend_enum"
-    new_name = data.get("to", data.get("name"))
-    return Step(
-        data["kind"],
-        data["type_kind"],
-        data.get("type_name", new_name),
-        property_name=data.get("property_name", new_name) if is_property else None,
-        old_name=data.get("from"),
-        property_type=data.get("property_type"),
-        constraint=data.get("constraint"),
-        added_values=tuple(data.get("added_values", ())),
-        mode=data.get("mode"),
-    )
+    return SchemaPlan.from_json(response.json())
 
 
 def parse_diff(response: Response) -> ChangeSet:
@@ -185,11 +119,6 @@ def _parse_block(data: Mapping[str, Any]) -> Block:
 
     texts: Any = pa.array([orjson.dumps(item).decode() for item in data["changes"]], pa.string())
     return Block(data["cause"], (texts,) if len(texts) else ())
-
-
-def _parse_commit(data: Mapping[str, Any] | None) -> Any:
-    # Receipts are typed by the commit of an opened graph, which is this one but for how it names its branch.
-    return None if data is None else cast(Any, Commit.from_json(data))
 
 
 _ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {

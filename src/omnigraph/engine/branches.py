@@ -14,10 +14,10 @@ from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, MAIN_NAMES, Branch, Tag
+from omnigraph.manifest.model import MAIN, MAIN_NAMES
+from omnigraph.public_values import Branch, MergeReceipt, Tag
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import ResolutionsInput
 
 
@@ -50,7 +50,7 @@ class Tags:
         session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
         with mask_hidden_names(session, name):
-            return branches.create_tag(session.kernel, name, commit_id, session.actor)
+            return branches.create_tag(session.kernel, name, commit_id, session.actor).public()
 
     def _commit_at(self, branch: str, at: AsOf | None) -> CommitId:
         """Return the commit to tag; it is authorized by the branch it was made on."""
@@ -87,7 +87,7 @@ class Tags:
             []
         """
         self._session.require("read", GRAPH)
-        return branches.list_tags(self._session.kernel)
+        return [tag.public() for tag in branches.list_tags(self._session.kernel)]
 
     def delete(self, name: str) -> None:
         """Delete a tag; its commit stays, but is no longer protected from cleanup.
@@ -186,7 +186,7 @@ class Branches:
             source = session.allowed_at(origin, at) if at is not None else session.allowed_at(MAIN, origin)
             check_flow(session, source, name, main)
         with mask_hidden_names(session, name):
-            return branches.create_branch(session.kernel, name, source, session.actor)
+            return branches.create_branch(session.kernel, name, source, session.actor).public()
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them.
@@ -226,7 +226,7 @@ class Branches:
         session.require("branch_create", between(names, names.renamed(strip_name(new_name, "new_name"))))
         check_rename(session, name, new_name)
         with mask_hidden_names(session, new_name):
-            return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)
+            return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id).public()
 
     def delete(self, name: str) -> None:
         """Delete a branch; its commits that were merged stay.

@@ -25,6 +25,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, Snapshot
 from omnigraph.manifest.pins import read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH
+from omnigraph.public_values import PublicValue
 from omnigraph.store.files.manifest_file import UnknownManifest
 from omnigraph.store.files.reachability import NeededFiles, StoredManifest, dataset_of, read_needed
 from omnigraph.store.objects.control_objects import Objects
@@ -184,7 +185,7 @@ def _is_wanted(path: str, needed: Mapping[str, NeededFiles | UnknownManifest]) -
 
 
 @dataclass(frozen=True, slots=True)
-class CloneReport:
+class CloneReport(PublicValue):
     """The contents of a clone, and how much of it was copied by this call."""
 
     source: str
@@ -196,9 +197,6 @@ class CloneReport:
     bytes: int
     copied_files: int
     copied_bytes: int
-
-    def to_json(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> CloneReport:

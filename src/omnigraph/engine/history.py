@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 from ulid import ULID
 
@@ -21,11 +21,12 @@ from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.manifest.history import unknown_commit
-from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
+from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.model import Commit as StoredCommit
 from omnigraph.manifest.outcome import find_operation, has_published
 from omnigraph.manifest.recovery import AuditRow, Outcome
+from omnigraph.public_values import Commit, Operation, PublicValue, named
 
 
 def commits(
@@ -49,11 +50,17 @@ def commits(
                 code="commit.not_found",
                 commit_id=before_id,
             )
-    return session.redact_commits(islice(walk, None if limit is None else min(limit, sys.maxsize)))
+    page = islice(walk, None if limit is None else min(limit, sys.maxsize))
+    return public_commits(session, session.redact_commits(page))
 
 
 def commit(session: GraphSession, commit_id: str) -> Commit:
     """Return a commit of any branch by its id."""
+    return public_commits(session, [find_commit(session, commit_id)])[0]
+
+
+def find_commit(session: GraphSession, commit_id: str) -> StoredCommit:
+    """Return a commit as it is stored, less what is hidden from the actor."""
     commit_id = strip_name(commit_id, "commit_id")
     commit = session.kernel.look_for_commit(CommitId(commit_id))
     if commit is None or not session.may("read", on_branch(session.names_of(commit))):
@@ -63,57 +70,14 @@ def commit(session: GraphSession, commit_id: str) -> Commit:
     return session.redact_commits([commit])[0]
 
 
-def describe_commits(session: GraphSession, commits: Sequence[Commit]) -> list[dict[str, object]]:
-    """Return commits as JSON, with the names of their branches."""
+def public_commits(session: GraphSession, commits: Sequence[StoredCommit]) -> list[Commit]:
+    """Return stored commits with the names of their branches."""
     names = session.kernel.names_of(commit.branch for commit in commits)
-    return [commit.to_json(names[commit.branch]) for commit in commits]
-
-
-def describe_tag(tag: Tag) -> dict[str, object]:
-    """Return a tag as every surface shows it."""
-    return {
-        "name": tag.name,
-        "graph_commit_id": tag.commit_id,
-        "actor_id": tag.actor,
-        "created_at": tag.created_at_us,
-    }
-
-
-def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
-    """Return the state of a branch as every surface shows it: which version of which dataset is published."""
-    datasets = []
-    for table_key, pin in sorted(snapshot.state.pins.items()):
-        kind, _, name = table_key.partition(":")
-        entry: dict[str, object] = {"entity_kind": kind, "type_name": name}
-        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
-        if not snapshot.is_partial:
-            entry["dataset_path"] = pin.path
-        if pin.fork is not None and not snapshot.is_partial:
-            entry["native_dataset_branch"] = pin.fork
-        datasets.append({**entry, "published_dataset_version": pin.version, "entity_count": pin.row_count})
-    return {
-        "graph_branch": snapshot.branch,
-        "graph_commit_id": snapshot.head,
-        "graph_manifest_version": snapshot.version,
-        "internal_schema_version": FORMAT_STAMP,
-        "datasets": datasets,
-    }
+    return [commit.public(names[commit.branch]) for commit in commits]
 
 
 # A write that may still be on its way is not called absent; see the deadline rule of publishing.
 _SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final.
-
-    Names of branches and tags change without a commit.
-    """
-
-    operation_id: str
-    outcome: Literal["applied", "pending", "absent"]
-    commit: Commit | None = None
 
 
 def operation(session: GraphSession, operation_id: str) -> Operation:
@@ -131,7 +95,7 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
         # An applied write is never reported as absent, so an actor who may not read the branch gets a denial. The
         # writer itself learns nothing new.
         session.require("read", on_branch(session.names_of(commit)))
-    return Operation(operation_id, "applied", session.redact_receipt(commit))
+    return Operation(operation_id, "applied", session.redact_receipt(commit, session.kernel.name_of(commit.branch)))
 
 
 def _require_any_read(session: GraphSession) -> None:
@@ -176,7 +140,7 @@ _KINDS: Final[Mapping[Outcome, AuditKind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(PublicValue):
     """One recovery, repair, discard or upgrade.
 
     `operation` is the sort of work that was recovered, such as `load`; `actor` is who had begun it. There is a commit
@@ -186,19 +150,9 @@ class AuditEntry:
     kind: AuditKind
     operation: str
     operation_id: str
-    actor: str | None
-    commit_id: str | None
-    created_at_us: int
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "kind": self.kind.value,
-            "operation": self.operation,
-            "operation_id": self.operation_id,
-            "actor_id": self.actor,
-            "graph_commit_id": self.commit_id,
-            "created_at": self.created_at_us,
-        }
+    actor: str | None = field(metadata=named("actor_id"))
+    commit_id: str | None = field(metadata=named("graph_commit_id"))
+    created_at_us: int = field(metadata=named("created_at"))
 
 
 def list_audit(

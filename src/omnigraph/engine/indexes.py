@@ -14,9 +14,10 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.public_values import Commit
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
 from omnigraph.store.read.dataset import Dataset
 
@@ -68,11 +69,8 @@ class IndexReport:
             "built": [
                 {"type_key": key, "property": spec.column, "kind": spec.kind.name.lower()} for key, spec in self.built
             ],
-            "pending": [
-                {"type_key": key, "property": pending.spec.column, "reason": pending.reason}
-                for key, pending in self.pending
-            ],
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "pending": [{"type_key": key, **pending.to_json()} for key, pending in self.pending],
+            "commit": self.commit.to_json() if self.commit else None,
         }
 
 
@@ -85,7 +83,7 @@ def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     built = sorted(work.built, key=lambda index: (index[0], index[1].column, index[1].kind))
     pending = sorted(work.pending, key=lambda entry: (entry[0], entry[1].spec.column))
-    return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
+    return IndexReport(branch, tuple(built), tuple(pending), receipt.public_commit if receipt else None)
 
 
 class _Ensure:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import orjson
 
 from omnigraph import clock
+from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.engine.authorization import GRAPH, on_target
-from omnigraph.engine.display import commit_note, html_text, summarize
 from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError
@@ -24,10 +24,11 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
+from omnigraph.public_values import Commit, PublicValue
 from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
@@ -36,13 +37,22 @@ from omnigraph.stored_queries import QueryFolder, read_queries
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaReceipt:
+class SchemaPlan(PublicValue):
+    """The steps to a new schema."""
+
+    supported: bool
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReceipt(PublicValue):
     """The outcome of an apply; without steps nothing was applied and there is no commit.
 
     `purge_pending` lists what was hard-dropped: no commit, branch or tag shows it any more, and the next cleanup
     removes its bytes.
     """
 
+    computed: ClassVar = {"step_count": "step_count"}
     supported: bool
     applied: bool
     graph_manifest_version: int
@@ -50,19 +60,12 @@ class SchemaReceipt:
     commit: Commit | None = None
     purge_pending: tuple[str, ...] = ()
 
+    @property
+    def step_count(self) -> int:
+        return len(self.steps)
+
     def __repr__(self) -> str:
         return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "supported": self.supported,
-            "applied": self.applied,
-            "graph_manifest_version": self.graph_manifest_version,
-            "step_count": len(self.steps),
-            "steps": [step.to_json() for step in self.steps],
-            "commit": self.commit.to_json(MAIN) if self.commit else None,
-            "purge_pending": list(self.purge_pending),
-        }
 
 
 def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
@@ -97,7 +100,7 @@ def apply(
         receipt is not None,
         after.version,
         work.migration.steps,
-        receipt.commit if receipt else None,
+        receipt.public_commit if receipt else None,
         _hard_drops(work.migration),
     )
 

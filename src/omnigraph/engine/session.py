@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
+from omnigraph import public_values
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import (
     ALLOW_ALL,
@@ -294,14 +295,14 @@ class GraphSession:
             for commit in commits
         ]
 
-    def redact_receipt(self, commit: Commit) -> Commit:
+    def redact_receipt(self, commit: Commit, branch: str) -> public_values.Commit:
         """Return a commit as its receipt shows it: without its place in a branch that the actor may not read."""
         if self.policy is ALLOW_ALL:
-            return commit
+            return commit.public(branch)
         [commit] = self.redact_commits([commit])
-        if self.would_allow("read", on_branch(self.names_of(commit))):
-            return commit
-        return replace(commit, parent=None, manifest_version=UNKNOWN_VERSION)
+        if not self.would_allow("read", on_branch(self.names_of(commit))):
+            commit = replace(commit, parent=None, manifest_version=UNKNOWN_VERSION)
+        return commit.public(branch)
 
     def redact_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return a visible snapshot as the actor may see it: commits redacted, without names that it may not list."""

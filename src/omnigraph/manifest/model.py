@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from omnigraph import public_values
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import FORK_NAMES_MAX
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.column_projection import AS_STORED, Shape
 from omnigraph.store.read.dataset import DatasetRef
 
@@ -61,6 +63,17 @@ class Pin:
     @property
     def ref(self) -> DatasetRef:
         return DatasetRef(self.path, self.fork, self.version, self.shape)
+
+    def public(self, *, with_path: bool) -> public_values.Dataset:
+        """Return the dataset as the API shows it."""
+        kind, _, name = self.table_key.partition(":")
+        dataset: dict[str, Any] = {"entity_kind": kind, "type_name": name}
+        if with_path:
+            dataset["dataset_path"] = self.path
+        if with_path and self.fork is not None:
+            dataset["native_dataset_branch"] = self.fork
+        dataset |= {"published_dataset_version": self.version, "entity_count": self.row_count}
+        return cast(public_values.Dataset, dataset)
 
     @property
     def owner(self) -> BranchId | None:
@@ -158,20 +171,20 @@ class Commit:
         # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
         return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
 
-    def to_json(self, branch_name: str) -> dict[str, object]:
-        """Return the commit as every surface shows it; `branch_name` is the readable name of its branch."""
-        return {
-            "graph_commit_id": self.commit_id,
-            "graph_branch": MAIN if self.branch is None else branch_name,
-            "graph_manifest_version": self.manifest_version or None,
-            "parent_commit_id": self.parent,
-            "merged_parent_commit_id": self.merged_parent,
-            "actor_id": self.actor,
-            "created_at": self.created_at_us,
-            "kind": self.kind,
-            "operation_id": self.operation_id,
-            "properties": dict(self.properties),
-        }
+    def public(self, branch_name: str) -> public_values.Commit:
+        """Return the commit as the API shows it; `branch_name` is the readable name of its branch."""
+        return public_values.Commit(
+            self.commit_id,
+            MAIN if self.branch is None else branch_name,
+            self.manifest_version or None,
+            self.parent,
+            self.merged_parent,
+            self.actor,
+            self.created_at_us,
+            cast(public_values.CommitKind, self.kind),
+            self.operation_id,
+            dict(self.properties),
+        )
 
 
 def correct_date(created_at_us: int, parents: Iterable[Commit]) -> int | None:
@@ -226,6 +239,10 @@ class Branch:
     actor: str | None = None
     recorded_names: tuple[str, ...] | None = None
 
+    def public(self) -> public_values.Branch:
+        """Return the branch as the API shows it."""
+        return public_values.Branch(self.name, self.actor)
+
     @property
     def names(self) -> BranchNames:
         if self.recorded_names is None:
@@ -243,6 +260,10 @@ class Tag:
     manifest_version: int
     created_at_us: int
     actor: str | None = None
+
+    def public(self) -> public_values.Tag:
+        """Return the tag as the API shows it."""
+        return public_values.Tag(self.name, self.commit_id, self.actor, self.created_at_us)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -304,6 +325,17 @@ class Snapshot:
     def head_commit(self) -> Commit:
         """The newest commit of the branch, which never leaves its catalog."""
         return next(commit for commit in reversed(self.state.commits) if commit.commit_id == self.state.head)
+
+    def public(self) -> public_values.Snapshot:
+        """Return the state as every surface shows it: which version of which dataset is published."""
+        assert self.head is not None, "every state has a commit that made it"
+        pins = (self.state.pins[table_key] for table_key in sorted(self.state.pins))
+        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
+        datasets = tuple(pin.public(with_path=not self.is_partial) for pin in pins)
+        return public_values.Snapshot(self.branch, self.head, self.version, FORMAT_STAMP, datasets)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.public().to_json()
 
 
 V = TypeVar("V", AcceptedSchema, Commit, Pin)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from omnigraph import public_values
 from omnigraph.ids import CommitId, OperationId, new_ulid
 from omnigraph.limits import LONG_REPREPARE_MAX, REPREPARE_MAX
 from omnigraph.manifest.model import Commit, Snapshot
@@ -113,3 +114,8 @@ class Receipt:
     commit: Commit | None
     operation_id: OperationId
     staged: tuple[Staged, ...] = ()
+
+    @property
+    def public_commit(self) -> public_values.Commit | None:
+        """The commit as the API shows it."""
+        return self.commit.public(self.snapshot.branch) if self.commit else None

@@ -19,6 +19,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import AuditRow, Outcome
+from omnigraph.public_values import PublicValue
 from omnigraph.store.store import Store
 
 # The operations of an upgrade that is running, or was killed.
@@ -26,7 +27,7 @@ NOTE_PATH = "__upgrade.json"
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeReport:
+class UpgradeReport(PublicValue):
     """The format that main had, the one that it has now, and the branches that were rewritten for it.
 
     `named` are the branches whose earlier names were not recorded, and are now.
@@ -36,10 +37,6 @@ class UpgradeReport:
     after: int
     branches: tuple[str, ...]
     named: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        members = {"before": self.before, "after": self.after, "branches": list(self.branches)}
-        return {**members, "named": list(self.named)}
 
 
 def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:

@@ -36,6 +36,7 @@ from omnigraph.pipeline.datasource.options import column_names, find_type, to_sp
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.public_values import PublicValue
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.objects.failures import from_os_error
 
@@ -47,7 +48,7 @@ _MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(PublicValue):
     """The result of an export: the commit, the entities by type, and the number of files."""
 
     out: str
@@ -56,11 +57,6 @@ class ExportReport:
     commit_id: str
     entities: Mapping[str, int]
     files: int
-
-    def to_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        names = ("out", "format", "engine", "commit_id", "files")
-        return {**{name: getattr(self, name) for name in names}, "entities": dict(self.entities)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from omnigraph.engine.authorization import PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied, UsageError
@@ -17,18 +17,20 @@ from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
 from omnigraph.lru import LruCache
 from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, actions_of, parse_bundle, read_text
 from omnigraph.policy.cedar import AccessRequest, CompiledBundle
+from omnigraph.public_values import PublicValue, named
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(PublicValue):
     """The decision on an action of an actor; `rule` is the smallest id of the rules that allow it."""
 
+    computed: ClassVar = {"message": "message"}
     allowed: bool
     rule: str | None
     actor: str | None
     action: str
     branch: str | None = None
-    target: str | None = None
+    target: str | None = field(default=None, metadata=named("target_branch"))
 
     @property
     def message(self) -> str:
@@ -38,18 +40,6 @@ class Decision:
         if self.allowed:
             return f"{request} is allowed for `{self.actor}` by rule `{self.rule}`"
         return f"{request} is not allowed for `{self.actor}`; ask the policy's administrator for a rule that allows it"
-
-    def to_json(self) -> dict[str, object]:
-        """Return the public JSON form, the same on every surface."""
-        return {
-            "allowed": self.allowed,
-            "rule": self.rule,
-            "actor": self.actor,
-            "action": self.action,
-            "branch": self.branch,
-            "target_branch": self.target,
-            "message": self.message,
-        }
 
 
 def _branches(branch: str | None, target: str | None) -> str:

@@ -1,29 +1,18 @@
 """JSON shapes of all responses, from which OpenAPI is generated.
 
-Types only; not imported at run time by handlers.
+Types only; not imported at run time by handlers. Values that the graph returns are defined in `public_values`; here
+they get the names, and the further members, that they have in responses.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from omnigraph.lang.migrate.compare import DropMode, StepKind
-from omnigraph.server.wire import Kind, Mode, Op
+from omnigraph import public_values
+from omnigraph.engine import schema
+from omnigraph.public_values import Commit
+from omnigraph.server.wire import Kind, Op
 
-CommitKind = Literal[
-    "init",
-    "mutation",
-    "ingest",
-    "load",
-    "embed",
-    "merge",
-    "revert",
-    "cherry_pick",
-    "schema_apply",
-    "ensure_indices",
-    "optimize",
-    "repair",
-]
 ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 
 
@@ -53,21 +42,8 @@ class ServedGraphs(TypedDict):
     graphs: list[ServedGraph]
 
 
-class Dataset(TypedDict):
-    entity_kind: Kind
-    type_name: str
-    dataset_path: NotRequired[str]
-    native_dataset_branch: NotRequired[str]
-    published_dataset_version: int
-    entity_count: int
-
-
-class Snapshot(TypedDict):
-    graph_branch: str
-    graph_commit_id: str
-    graph_manifest_version: int
-    internal_schema_version: int
-    datasets: list[Dataset]
+class Snapshot(public_values.Snapshot):
+    pass
 
 
 class Target(TypedDict, total=False):
@@ -126,28 +102,8 @@ class Plan(TypedDict):
     storage: NotRequired[dict[str, int]]
 
 
-class Commit(TypedDict):
-    """One graph-visible change; `created_at` counts microseconds since 1970."""
-
-    graph_commit_id: str
-    graph_branch: str
-    graph_manifest_version: int | None
-    parent_commit_id: str | None
-    merged_parent_commit_id: str | None
-    actor_id: str | None
-    created_at: int
-    kind: CommitKind
-    operation_id: str
-    properties: dict[str, str]
-
-
-class Mutated(TypedDict):
-    branch: str
-    query_name: str
-    affected_nodes: int
-    affected_edges: int
-    actor_id: str | None
-    commit: Commit | None
+class Mutated(public_values.MutationReceipt):
+    pass
 
 
 class StoredParameter(TypedDict):
@@ -193,56 +149,16 @@ class SchemaSource(TypedDict):
     schema_source: str
 
 
-class SchemaStep(TypedDict):
-    """One step of a migration; which members it has follows from its kind."""
-
-    kind: StepKind
-    type_kind: NotRequired[Literal["interface", "node", "edge"]]
-    name: NotRequired[str]
-    type_name: NotRequired[str]
-    property_name: NotRequired[str]
-    from_: NotRequired[str]
-    to: NotRequired[str]
-    property_type: NotRequired[str]
-    constraint: NotRequired[str]
-    added_values: NotRequired[list[str]]
-    mode: NotRequired[DropMode]
-    entity: NotRequired[str]
-    reason: NotRequired[str]
-    code: NotRequired[str]
+class SchemaPlan(schema.SchemaPlan):
+    pass
 
 
-class SchemaPlan(TypedDict):
-    supported: bool
-    steps: list[SchemaStep]
-
-
-class SchemaApplied(TypedDict):
+class SchemaApplied(schema.SchemaReceipt):
     uri: str
-    supported: bool
-    applied: bool
-    step_count: int
-    graph_manifest_version: int
-    steps: list[SchemaStep]
-    commit: Commit | None
-    purge_pending: list[str]
 
 
-class LoadedType(TypedDict):
-    name: str
-    entities_loaded: int
-
-
-class Loaded(TypedDict):
-    branch: str
-    base_branch: str | None
-    branch_created: bool
-    mode: Mode
-    nodes: list[LoadedType]
-    edges: list[LoadedType]
-    total_entities: int
-    actor_id: str | None
-    commit: Commit | None
+class Loaded(public_values.IngestReceipt):
+    pass
 
 
 class LoadedAt(Loaded):
@@ -253,78 +169,22 @@ class BranchNames(TypedDict):
     branches: list[str]
 
 
-class BranchMade(TypedDict):
+class BranchMade(public_values.Branch):
     uri: str
     # "from" is a word of Python, so this member is spelled in `TO_WIRE`.
     from_: str
-    name: str
-    actor_id: str | None
 
 
-class NameGone(TypedDict):
+class NameGone(public_values.Branch):
     uri: str
-    name: str
-    actor_id: str | None
 
 
-class TypeCount(TypedDict):
-    """How many entities of a type a merge changed; `adopted`: without writing them again."""
-
-    type_key: str
-    inserted: int
-    updated: int
-    deleted: int
-    adopted: bool
-
-
-class Conflict(TypedDict):
-    """One thing that a merge cannot settle, with the entity as the three sides have it."""
-
-    type_key: str
-    entity_id: str | None
-    kind: Literal[
-        "DivergentInsert",
-        "DivergentUpdate",
-        "DeleteVsUpdate",
-        "OrphanEdge",
-        "UniqueViolation",
-        "CardinalityViolation",
-        "ValueConstraintViolation",
-    ]
-    message: str
-    properties: list[str]
-    base: dict[str, Any] | None
-    ours: dict[str, Any] | None
-    theirs: dict[str, Any] | None
-
-
-class Merged(TypedDict):
+class Merged(public_values.MergeReceipt):
     """A merge, revert or cherry-pick; only a dry run comes to `conflicted`."""
-
-    source: str
-    target: str
-    outcome: Literal["already_up_to_date", "fast_forward", "merged", "conflicted"]
-    base_commit_id: str | None
-    base_commit_ids: list[str]
-    commit: Commit | None
-    types: list[TypeCount]
-    conflicts: list[Conflict]
-    dry_run: bool
-    actor_id: str | None
-    branch_deleted: bool | None
-    branch_delete_error: str | None
 
 
 class Commits(TypedDict):
     commits: list[Commit]
-
-
-class Operation(TypedDict):
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
-
-    operation_id: str
-    outcome: Literal["applied", "pending", "absent"]
-    commit: Commit | None
 
 
 class Cause(TypedDict):
@@ -435,11 +295,8 @@ class BaselineRecord(TypedDict):
     baseline: BaselineEnd
 
 
-class Tag(TypedDict):
-    name: str
-    graph_commit_id: str
-    actor_id: str | None
-    created_at: int
+class Tag(public_values.Tag):
+    pass
 
 
 class TagMade(Tag):

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from enum import EnumType
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NewType, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from omnigraph import __version__
 from omnigraph.errors import ERRORS
 from omnigraph.ids import ULID_PATTERN
+from omnigraph.public_values import PublicValue, members
 from omnigraph.server import answers, wire
 from omnigraph.server.errors import Error, OmnigraphCode
 from omnigraph.server.handlers.writes import COMMIT_ID
@@ -44,9 +46,15 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
         return {}
     if kind in _SCALARS:
         return dict(_SCALARS[kind])
+    if hasattr(kind, "json_type"):
+        return schema_of(kind.json_type, shapes)
+    if isinstance(kind, NewType):
+        return schema_of(kind.__supertype__, shapes)
+    if isinstance(kind, EnumType):
+        return {"type": "string", "enum": [item.value for item in list[Any](kind)]}
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
-    if origin is list:
+    if origin in (list, tuple):
         return {"type": "array", "items": schema_of(inner[0], shapes)}
     if origin is dict:
         return {"type": "object", "additionalProperties": schema_of(inner[1], shapes)}
@@ -59,9 +67,13 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
 
 
 def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
-    hints = get_type_hints(kind)
-    properties = {wire.TO_WIRE.get(name, name): schema_of(hint, shapes) for name, hint in hints.items()}
-    required = sorted(wire.TO_WIRE.get(name, name) for name in required_fields(kind))
+    if issubclass(kind, PublicValue):
+        hints = {wire.TO_WIRE.get(member.name, member.name): member.kind for member in members(kind)}
+        required = sorted(hints)
+    else:
+        hints = {wire.TO_WIRE.get(name, name): hint for name, hint in get_type_hints(kind).items()}
+        required = sorted(wire.TO_WIRE.get(name, name) for name in required_fields(kind))
+    properties = {name: schema_of(hint, shapes) for name, hint in hints.items()}
     about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
     return {"type": "object", **about, "properties": properties, "required": required}
 

@@ -13,6 +13,7 @@ from omnigraph.engine.authorization import Scope, between, on_branch
 from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
+from omnigraph.public_values import Commit, Operation
 from omnigraph.server import answers, wire
 from omnigraph.server.handlers import blobs, reads, stored_queries, writes
 from omnigraph.server.responses import Call, Handler, Response
@@ -155,7 +156,7 @@ ROUTES: tuple[Route, ...] = (
     _delete("/branches/{branch:path}", "branch_delete", writes.delete_branch, "Delete a branch."),
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
          wire.Commits, answers.Commits),
-    _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, answers.Commit),
+    _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, Commit),
     _get("/commits/{commit_id}/changes", "read", reads.commit_changes, "A page of what one commit changed.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
     _get("/changes", "read", reads.changes, "The next page of what the commits of a branch changed.",
@@ -173,5 +174,5 @@ ROUTES: tuple[Route, ...] = (
            wire.NewTag, answers.TagMade),
     _delete("/tags/{tag:path}", "tag_delete", writes.delete_tag, "Delete a tag."),
     _get("/operations/{operation_id}", "read", reads.operation, "The outcome of a write, by its operation id.",
-         wire.NoInput, answers.Operation),
+         wire.NoInput, Operation),
 )  # fmt: skip

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from omnigraph.public_values import Mode
+
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -26,7 +28,6 @@ COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 
 Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
-Mode = Literal["append", "merge", "overwrite"]
 Naming = Literal["now", "then"]
 
 # The metadata of a member that is also taken under another name, which earlier releases of the protocol had.

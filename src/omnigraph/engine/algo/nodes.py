@@ -22,9 +22,10 @@ from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
-from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
+from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Changes, Delta, Intent, one_array
 from omnigraph.rules.validate import validate
@@ -154,7 +155,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
         return Plan("mutation", effects, (), tuple(requirements), session.actor, reads=reads)
 
     receipt = session.kernel.commit(branch, prepare, CommitPolicy.LONG_CHANGE)
-    return receipt.commit if receipt is not None else None
+    return receipt.public_commit if receipt is not None else None
 
 
 def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:

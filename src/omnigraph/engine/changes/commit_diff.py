@@ -186,7 +186,7 @@ def commit_changes(
     Naming are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
-    commit = history.commit(session, commit_id)
+    commit = history.find_commit(session, commit_id)
     if commit.parent is None:
         raise parentless(commit)
     states = States(session, session.kernel.snapshot(MAIN), check_names(names))

@@ -15,11 +15,11 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import ALL, ChangeFilter
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
-from omnigraph.engine.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded

@@ -31,6 +31,7 @@ from omnigraph.limits import (
     EMBED_WINDOW_TEXTS,
 )
 from omnigraph.lru import LruCache
+from omnigraph.public_values import PublicValue, named
 from omnigraph.store.store import Store
 
 Hashes = NDArray[np.uint64]
@@ -315,12 +316,12 @@ def _decode_npy(body: bytes) -> NDArray[Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedCounts:
+class EmbedCounts(PublicValue):
     """How many vectors were given, how many texts the provider was asked for them, and how many were known."""
 
     filled: int = 0
-    asked: int = 0
-    cached: int = 0
+    asked: int = field(default=0, metadata=named("texts_asked"))
+    cached: int = field(default=0, metadata=named("texts_cached"))
     cleared: int = 0
 
     def __add__(self, other: EmbedCounts) -> EmbedCounts:
@@ -330,14 +331,6 @@ class EmbedCounts:
             self.cached + other.cached,
             self.cleared + other.cleared,
         )
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "filled": self.filled,
-            "cleared": self.cleared,
-            "texts_asked": self.asked,
-            "texts_cached": self.cached,
-        }
 
 
 def sum_counts(parts: Iterable[Mapping[str, EmbedCounts]]) -> dict[str, EmbedCounts]:

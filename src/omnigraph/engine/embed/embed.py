@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.display import commit_note, summarize
 from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, compact_caches, sum_counts
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
@@ -26,9 +26,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments
 
@@ -46,7 +47,7 @@ class PropertyEmbedded:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedReceipt:
+class EmbedReceipt(PublicValue):
     """A finished embedding; `commit` is None when every vector was as it should be."""
 
     branch: str
@@ -54,21 +55,11 @@ class EmbedReceipt:
     engine: str
     properties: tuple[PropertyEmbedded, ...]
     commit: Commit | None
-    actor: str | None = None
+    actor: str | None = field(default=None, metadata=named("actor_id"))
 
     def __repr__(self) -> str:
         counts = [f"{item.type_name}.{item.property_name}: {item.tally.filled:,} filled" for item in self.properties]
         return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "mode": self.mode,
-            "engine": self.engine,
-            "properties": [property_.to_json() for property_ in self.properties],
-            "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +145,7 @@ class _EmbedTransaction:
         try:
             receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             keep = self._files()
-            return receipt.commit if receipt else None
+            return receipt.public_commit if receipt else None
         except OmniGraphError as error:
             keep = set() if error.effect is Outcome.NONE else self._files()
             raise

@@ -7,7 +7,7 @@ last, so that a crash never leaves a reference to a deleted object. All ages are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
@@ -37,29 +37,20 @@ from omnigraph.manifest.recovery import (
     settle,
     waiting_manifests,
 )
+from omnigraph.public_values import PublicValue, named
 from omnigraph.store.objects.backend import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
-class TypeCleaned:
+class TypeCleaned(PublicValue):
     """What was, or would be, deleted of one dataset and its forks."""
 
     type_key: str
-    versions_removed: int = 0
+    versions_removed: int = field(default=0, metadata=named("old_versions_removed"))
     files_removed: int = 0
     bytes_removed: int = 0
     error: str | None = None
     error_code: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "old_versions_removed": self.versions_removed,
-            "files_removed": self.files_removed,
-            "bytes_removed": self.bytes_removed,
-            "error": self.error,
-            "error_code": self.error_code,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
 
+from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.display import commit_note, count_of, summarize
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.common import at_once, system_actor
@@ -26,9 +26,10 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
 from omnigraph.store.read.dataset import Dataset
@@ -68,7 +69,7 @@ class Effort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeOptimized:
+class TypeOptimized(PublicValue):
     """The outcome for one type; both versions are set only if it drifted."""
 
     type_key: str
@@ -77,30 +78,17 @@ class TypeOptimized:
     indexes_built: int = 0
     committed: bool = False
     skipped: Skip | None = None
-    published_version: int | None = None
-    head_version: int | None = None
-    pending: tuple[PendingIndex, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "fragments_removed": self.fragments_removed,
-            "fragments_added": self.fragments_added,
-            "indexes_built": self.indexes_built,
-            "committed": self.committed,
-            "skipped": self.skipped.value if self.skipped else None,
-            "published_dataset_version": self.published_version,
-            "lance_head_version": self.head_version,
-            "pending_indexes": [{"property": index.spec.column, "reason": index.reason} for index in self.pending],
-        }
+    published_version: int | None = field(default=None, metadata=named("published_dataset_version"))
+    head_version: int | None = field(default=None, metadata=named("lance_head_version"))
+    pending: tuple[PendingIndex, ...] = field(default=(), metadata=named("pending_indexes"))
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeReport:
+class OptimizeReport(PublicValue):
     """One row for each type; `commit` is None when there was nothing to do."""
 
     branch: str
-    types: tuple[TypeOptimized, ...]
+    types: tuple[TypeOptimized, ...] = field(metadata=named("datasets"))
     commit: Commit | None
 
     def __repr__(self) -> str:
@@ -110,13 +98,6 @@ class OptimizeReport:
         done = (f"fragments {removed:,} -> {added:,}", f"{count_of(built, 'index', 'indexes')} built")
         types = count_of(sum(type_.committed for type_ in self.types), "type")
         return summarize(self, f"{types} of {len(self.types)} on {self.branch}", *done, commit_note(self.commit))
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
-            "datasets": [type_.to_json() for type_ in self.types],
-        }
 
 
 def optimize(
@@ -136,7 +117,7 @@ def optimize(
     with ExitStack() as stack:
         work = _Optimize(session, branch, stack, choose_runner, only)
         receipt = work.run()
-    return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
+    return OptimizeReport(branch, tuple(work.rows), receipt.public_commit if receipt else None)
 
 
 class _Outpaced(Exception):

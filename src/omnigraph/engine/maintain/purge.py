@@ -7,7 +7,7 @@ type, every file is overwritten. Files keep their names and sizes, so no referen
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from omnigraph.engine.embed.cache import FOLDER
 from omnigraph.errors import OmniGraphError, StorageError, StorageKind
@@ -17,6 +17,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
+from omnigraph.public_values import PublicValue, named
 from omnigraph.store.files.shredding import Span, Unread, fields_in, shred_columns, stored_versions
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
@@ -24,27 +25,18 @@ from omnigraph.store.write.file_proof import record_overwritten
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(PublicValue):
     """The outcome for one hard-dropped type or property.
 
     `is_done` means that no file holds its values. Otherwise there is an error, or writers from before the drop may
     still be running, and the next cleanup retries.
     """
 
-    name: str
-    files: int = 0
-    bytes: int = 0
+    name: str = field(metadata=named("dropped"))
+    files: int = field(default=0, metadata=named("files_overwritten"))
+    bytes: int = field(default=0, metadata=named("bytes_overwritten"))
     is_done: bool = False
     error: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "dropped": self.name,
-            "files_overwritten": self.files,
-            "bytes_overwritten": self.bytes,
-            "is_done": self.is_done,
-            "error": self.error,
-        }
 
 
 def preview_purges(kernel: Kernel) -> tuple[Purged, ...]:

@@ -5,8 +5,9 @@ Rewrites no data: adopting publishes the existing version, discarding deletes it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
@@ -17,12 +18,13 @@ from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
+from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.files.versions import operations
 from omnigraph.store.read.dataset import Dataset
 
@@ -68,48 +70,34 @@ SETTLED = (Action.HEALED, Action.FORCED, Action.DISCARDED)
 
 
 @dataclass(frozen=True, slots=True)
-class TypeRepaired:
+class TypeRepaired(PublicValue):
     """The finding for one type, and the action taken."""
 
     type_key: str
-    published_version: int
-    head_version: int
+    published_version: int = field(metadata=named("published_dataset_version"))
+    head_version: int = field(metadata=named("lance_head_version"))
     classification: Classification
     action: Action
     operations: tuple[str, ...] = ()
     error: str | None = None
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "published_dataset_version": self.published_version,
-            "lance_head_version": self.head_version,
-            "classification": self.classification.value,
-            "action": self.action.value,
-            "operations": list(self.operations),
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(PublicValue):
     """One row for each type; `commit` is None when nothing was taken over."""
 
+    computed: ClassVar = {"manifest_version": "graph_manifest_version"}
     branch: str
-    types: tuple[TypeRepaired, ...]
+    types: tuple[TypeRepaired, ...] = field(metadata=named("datasets"))
     commit: Commit | None
 
     @property
     def is_refused(self) -> bool:
         return any(type_.action is Action.REFUSED for type_ in self.types)
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
-            "graph_manifest_version": self.commit.manifest_version if self.commit else None,
-            "datasets": [type_.to_json() for type_ in self.types],
-        }
+    @property
+    def manifest_version(self) -> int | None:
+        return self.commit.manifest_version if self.commit else None
 
 
 def repair(session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool) -> RepairReport:
@@ -219,4 +207,4 @@ def _adopt(
         return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
     receipt = kernel.commit(snapshot.branch, prepare, CommitPolicy.CHANGE)
-    return receipt.commit if receipt else None
+    return receipt.public_commit if receipt else None

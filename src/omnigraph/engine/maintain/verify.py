@@ -30,22 +30,19 @@ from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATC
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
 from omnigraph.manifest.recovery import SweepReport, preview
+from omnigraph.public_values import PublicValue
 from omnigraph.store.files.integrity import blob_faults, index_faults
 from omnigraph.store.read.dataset import DatasetRef
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(PublicValue):
     """A finding: an `error` makes the graph unsound, a `note` is for the operator."""
 
     severity: str
     branch: str
     type_key: str
     message: str
-
-    def to_json(self) -> dict[str, object]:
-        names = ("severity", "branch", "type_key", "message")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

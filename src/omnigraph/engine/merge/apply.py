@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
-from omnigraph.engine.display import commit_note, count_of, summarize
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
+from omnigraph.engine.merge.conflicts import Resolution, refusal, reject_without_conflict
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
@@ -25,98 +23,11 @@ from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import ADOPTED, Commit, Pin, Snapshot
+from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
-
-
-class Outcome(StrEnum):
-    """The outcome of a merge; only dry runs have `conflicted`, a real merge raises instead."""
-
-    ALREADY_UP_TO_DATE = "already_up_to_date"
-    FAST_FORWARD = "fast_forward"
-    MERGED = "merged"
-    CONFLICTED = "conflicted"
-
-
-@dataclass(frozen=True, slots=True)
-class TypeCount:
-    """Counts of the entities of one type that a merge inserts, updates and deletes; `adopted` if not rewritten."""
-
-    type_key: str
-    inserted: int
-    updated: int
-    deleted: int
-    adopted: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-            "adopted": self.adopted,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class MergeReceipt:
-    """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
-
-    `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
-    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
-    gets no bases, and `merged` whatever had to be done.
-    """
-
-    source: str
-    target: str
-    outcome: Outcome
-    bases: tuple[CommitId, ...]
-    commit: Commit | None = None
-    types: tuple[TypeCount, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    dry_run: bool = False
-    actor: str | None = None
-    # None unless the source was to be deleted.
-    branch_deleted: bool | None = None
-    branch_delete_error: str | None = None
-
-    def __repr__(self) -> str:
-        changed = sum(type_.inserted + type_.updated + type_.deleted for type_ in self.types)
-        return summarize(
-            self,
-            f"{self.source} into {self.target}: {self.outcome.value.replace('_', ' ')}",
-            "dry run" if self.dry_run else None,
-            count_of(changed, "change"),
-            count_of(len(self.conflicts), "conflict") if self.conflicts else None,
-            None if self.dry_run else commit_note(self.commit),
-        )
-
-    @property
-    def base(self) -> CommitId | None:
-        """The newest commit that the merge started from."""
-        return self.bases[0] if self.bases else None
-
-    def published(self, commit: Commit | None) -> MergeReceipt:
-        """Return this receipt with the commit that made it so."""
-        return replace(self, commit=commit)
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "outcome": self.outcome.value,
-            "base_commit_id": self.base,
-            "base_commit_ids": list(self.bases),
-            "commit": self.commit.to_json(self.target) if self.commit else None,
-            "types": [type_.to_json() for type_ in self.types],
-            "conflicts": [conflict.to_json() for conflict in self.conflicts],
-            "dry_run": self.dry_run,
-            "actor_id": self.actor,
-            "branch_deleted": self.branch_deleted,
-            "branch_delete_error": self.branch_delete_error,
-        }
+from omnigraph.public_values import Conflict, MergeOutcome, MergeReceipt, TypeCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +37,7 @@ class Sides:
     `base_ids` are the commits that the base is, newest first: several where histories cross.
     """
 
-    outcome: Outcome
+    outcome: MergeOutcome
     base_ids: tuple[CommitId, ...]
     base: MergeBase[View] | None = None
     theirs: View | None = None
@@ -144,7 +55,7 @@ class _Prepared:
 
     def still_holds(self, sides: Sides, snapshot: Snapshot) -> bool:
         """Return True if the same change is applied and the target is unchanged where it matters."""
-        if sides.outcome is Outcome.FAST_FORWARD or not self.plan.reads_same(self.snapshot, snapshot):
+        if sides.outcome is MergeOutcome.FAST_FORWARD or not self.plan.reads_same(self.snapshot, snapshot):
             return False
         return _applied(sides) == _applied(self.sides)
 
@@ -207,7 +118,7 @@ class Application:
         return MergeReceipt(
             self.source,
             self.target,
-            Outcome.CONFLICTED,
+            MergeOutcome.CONFLICTED,
             receipt.bases,
             types=receipt.types,
             conflicts=tuple(visible),
@@ -231,7 +142,7 @@ class Application:
         [receipt] = made
         if published is None or published.commit is None:
             return receipt
-        return receipt.published(self.session.redact_receipt(published.commit))
+        return replace(receipt, commit=self.session.redact_receipt(published.commit, self.target))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel
@@ -249,12 +160,12 @@ class Application:
                 self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
             return self._held
 
-        is_forward = sides.outcome is Outcome.FAST_FORWARD
+        is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         self._raise_conflicts(settled)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:
-            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
+            nothing = Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
@@ -372,7 +283,7 @@ class Application:
         outcome, bases = sides.outcome, sides.base_ids
         if not self._may_read_target:
             # What was needed, and since when, tells what the target holds.
-            outcome, bases = Outcome.MERGED, ()
+            outcome, bases = MergeOutcome.MERGED, ()
         return MergeReceipt(
             self.source,
             self.target,

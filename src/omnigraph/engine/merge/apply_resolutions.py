@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, reject_without_conflict
-from omnigraph.engine.merge.row_merge import Clash, Kind, RowMerge
+from omnigraph.engine.merge.row_merge import Clash, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.public_values import ConflictKind
 from omnigraph.rules.coerce import decode_column
 from omnigraph.rules.delta import Violation, is_among, one_array, without
 
@@ -126,7 +127,7 @@ class Resolutions:
                 raise refuse(f"`{entity_id}` of `{key}` breaks a rule as a whole; leave the `property` out")
             type_ = types[key]
             rows = three.rows(type_, entity_id)
-            clash = Clash(Kind.DELETE_VS_UPDATE, entity_id, (), *rows)
+            clash = Clash(ConflictKind.DELETE_VS_UPDATE, entity_id, (), *rows)
             self._check_seen(key, clash, {None: resolution}, three.blobs)
             if merge is None:
                 nothing = arrow_schema(type_).empty_table()

@@ -16,55 +16,28 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.json_text import json_text
-from omnigraph.engine.merge.row_merge import Clash, Kind
+from omnigraph.engine.merge.row_merge import Clash
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
+from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.delta import Violation, one_array
 
-Image = dict[str, object]
-
 _KINDS: Final = {
-    "E5": Kind.UNIQUE_VIOLATION,
-    "E6": Kind.UNIQUE_VIOLATION,
-    "E9": Kind.ORPHAN_EDGE,
-    "E10": Kind.CARDINALITY_VIOLATION,
+    "E5": ConflictKind.UNIQUE_VIOLATION,
+    "E6": ConflictKind.UNIQUE_VIOLATION,
+    "E9": ConflictKind.ORPHAN_EDGE,
+    "E10": ConflictKind.CARDINALITY_VIOLATION,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """One thing that a merge cannot settle. An image is None where the entity is absent, or is no part of it."""
-
-    type_key: str
-    entity_id: str | None
-    kind: Kind
-    message: str
-    properties: tuple[str, ...] = ()
-    base: Image | None = None
-    ours: Image | None = None
-    theirs: Image | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "type_key": self.type_key,
-            "entity_id": self.entity_id,
-            "kind": self.kind.value,
-            "message": self.message,
-            "properties": list(self.properties),
-            "base": self.base,
-            "ours": self.ours,
-            "theirs": self.theirs,
-        }
 
 
 def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
     """Return a clash as a conflict; `blobs` knows the bytes of blobs in its rows."""
     name = f"`{clash.entity_id}` of `{type_key.partition(':')[2]}`"
-    if clash.kind is Kind.DELETE_VS_UPDATE:
+    if clash.kind is ConflictKind.DELETE_VS_UPDATE:
         did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
         message = f"{name}: {did} what {other}"
     else:
-        did = "inserted" if clash.kind is Kind.DIVERGENT_INSERT else "changed"
+        did = "inserted" if clash.kind is ConflictKind.DIVERGENT_INSERT else "changed"
         columns = ", ".join(f"`{column}`" for column in clash.columns)
         message = f"{name}: both sides {did} it, with different {columns}"
     images = [image_of(blobs.with_bytes(row)) for row in (clash.base, clash.ours, clash.theirs)]
@@ -73,7 +46,7 @@ def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
 
 def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
     """Return what is wrong with the merged graph as a conflict."""
-    kind = _KINDS.get(violation.rule, Kind.VALUE_CONSTRAINT_VIOLATION)
+    kind = _KINDS.get(violation.rule, ConflictKind.VALUE_CONSTRAINT_VIOLATION)
     named = tuple(violation.property.split(", ")) if violation.property else ()
     key = violation.type_key or ""
     return Conflict(key, violation.entity_id, kind, violation.message, named, *images)

@@ -9,7 +9,7 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, between, on_branch
 from omnigraph.engine.information_flow import check_flow, hidden_base_error, types_hidden_at_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, is_ancestor, merge_base
-from omnigraph.engine.merge.apply import Application, MergeReceipt, Outcome, Sides
+from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, merge_in_memory
 from omnigraph.engine.session import GraphSession, View, commit_not_found
@@ -17,6 +17,7 @@ from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN, BranchNames, Commit
+from omnigraph.public_values import MergeOutcome, MergeReceipt
 
 
 def merge(
@@ -70,11 +71,11 @@ def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
             target=ours.snapshot.branch,
         )
     if base.best == (source,):
-        return Sides(Outcome.ALREADY_UP_TO_DATE, base.best)
+        return Sides(MergeOutcome.ALREADY_UP_TO_DATE, base.best)
     if base.best == (target,):
-        return Sides(Outcome.FAST_FORWARD, base.best, MergeBase(ours), theirs, source)
+        return Sides(MergeOutcome.FAST_FORWARD, base.best, MergeBase(ours), theirs, source)
     permitted = _permitted_base(session, commits, load_base(session, base), ours, theirs)
-    return Sides(Outcome.MERGED, base.best, permitted, theirs, source)
+    return Sides(MergeOutcome.MERGED, base.best, permitted, theirs, source)
 
 
 def _permitted_base(
@@ -183,7 +184,7 @@ def revert(
                 commit_id=commit.commit_id,
                 branch=branch.strip(),
             )
-        return Sides(Outcome.MERGED, (commit.commit_id,), MergeBase(after), before)
+        return Sides(MergeOutcome.MERGED, (commit.commit_id,), MergeBase(after), before)
 
     return _apply(session, "revert", commit, branch, choose, dry_run, resolutions, target)
 
@@ -200,7 +201,7 @@ def cherry_pick(
     target, names = _admit(session, branch)
     commit, before, after = _states(session, commit_id, names)
     assert commit.parent is not None, "a commit without a parent was refused"
-    sides = Sides(Outcome.MERGED, (commit.parent,), MergeBase(before), after)
+    sides = Sides(MergeOutcome.MERGED, (commit.parent,), MergeBase(before), after)
     return _apply(session, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Conflict, Resolution
+from omnigraph.engine.merge.conflicts import Resolution
 from omnigraph.engine.merge.row_merge import RowMerge
 from omnigraph.engine.merge.three_way import Counted, GraphMerge, ThreeWayState, merge_all
 from omnigraph.engine.session import View
@@ -23,6 +23,7 @@ from omnigraph.manifest.model import Pin, fork_owner
 from omnigraph.manifest.plan import Effect
 from omnigraph.manifest.publish import drift
 from omnigraph.manifest.requirements import HeadIs
+from omnigraph.public_values import Conflict
 from omnigraph.rules.delta import Ids, one_array
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import PLACE, ROW_ID, find

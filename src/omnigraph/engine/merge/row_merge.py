@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import Mask, RowChanges, equal_values
 from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
+from omnigraph.public_values import ConflictKind
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array, without
 
@@ -175,18 +175,6 @@ def _first_of_each(keys: Numbers) -> Numbers:
 Type = NodeType | EdgeType
 
 
-class Kind(StrEnum):
-    """Every kind of conflict; the first three are between two sides, the others break a rule of the schema."""
-
-    DIVERGENT_INSERT = "DivergentInsert"
-    DIVERGENT_UPDATE = "DivergentUpdate"
-    DELETE_VS_UPDATE = "DeleteVsUpdate"
-    ORPHAN_EDGE = "OrphanEdge"
-    UNIQUE_VIOLATION = "UniqueViolation"
-    CARDINALITY_VIOLATION = "CardinalityViolation"
-    VALUE_CONSTRAINT_VIOLATION = "ValueConstraintViolation"
-
-
 @dataclass(frozen=True, slots=True)
 class Clash:
     """An entity that the two sides left in different states, as one-row tables; None where it is absent.
@@ -194,7 +182,7 @@ class Clash:
     `merged` is the mergeable part, with our values in the conflicting `columns`.
     """
 
-    kind: Kind
+    kind: ConflictKind
     entity_id: str
     columns: tuple[str, ...]
     base: pa.Table | None
@@ -238,7 +226,7 @@ class Contest:
     `unsettled` marks the rows in which a unit conflicts; if empty, the existence of the entity conflicts.
     """
 
-    kind: Kind
+    kind: ConflictKind
     base: pa.Table | None
     ours: pa.Table | None
     theirs: pa.Table | None
@@ -309,7 +297,7 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
     is_open = np.zeros(merged.num_rows, bool)
     for _, rows in unsettled:
         is_open |= rows
-    kind = Kind.DIVERGENT_INSERT if base is None else Kind.DIVERGENT_UPDATE
+    kind = ConflictKind.DIVERGENT_INSERT if base is None else ConflictKind.DIVERGENT_UPDATE
     ours, theirs, open_merged = (side.filter(pa.array(is_open)) for side in (pair.ours, pair.theirs, merged))
     older = None if base is None else base.filter(pa.array(is_open))
     contest = Contest(kind, older, ours, theirs, open_merged, tuple((unit, rows[is_open]) for unit, rows in unsettled))
@@ -337,8 +325,8 @@ def _deletes_against_updates(
         return nothing, no_ids, ()
     if type_.merge is MergeRule.THEIRS:
         return we_deleted.theirs, _ids(they_deleted.theirs), ()
-    by_us = Contest(Kind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
-    by_them = Contest(Kind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
+    by_us = Contest(ConflictKind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
+    by_them = Contest(ConflictKind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
     return nothing, no_ids, (by_us, by_them)
 
 

@@ -16,13 +16,14 @@ from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, compare, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.apply_resolutions import Resolutions, touches
-from omnigraph.engine.merge.conflicts import Conflict, conflict_from, conflict_of, image_of
+from omnigraph.engine.merge.conflicts import conflict_from, conflict_of, image_of
 from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import GraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Pin
+from omnigraph.public_values import Conflict
 from omnigraph.rules.delta import Changes, Delta, Violation
 from omnigraph.rules.validate import validate
 from omnigraph.store.read.dataset import Dataset

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph import clock
-from omnigraph.engine.display import html_text
+from omnigraph.display import html_text
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.operators import Pipeline, PlanStep

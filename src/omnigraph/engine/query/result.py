@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import orjson
 import pyarrow as pa
 
-from omnigraph.engine.display import SHOWN_ROWS, count_of, html_table, text_table
+from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.json_text import JSON_NULL, json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS

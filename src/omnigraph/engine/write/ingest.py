@@ -17,7 +17,7 @@ from omnigraph.engine.write.frames import FrameLines
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
-from omnigraph.engine.write.staging import IngestReceipt, Stager, too_large
+from omnigraph.engine.write.staging import Stager, too_large
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     check_base,
@@ -34,6 +34,7 @@ from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
+from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.delta import Changes, Delta, Findings, Intent, last_of_each
 from omnigraph.rules.validate import validate
 
@@ -156,7 +157,6 @@ class Reader:
                 raise too_large(f"keyed write bytes for {table_key}", WRITE_BYTES_MAX, loaded.size, name, "bytes")
 
 
-Mode = Literal["append", "merge", "overwrite"]
 Dialect = Literal["strict", "compatible"]
 _INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
 
@@ -206,7 +206,7 @@ def _write(
     created = base is not None and _create(session, view, branch, changes, permitted)
     if not changes.deltas:
         # An input without entities changes nothing, and what changes nothing is no commit.
-        return IngestReceipt(branch, base, created, mode, {}, {}, None, session.actor)
+        return IngestReceipt(branch, base, created, mode, EntityCounts(), EntityCounts(), session.actor, None)
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
@@ -228,9 +228,11 @@ def _write(
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
-    nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    commit = session.redact_receipt(receipt.commit)
-    return IngestReceipt(branch, base, created, mode, nodes, edges, commit, session.actor)
+    nodes, edges = (
+        EntityCounts({key[5:]: n for key, n in counts.items() if key.startswith(kind)}) for kind in ("node:", "edge:")
+    )
+    commit = session.redact_receipt(receipt.commit, branch)
+    return IngestReceipt(branch, base, created, mode, nodes, edges, session.actor, commit)
 
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:

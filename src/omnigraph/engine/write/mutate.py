@@ -17,7 +17,7 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
-from omnigraph.engine.write.staging import MutationReceipt, Stager
+from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,
@@ -34,6 +34,7 @@ from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
+from omnigraph.public_values import MutationReceipt
 from omnigraph.rules.arrow_typing import arrays
 from omnigraph.rules.coerce import Misfit, fit, shown
 from omnigraph.rules.delta import Changes, Ids
@@ -95,8 +96,8 @@ def mutate(
         receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
-    commit = session.redact_receipt(receipt.commit) if receipt and receipt.commit else None
-    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
+    commit = session.redact_receipt(receipt.commit, branch) if receipt and receipt.commit else None
+    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, session.actor, commit)
 
 
 def _compile_early(

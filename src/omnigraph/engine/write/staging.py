@@ -6,20 +6,17 @@ dataset are compacted in the same commit, so that many small writes stay cheap t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.display import commit_note, count_of, summarize
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
-from omnigraph.manifest.model import Commit
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.arrow_typing import arrays, pc
 from omnigraph.rules.delta import Delta, Intent, is_among, one_array
@@ -143,68 +140,3 @@ def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule
         limit=limit,
         actual=actual,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class MutationReceipt:
-    """A finished mutation; without a commit when it changed nothing."""
-
-    branch: str
-    query_name: str
-    affected_nodes: int
-    affected_edges: int
-    commit: Commit | None
-    actor: str | None = None
-
-    def __repr__(self) -> str:
-        nodes, edges = count_of(self.affected_nodes, "node"), count_of(self.affected_edges, "edge")
-        return summarize(self, f"`{self.query_name}` on {self.branch}", nodes, edges, commit_note(self.commit))
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "query_name": self.query_name,
-            "affected_nodes": self.affected_nodes,
-            "affected_edges": self.affected_edges,
-            "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class IngestReceipt:
-    """A finished ingest: how many entities of each type it read, and its commit, if there was anything to write."""
-
-    branch: str
-    base_branch: str | None
-    branch_created: bool
-    mode: str
-    nodes: Mapping[str, int]
-    edges: Mapping[str, int]
-    commit: Commit | None
-    actor: str | None = None
-
-    def __repr__(self) -> str:
-        counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
-        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
-
-    @property
-    def commit_id(self) -> str | None:
-        return self.commit.commit_id if self.commit else None
-
-    @property
-    def total_entities(self) -> int:
-        return sum(self.nodes.values()) + sum(self.edges.values())
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "branch": self.branch,
-            "base_branch": self.base_branch,
-            "branch_created": self.branch_created,
-            "mode": self.mode,
-            "nodes": [{"name": name, "entities_loaded": count} for name, count in self.nodes.items()],
-            "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
-            "total_entities": self.total_entities,
-            "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
-        }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
 
 from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Span
@@ -56,10 +56,30 @@ _MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
+class SchemaStep(TypedDict):
+    """One step of a migration; which members it has follows from its kind."""
+
+    kind: StepKind
+    type_kind: NotRequired[Kind]
+    name: NotRequired[str]
+    type_name: NotRequired[str]
+    property_name: NotRequired[str]
+    from_: NotRequired[str]
+    to: NotRequired[str]
+    property_type: NotRequired[str]
+    constraint: NotRequired[str]
+    added_values: NotRequired[list[str]]
+    mode: NotRequired[DropMode]
+    entity: NotRequired[str]
+    reason: NotRequired[str]
+    code: NotRequired[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A change. `span` is its position in the new source, if any; `code` is set for unsupported changes with a code."""
 
+    json_type: ClassVar = SchemaStep
     kind: StepKind
     type_kind: Kind
     type_name: str
@@ -94,6 +114,18 @@ class Step:
             if value is not None:
                 encoded[member] = list(value) if isinstance(value, tuple) else value
         return encoded
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Step:
+        """Return the step of its JSON, which has no position."""
+        values = {field: data[member] for member, field in _MEMBERS[data["kind"]].items() if member in data}
+        if "entity" in values:
+            owner, _, property_name = values.pop("entity").partition(".")
+            type_kind, _, values["type_name"] = owner.partition(":")
+            return cls(data["kind"], type_kind, property_name=property_name or None, **values)
+        if "added_values" in values:
+            values["added_values"] = tuple(values["added_values"])
+        return cls(data["kind"], data["type_kind"], **values)
 
     def render(self) -> str:
         """Format the step as a line.

@@ -13,18 +13,19 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
-from omnigraph.engine.display import commit_note, summarize
 from omnigraph.engine.query.result import to_pandas
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.pipeline.spark.session import session
+from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.store.write.fragments import scan_fragments
 

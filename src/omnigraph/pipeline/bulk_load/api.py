@@ -18,7 +18,6 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
-from omnigraph.engine.write.ingest import Mode
 from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
@@ -47,6 +46,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
     find_applied,
 )
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.public_values import Mode
 
 OnError = Literal["fail", "quarantine"]
 # NDJSON files, and files or DataFrames by node type and by edge type.
@@ -163,12 +163,14 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
         except AlreadyApplied as applied_meanwhile:
             applied = applied_meanwhile.commit
     if applied is not None:
-        return replace(report, branch_created=False, commit=session.redact_receipt(applied), already_applied=True)
+        return replace(
+            report, branch_created=False, commit=session.redact_receipt(applied, options.branch), already_applied=True
+        )
     report = replace(
         report,
         nodes=_counts_of_kind(outcome, "node:"),
         edges=_counts_of_kind(outcome, "edge:"),
-        commit=session.redact_receipt(outcome.commit) if outcome.commit else None,
+        commit=session.redact_receipt(outcome.commit, options.branch) if outcome.commit else None,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
         input_bytes=size,

@@ -12,13 +12,13 @@ from typing import Final
 
 import orjson
 
-from omnigraph.engine.display import commit_note, summarize
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, UsageError
-from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.splits import Columns, Split
 from omnigraph.pipeline.filesystems import open_file
+from omnigraph.public_values import Commit, EntityCounts
 from omnigraph.rules.delta import Violation
 from omnigraph.store.objects.failures import from_os_error
 
@@ -99,8 +99,8 @@ class LoadReport:
             "job_id": self.job_id,
             "already_applied": self.already_applied,
             "engine": self.engine,
-            "nodes": [{"name": name, "entities_loaded": count} for name, count in self.nodes.items()],
-            "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
+            "nodes": EntityCounts(self.nodes).to_json(),
+            "edges": EntityCounts(self.edges).to_json(),
             "total_entities": self.total_entities,
             "rejected": [
                 {"code": code, "count": count, "samples": samples[code]}
@@ -112,7 +112,7 @@ class LoadReport:
             "entities_per_second": round(self.total_entities / seconds),
             "megabytes_per_second": round(self.input_bytes / 1e6 / seconds, 1),
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch) if self.commit else None,
+            "commit": self.commit.to_json() if self.commit else None,
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from omnigraph.engine.branches import delete_merged
 from omnigraph.engine.graph_access import graph_access
-from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
@@ -36,6 +35,7 @@ from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.public_values import MergeReceipt
 from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate

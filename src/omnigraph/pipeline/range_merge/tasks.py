@@ -15,7 +15,7 @@ from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, candidates, compare
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.apply_resolutions import Resolutions, touches
-from omnigraph.engine.merge.conflicts import Conflict, Resolution, conflict_of
+from omnigraph.engine.merge.conflicts import Resolution, conflict_of
 from omnigraph.engine.merge.row_merge import RowMerge, Type, as_merge, merge_rows
 from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.write.staging import physical
@@ -29,6 +29,7 @@ from omnigraph.pipeline.range_merge.keys import (
     check_row_rules,
     write_key_parts,
 )
+from omnigraph.public_values import Conflict
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Delta, Ids, one_array
 from omnigraph.rules.validate import IndexedViolation

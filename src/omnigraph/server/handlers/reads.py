@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf
 from omnigraph.errors import GraphError, PolicyDenied
-from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import CHANGE_PAGE_CHANGES, CHANGE_WINDOW_ROWS, FEED_COMMITS
 from omnigraph.server import wire
@@ -29,7 +28,7 @@ _NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.BranchInput]) -> Response:
-    return json_response(describe_snapshot(call.graph.snapshot(call.input.branch.strip())))
+    return json_response(call.graph.snapshot(call.input.branch.strip()).to_json())
 
 
 def query(call: Call[wire.Query]) -> Response:
@@ -176,16 +175,15 @@ def branches(call: Call[wire.NoInput]) -> Response:
 
 def commits(call: Call[wire.Commits]) -> Response:
     commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
-    return json_response({"commits": describe_commits(session_of(call.graph), commits)})
+    return json_response({"commits": [commit.to_json() for commit in commits]})
 
 
 def commit(call: Call[wire.NoInput]) -> Response:
-    [shown] = describe_commits(session_of(call.graph), [call.graph.commit(call.path["commit_id"])])
-    return json_response(shown)
+    return json_response(call.graph.commit(call.path["commit_id"]).to_json())
 
 
 def tags(call: Call[wire.NoInput]) -> Response:
-    return json_response({"tags": [describe_tag(tag) for tag in call.graph.tags.list()]})
+    return json_response({"tags": [tag.to_json() for tag in call.graph.tags.list()]})
 
 
 def diff(call: Call[wire.Diff]) -> Response:
@@ -207,9 +205,9 @@ def operation(call: Call[wire.NoInput]) -> Response:
     # Looked at before history is, where a write that ends in between is then found.
     is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
     operation = call.graph.operation(call.path["operation_id"])
-    outcome = "pending" if is_under_way and operation.commit is None else operation.outcome
-    shown = describe_commits(session_of(call.graph), [operation.commit])[0] if operation.commit else None
-    return json_response({"operation_id": operation.operation_id, "outcome": outcome, "commit": shown})
+    if is_under_way and operation.commit is None:
+        operation = replace(operation, outcome="pending")
+    return json_response(operation.to_json())
 
 
 def export(call: Call[wire.Export]) -> Response:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from omnigraph.engine.history import describe_tag
 from omnigraph.engine.schema import apply, plan
-from omnigraph.engine.write.staging import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
+from omnigraph.public_values import IngestReceipt, MutationReceipt
 from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, parse_timestamp, receipt_response
 
@@ -133,7 +132,7 @@ def create_tag(call: Call[wire.NewTag]) -> Response:
     request = call.input
     at = request.at if request.as_of is None else parse_timestamp(request.as_of)
     made = call.graph.tags.create(request.name, at, branch=request.branch)
-    return json_response({"uri": call.uri, **describe_tag(made)})
+    return json_response({"uri": call.uri, **made.to_json()})
 
 
 def delete_tag(call: Call[wire.NoInput]) -> Response:

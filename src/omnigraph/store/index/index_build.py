@@ -62,6 +62,9 @@ class PendingIndex:
     spec: IndexSpec
     reason: str
 
+    def to_json(self) -> dict[str, str]:
+        return {"property": self.spec.column, "reason": self.reason}
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:

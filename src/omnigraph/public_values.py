@@ -1,0 +1,338 @@
+"""The values that a graph returns, each defined once: JSON, its decoding and OpenAPI follow from the fields.
+
+Opened graphs, the server, clients and the command line share them. Imports neither storage nor Arrow, because clients
+have to start fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum, StrEnum
+from functools import cache
+from types import UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Self,
+    TypedDict,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from omnigraph.display import commit_note, count_of, summarize
+from omnigraph.ids import CommitId, OperationId
+
+_WIRE_NAME: Final = "wire_name"
+
+
+class Member(NamedTuple):
+    """A member of a JSON object: its name there, the attribute that it shows, and the type of that."""
+
+    name: str
+    attribute: str
+    kind: Any
+    is_computed: bool
+
+
+class PublicValue:
+    """A dataclass that is shown as a JSON object; `computed` names properties that are shown after the fields."""
+
+    __slots__ = ()
+    computed: ClassVar[Mapping[str, str]] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as a JSON object."""
+        return {member.name: _encode(getattr(self, member.attribute)) for member in members(type(self))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return the value of a JSON object; unknown members are ignored."""
+        stored = (member for member in members(cls) if not member.is_computed)
+        return cls(**{member.attribute: _decode(member.kind, data[member.name]) for member in stored})
+
+
+def members(kind: type[PublicValue]) -> tuple[Member, ...]:
+    """Return the members of a value's JSON object."""
+    return _members(cast(Hashable, kind))
+
+
+@cache
+def _members(kind: Any) -> tuple[Member, ...]:
+    names = {item.name: item.metadata.get(_WIRE_NAME, item.name) for item in fields(kind)}
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if ClassVar not in (hint, get_origin(hint))}
+    computed = [
+        Member(name, attribute, get_type_hints(getattr(kind, attribute).fget)["return"], True)
+        for attribute, name in kind.computed.items()
+    ]
+    return (*(Member(names.get(name, name), name, hint, False) for name, hint in hints.items()), *computed)
+
+
+def _encode(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _decode(inner[0], value)
+    if origin is tuple:
+        return tuple(_decode(inner[0], item) for item in value)
+    if hasattr(kind, "from_json"):
+        return kind.from_json(value)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
+
+
+def named(wire_name: str) -> dict[str, str]:
+    """Return the metadata of a field that has another name in JSON."""
+    return {_WIRE_NAME: wire_name}
+
+
+CommitKind = Literal[
+    "init",
+    "mutation",
+    "ingest",
+    "load",
+    "embed",
+    "merge",
+    "revert",
+    "cherry_pick",
+    "schema_apply",
+    "ensure_indices",
+    "optimize",
+    "repair",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(PublicValue):
+    """One graph-visible change; `created_at` counts microseconds since 1970."""
+
+    commit_id: CommitId = field(metadata=named("graph_commit_id"))
+    # The name of its branch, or what is left of one that is gone.
+    branch: str = field(metadata=named("graph_branch"))
+    manifest_version: int | None = field(metadata=named("graph_manifest_version"))
+    parent: CommitId | None = field(metadata=named("parent_commit_id"))
+    merged_parent: CommitId | None = field(metadata=named("merged_parent_commit_id"))
+    actor: str | None = field(metadata=named("actor_id"))
+    created_at_us: int = field(metadata=named("created_at"))
+    kind: CommitKind
+    operation_id: OperationId
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag(PublicValue):
+    """A named commit, which cleanup keeps."""
+
+    name: str
+    commit_id: CommitId = field(metadata=named("graph_commit_id"))
+    actor: str | None = field(metadata=named("actor_id"))
+    created_at_us: int = field(metadata=named("created_at"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(PublicValue):
+    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+
+    # Names of branches and tags change without a commit.
+    operation_id: str
+    outcome: Literal["applied", "pending", "absent"]
+    commit: Commit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(PublicValue):
+    """A branch that was made or renamed."""
+
+    name: str
+    actor: str | None = field(metadata=named("actor_id"))
+
+
+class Dataset(TypedDict):
+    entity_kind: Literal["node", "edge"]
+    type_name: str
+    dataset_path: NotRequired[str]
+    native_dataset_branch: NotRequired[str]
+    published_dataset_version: int
+    entity_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(PublicValue):
+    """The state of a branch; `datasets` says which version of which type it is made of."""
+
+    branch: str = field(metadata=named("graph_branch"))
+    head: CommitId = field(metadata=named("graph_commit_id"))
+    version: int = field(metadata=named("graph_manifest_version"))
+    internal_schema_version: int
+    datasets: tuple[Dataset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MutationReceipt(PublicValue):
+    """A finished mutation; without a commit when it changed nothing."""
+
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor: str | None = field(metadata=named("actor_id"))
+    commit: Commit | None
+
+    def __repr__(self) -> str:
+        nodes, edges = count_of(self.affected_nodes, "node"), count_of(self.affected_edges, "edge")
+        return summarize(self, f"`{self.query_name}` on {self.branch}", nodes, edges, commit_note(self.commit))
+
+
+class LoadedType(TypedDict):
+    name: str
+    entities_loaded: int
+
+
+class EntityCounts(dict[str, int]):
+    """Counts of entities by type."""
+
+    json_type: ClassVar = list[LoadedType]
+
+    def to_json(self) -> list[LoadedType]:
+        return [{"name": name, "entities_loaded": count} for name, count in self.items()]
+
+    @classmethod
+    def from_json(cls, data: Iterable[LoadedType]) -> Self:
+        return cls({item["name"]: item["entities_loaded"] for item in data})
+
+
+Mode = Literal["append", "merge", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReceipt(PublicValue):
+    """A finished ingest: how many entities of each type it read, and its commit, if there was anything to write."""
+
+    computed: ClassVar = {"total_entities": "total_entities"}
+    branch: str
+    base_branch: str | None
+    branch_created: bool
+    mode: Mode
+    nodes: EntityCounts
+    edges: EntityCounts
+    actor: str | None = field(metadata=named("actor_id"))
+    commit: Commit | None
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
+        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
+
+    @property
+    def commit_id(self) -> str | None:
+        return self.commit.commit_id if self.commit else None
+
+    @property
+    def total_entities(self) -> int:
+        return sum(self.nodes.values()) + sum(self.edges.values())
+
+
+class ConflictKind(StrEnum):
+    """Every kind of conflict; the first three are between two sides, the others break a rule of the schema."""
+
+    DIVERGENT_INSERT = "DivergentInsert"
+    DIVERGENT_UPDATE = "DivergentUpdate"
+    DELETE_VS_UPDATE = "DeleteVsUpdate"
+    ORPHAN_EDGE = "OrphanEdge"
+    UNIQUE_VIOLATION = "UniqueViolation"
+    CARDINALITY_VIOLATION = "CardinalityViolation"
+    VALUE_CONSTRAINT_VIOLATION = "ValueConstraintViolation"
+
+
+Image = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict(PublicValue):
+    """One thing that a merge cannot settle, with the entity as the three sides have it."""
+
+    type_key: str
+    entity_id: str | None
+    kind: ConflictKind
+    message: str
+    properties: tuple[str, ...] = ()
+    # None where the entity is absent, or is no part of the conflict.
+    base: Image | None = None
+    ours: Image | None = None
+    theirs: Image | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount(PublicValue):
+    """How many entities of a type a merge changed; `adopted`: without writing them again."""
+
+    type_key: str
+    inserted: int
+    updated: int
+    deleted: int
+    adopted: bool = False
+
+
+class MergeOutcome(StrEnum):
+    """The outcome of a merge; only dry runs have `conflicted`, a real merge raises instead."""
+
+    ALREADY_UP_TO_DATE = "already_up_to_date"
+    FAST_FORWARD = "fast_forward"
+    MERGED = "merged"
+    CONFLICTED = "conflicted"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReceipt(PublicValue):
+    """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
+
+    `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
+    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
+    gets no bases, and `merged` whatever had to be done.
+    """
+
+    computed: ClassVar = {"base": "base_commit_id"}
+    source: str
+    target: str
+    outcome: MergeOutcome
+    bases: tuple[CommitId, ...] = field(metadata=named("base_commit_ids"))
+    commit: Commit | None = None
+    types: tuple[TypeCount, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    dry_run: bool = False
+    actor: str | None = field(default=None, metadata=named("actor_id"))
+    # None unless the source was to be deleted.
+    branch_deleted: bool | None = None
+    branch_delete_error: str | None = None
+
+    def __repr__(self) -> str:
+        changed = sum(type_.inserted + type_.updated + type_.deleted for type_ in self.types)
+        return summarize(
+            self,
+            f"{self.source} into {self.target}: {self.outcome.value.replace('_', ' ')}",
+            "dry run" if self.dry_run else None,
+            count_of(changed, "change"),
+            count_of(len(self.conflicts), "conflict") if self.conflicts else None,
+            None if self.dry_run else commit_note(self.commit),
+        )
+
+    @property
+    def base(self) -> CommitId | None:
+        """The newest commit that the merge started from."""
+        return self.bases[0] if self.bases else None
