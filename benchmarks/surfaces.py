@@ -82,7 +82,7 @@ def _make(uri: str) -> None:
         for n in range(PEOPLE)
     ]
     with og.init(uri, SCHEMA) as graph:
-        graph.ingest([*people, *edges], "append")
+        graph.ingest([*people, *edges], mode="append")
         graph.maintenance.ensure_indices()
 
 

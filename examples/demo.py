@@ -113,10 +113,10 @@ def change(graph: Graph, queries: str) -> None:
     step("A branch is a place to try things", f"take {LIBRARY} out on {TRANSITION}; main goes on meanwhile")
     before = graph.commits()[0].commit_id
     graph.branches.create(TRANSITION)
-    graph.mutate(queries, "retire", {"name": LIBRARY}, branch=TRANSITION)
-    graph.mutate(queries, "note", {"name": "ardour", "text": "moves to GTK 3"})
+    graph.mutate(queries, {"name": LIBRARY}, name="retire", branch=TRANSITION)
+    graph.mutate(queries, {"name": "ardour", "text": "moves to GTK 3"}, name="note")
     for branch in graph.branches.list():
-        users = graph.query(queries, "breaks", {"name": LIBRARY}, branch=branch).rows()
+        users = graph.query(queries, {"name": LIBRARY}, name="breaks", branch=branch).rows()
         console.print(f"{branch}: {sum(row['packages'] for row in users)} packages stand on {LIBRARY}")
 
     step("A diff tells what was done there", f"{before} against {TRANSITION}")
@@ -135,7 +135,7 @@ def change(graph: Graph, queries: str) -> None:
     step("History remembers all of it", "newest first, and the past can still be asked")
     for commit in graph.commits():
         console.print(f"{commit.commit_id}  {commit.kind:<15}  {commit.actor or ''}")
-    now, then = (graph.query(queries, "breaks", {"name": LIBRARY}, at=at).rows() for at in (None, before))
+    now, then = (graph.query(queries, {"name": LIBRARY}, name="breaks", at=at).rows() for at in (None, before))
     packages = sum(row["packages"] for row in then)
     console.print(f"{LIBRARY}: {len(now)} rows today, {packages} packages stood on it at {before}")
 
@@ -153,7 +153,7 @@ def step(title: str, subject: str) -> None:
 
 def show(graph: Graph, queries: str, query: str, **params: object) -> None:
     start = time.perf_counter()
-    result = graph.query(queries, query, params)
+    result = graph.query(queries, params, name=query)
     took = time.perf_counter() - start
     console.print(result_table(result))
     console.print(f"[dim]{query}: {took * 1_000:.0f} ms[/]")

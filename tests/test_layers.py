@@ -17,17 +17,17 @@ SRC = Path(__file__).parent.parent / "src"
 
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "limits", "ids", "clock", "failpoints", "lru", "settings"}),
+    frozenset({"errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}),
     frozenset({"lang"}),
     frozenset({"source_files", "stored_queries", "public_values"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),
     frozenset({"engine"}),
-    frozenset({"graph"}),
+    frozenset({"graph", "past_graph"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
-    frozenset({"server", "client", "cluster", "cli", "studio", "__main__", ""}),
+    frozenset({"server", "client", "cluster", "cli", "studio", "protocol", "__main__", ""}),
 )
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
@@ -42,7 +42,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"authorization", "past_names"}),
         frozenset({"session"}),
         frozenset({"blobs", "export", "history", "information_flow", "query", "schema"}),
-        frozenset({"changes"}),
+        frozenset({"changes", "entities"}),
         frozenset({"branches", "merge", "write"}),
         frozenset({"algo", "embed"}),
         frozenset({"indexes", "maintain"}),

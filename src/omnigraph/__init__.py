@@ -7,23 +7,178 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omnigraph import errors
-    from omnigraph.client import connect, connect_async
+    from omnigraph.client import AsyncGraph, connect_async
+    from omnigraph.engine.blobs import Blob
+    from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
+    from omnigraph.engine.clone import CloneReport
+    from omnigraph.engine.embed import EmbedReceipt
+    from omnigraph.engine.query.budget import Budget
+    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.result import Result
+    from omnigraph.engine.schema import Schema, SchemaReceipt
+    from omnigraph.errors import (
+        ArithmeticOverflow,
+        BlobNotFound,
+        BranchExists,
+        BranchNotFound,
+        BudgetExceeded,
+        ChangeFeedGap,
+        CommitNotFound,
+        ConflictError,
+        CursorRejected,
+        DataError,
+        DriftDetected,
+        Effect,
+        GraphError,
+        GraphExists,
+        GraphNotFound,
+        GraphReadOnly,
+        JobExists,
+        KeyConflict,
+        LimitExceeded,
+        MergeConflict,
+        OmniGraphError,
+        OutputError,
+        PipelineError,
+        PipelineUnavailable,
+        PolicyDenied,
+        PolicyError,
+        PreconditionFailed,
+        QueryCancelled,
+        QueryNotFound,
+        ReachabilityDisputed,
+        ReadSetChanged,
+        SchemaBoundary,
+        ServerUnreachable,
+        StorageError,
+        StorageKind,
+        TagExists,
+        TagNotFound,
+        UsageError,
+        VersionMismatch,
+    )
     from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
+    from omnigraph.lang.diagnostic import LanguageError
+    from omnigraph.lang.migrate import MigrationPlan
+    from omnigraph.past_graph import GraphAt
+    from omnigraph.protocol import GraphProtocol, connect
+    from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "connect", "connect_async", "errors", "init", "open", "upgrade"]
+__all__ = [
+    "ArithmeticOverflow",
+    "AsyncGraph",
+    "Blob",
+    "BlobNotFound",
+    "Branch",
+    "BranchExists",
+    "BranchNotFound",
+    "Budget",
+    "BudgetExceeded",
+    "ChangeFeedGap",
+    "ChangeSet",
+    "CloneReport",
+    "Commit",
+    "CommitNotFound",
+    "CommitPage",
+    "ConflictError",
+    "CursorRejected",
+    "DataError",
+    "DriftDetected",
+    "Effect",
+    "EmbedReceipt",
+    "Explanation",
+    "FeedPage",
+    "Graph",
+    "GraphAt",
+    "GraphError",
+    "GraphExists",
+    "GraphNotFound",
+    "GraphProtocol",
+    "GraphReadOnly",
+    "IngestReceipt",
+    "JobExists",
+    "KeyConflict",
+    "LanguageError",
+    "LimitExceeded",
+    "MergeConflict",
+    "MergeReceipt",
+    "MigrationPlan",
+    "MutationReceipt",
+    "OmniGraphError",
+    "OutputError",
+    "PipelineError",
+    "PipelineUnavailable",
+    "PolicyDenied",
+    "PolicyError",
+    "PreconditionFailed",
+    "QueryCancelled",
+    "QueryNotFound",
+    "ReachabilityDisputed",
+    "ReadSetChanged",
+    "Result",
+    "Schema",
+    "SchemaBoundary",
+    "SchemaReceipt",
+    "ServerUnreachable",
+    "Snapshot",
+    "StorageError",
+    "StorageKind",
+    "Tag",
+    "TagExists",
+    "TagNotFound",
+    "UsageError",
+    "VersionMismatch",
+    "connect",
+    "connect_async",
+    "errors",
+    "init",
+    "open",
+    "upgrade",
+]
+
+# Loading the engine takes a second, and much of what imports this package (a lint, a `--help`) never needs it, so names
+# are imported when they are used. A name that is not listed here is an error class.
+_MODULE_OF = {
+    "AsyncGraph": "omnigraph.client",
+    "connect": "omnigraph.protocol",
+    "GraphProtocol": "omnigraph.protocol",
+    "connect_async": "omnigraph.client",
+    "Blob": "omnigraph.engine.blobs",
+    "ChangeSet": "omnigraph.engine.changes",
+    "CommitPage": "omnigraph.engine.changes",
+    "FeedPage": "omnigraph.engine.changes",
+    "CloneReport": "omnigraph.engine.clone",
+    "EmbedReceipt": "omnigraph.engine.embed",
+    "MergeReceipt": "omnigraph.public_values",
+    "Budget": "omnigraph.engine.query.budget",
+    "Explanation": "omnigraph.engine.query.explain",
+    "Result": "omnigraph.engine.query.result",
+    "Schema": "omnigraph.engine.schema",
+    "SchemaReceipt": "omnigraph.engine.schema",
+    "IngestReceipt": "omnigraph.public_values",
+    "MutationReceipt": "omnigraph.public_values",
+    "Graph": "omnigraph.graph",
+    "GraphAt": "omnigraph.past_graph",
+    "init": "omnigraph.graph",
+    "open": "omnigraph.graph",
+    "upgrade": "omnigraph.graph",
+    "LanguageError": "omnigraph.lang.diagnostic",
+    "MigrationPlan": "omnigraph.lang.migrate",
+    "Branch": "omnigraph.public_values",
+    "Commit": "omnigraph.public_values",
+    "Snapshot": "omnigraph.public_values",
+    "Tag": "omnigraph.public_values",
+}
 
 
 def __getattr__(name: str) -> object:
-    # Loading the engine takes a second, and much of what imports this package (a lint, a `--help`) never needs it.
-    if name in ("connect", "connect_async"):
-        from omnigraph import client
-
-        return getattr(client, name)
     if name == "errors":
         return import_module("omnigraph.errors")
-    if name in __all__:
-        from omnigraph import graph
+    if name not in __all__:
+        raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF.get(name, "omnigraph.errors")), name)
 
-        return getattr(graph, name)
-    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "pipeline"]

@@ -353,11 +353,22 @@ class JobExists(OmniGraphError):
 
 
 class GraphError(OmniGraphError):
-    """A graph, branch, tag, commit or query is missing, exists already or cannot be used; `code` says which."""
+    """A graph, branch, tag, commit or query is missing, exists already or cannot be used; `code` says which.
 
-    def __init__(self, message: str, *, code: str, effect: Effect = Effect.NONE, **context: object) -> None:
+    Codes that callers handle have a subclass, which is chosen by the code:
+
+    >>> GraphError("there is no branch `x`", code="branch.not_found")
+    BranchNotFound('there is no branch `x`')
+    """
+
+    def __new__(cls, message: str, *, code: str | None = None, **context: object) -> GraphError:
+        return super().__new__(_GRAPH_ERRORS.get(code or "", cls), message)
+
+    def __init__(
+        self, message: str, *, code: str | None = None, effect: Effect = Effect.NONE, **context: object
+    ) -> None:
         super().__init__(message, effect=effect, **context)
-        self.code = code  # type: ignore[misc]  # a code per instance, not per class
+        self.code = code or type(self).code  # type: ignore[misc]  # most codes have no class
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_graph_error, (self.message, self.code, self.effect, self.context)
@@ -365,3 +376,72 @@ class GraphError(OmniGraphError):
 
 def _rebuild_graph_error(message: str, code: str, effect: Effect, context: dict[str, object]) -> GraphError:
     return GraphError(message, code=code, effect=effect, **context)
+
+
+class GraphNotFound(GraphError):
+    """There is no graph at this address."""
+
+    code = "graph.not_found"
+
+
+class GraphExists(GraphError):
+    """There is already a graph, or part of one, at this address."""
+
+    code = "graph.already_initialized"
+
+
+class GraphReadOnly(GraphError):
+    """The graph was opened read-only."""
+
+    code = "graph.read_only"
+
+
+class BranchNotFound(GraphError):
+    """There is no such branch."""
+
+    code = "branch.not_found"
+
+
+class BranchExists(GraphError):
+    """A branch of this name exists."""
+
+    code = "branch.exists"
+
+
+class TagNotFound(GraphError):
+    """There is no such tag."""
+
+    code = "tag.not_found"
+
+
+class TagExists(GraphError):
+    """A tag of this name exists."""
+
+    code = "tag.exists"
+
+
+class CommitNotFound(GraphError):
+    """There is no such commit."""
+
+    code = "commit.not_found"
+
+
+class BlobNotFound(GraphError):
+    """There is no such entity, or its blob is null."""
+
+    code = "blob.not_found"
+
+
+class QueryNotFound(GraphError):
+    """There is no such stored query."""
+
+    code = "query.not_found"
+
+
+class ServerUnreachable(GraphError):
+    """No response from the server; `effect` says whether a write may have been applied."""
+
+    code = "server.unreachable"
+
+
+_GRAPH_ERRORS: Mapping[str, type[GraphError]] = MappingProxyType({cls.code: cls for cls in GraphError.__subclasses__()})

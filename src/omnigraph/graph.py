@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph import clock
+from omnigraph.display import html_table
 from omnigraph.engine import export, history
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
@@ -26,16 +27,19 @@ from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.explain import Explanation
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.schema import Schema, schema_source
+from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.past_graph import GraphAt
 from omnigraph.public_values import Commit, IngestReceipt, MergeReceipt, Mode, MutationReceipt, Operation
+from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
@@ -168,12 +172,12 @@ class Graph:
 
     def query(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: Naming = NOW,
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
@@ -181,9 +185,9 @@ class Graph:
         """Run a read query against one snapshot of the graph.
 
         Args:
-            source: Text of one or more `.gq` queries.
-            name: Which query to run; may be omitted if `source` has only one.
+            source: One or more queries, as text or as the path of a `.gq` file.
             params: Values of the query's `$parameters`, as Python or JSON values.
+            name: Which query to run; may be omitted if `source` has only one.
             branch: The branch to read.
             at: Read a past state: a commit id, a tag, a manifest version or a datetime (naive means UTC).
             names: `now` reads a past state under today's type and property names, `then` under its own.
@@ -196,7 +200,12 @@ class Graph:
         Raises:
             LanguageError: The query does not parse or type-check; `diagnostics` has positions.
             BudgetExceeded: The query needs more than its budget.
-            GraphError: The branch, commit or tag does not exist.
+            BranchNotFound: There is no such branch; likewise `CommitNotFound` for `at`.
+
+        Example:
+            >>> text = "query older($n: I32) { match { $p: Person  $p.age > $n } return { $p.name as name } }"
+            >>> graph.query(text, {"n": 40}).rows()
+            [{'name': 'Bob'}]
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
@@ -211,14 +220,72 @@ class Graph:
             embedder=embedder,
         )
 
-    def explain(
+    def get(
         self,
-        source: str,
-        name: str | None = None,
-        params: Mapping[str, object] | None = None,
+        type_name: str,
+        key: object,
+        *,
         branch: str = MAIN,
         at: AsOf | None = None,
+        names: Naming = NOW,
+    ) -> dict[str, Any] | None:
+        """Return one entity with its `id` and properties.
+
+        Args:
+            type_name: A node type, or else an edge type.
+            key: The key of a node, a mapping for a key of several properties; the id of an edge or a keyless node.
+            branch: The branch to read.
+            at: Read a past state, as in `query`.
+            names: Which names a past state has, as in `query`.
+
+        Returns:
+            A dictionary, for edges with `from` and `to`, or None if there is no such entity. Blobs are left out; read
+            them with `blob`.
+
+        Raises:
+            UsageError: There is no such type, or the key does not fit it.
+
+        Example:
+            >>> graph.get("Person", "Ada")
+            {'id': 'Ada', 'age': 36, 'name': 'Ada'}
+        """
+        from omnigraph.engine.entities import get_entity
+
+        return get_entity(self._session.view(branch, at, names=names), type_name, key)
+
+    def to_networkx(
+        self, *, types: Sequence[str] | None = None, branch: str = MAIN, at: AsOf | None = None, names: Naming = NOW
+    ) -> Any:
+        """Return the graph, or some of its types, as a `networkx.MultiDiGraph`, which must fit into memory.
+
+        Args:
+            types: Only these node and edge types.
+            branch: The branch to read.
+            at: Read a past state, as in `query`.
+            names: Which names a past state has, as in `query`.
+
+        Returns:
+            A graph whose nodes are `(type, id)`, with properties as attributes; an edge has its id as key.
+
+        Raises:
+            UsageError: networkx is not installed, or there is no such type.
+
+        Example:
+            >>> graph.to_networkx().number_of_edges()
+            1
+        """
+        from omnigraph.engine.entities import to_networkx
+
+        return to_networkx(self._session.view(branch, at, names=names), types)
+
+    def explain(
+        self,
+        source: SourceInput,
+        params: Mapping[str, object] | None = None,
         *,
+        name: str | None = None,
+        branch: str = MAIN,
+        at: AsOf | None = None,
         names: Naming = NOW,
         profile: bool = False,
         budget: Budget = DEFAULT_BUDGET,
@@ -243,65 +310,92 @@ class Graph:
         )
 
     def _prepare_read(
-        self, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
+        self, source: SourceInput, name: str | None, branch: str, at: AsOf | None, names: Naming
     ) -> tuple[View, CompiledQuery]:
         view = self._session.view(branch, at, names=names)
-        return view, self._session.compile(source, view.catalog, name)
+        return view, self._session.compile(query_source(source), view.catalog, name)
 
     def mutate(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         if_commit: str | None = None,
     ) -> MutationReceipt:
         """Run a mutation as one commit.
 
         Args:
-            source: Text of one or more `.gq` queries.
-            name: Which query to run; may be omitted if `source` has only one.
+            source: One or more queries, as text or as the path of a `.gq` file.
             params: Values of the query's `$parameters`.
+            name: Which query to run; may be omitted if `source` has only one.
             branch: The branch to write.
             if_commit: Write only if this commit is the head of the branch (optimistic concurrency control).
 
         Raises:
             LanguageError: The mutation does not parse or type-check.
             DataError: The result would violate a rule of the schema; nothing was written.
+
+        Returns:
+            How many nodes and edges changed, and the commit, unless nothing changed.
+
+        Example:
+            >>> graph.mutate('query q() { update Person set { age: 37 } where name = "Ada" }').affected_nodes
+            1
         """
         from omnigraph.engine.write.mutate import mutate
 
-        return mutate(self._session, source, name, params, branch, if_commit)
+        return mutate(self._session, query_source(source), name, params, branch, if_commit)
 
     def ingest(
         self,
-        data: Data,
+        data: Data = None,
+        *,
+        nodes: Mapping[str, Any] | None = None,
+        edges: Mapping[str, Any] | None = None,
         mode: Mode = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
         dialect: Dialect = "strict",
     ) -> IngestReceipt:
-        """Write NDJSON as one commit.
+        """Write NDJSON, dictionaries or data frames as one commit.
 
         Args:
-            data: A path, bytes, a file object, or an iterable of dictionaries.
+            data: NDJSON as a path, bytes or a file object, or an iterable of dictionaries.
+            nodes: Data frames by node type: pandas, polars, Arrow tables or record batch readers, whose columns are
+                properties.
+            edges: The same by edge type, with the columns `from` and `to`.
             mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
                 types in the data.
             branch: The branch to write.
             from_branch: Create `branch` from this one if it does not exist.
             dialect: How lenient the reader is.
+
+        Returns:
+            How many entities of each type were read, and the commit.
+
+        Raises:
+            DataError: The data breaks a rule of the schema; nothing was written.
+            LimitExceeded: The data is too large for one write; use `pipeline.load`.
+
+        Example:
+            >>> graph.ingest([{"type": "Person", "data": {"name": "Cid"}}]).total_entities
+            1
         """
+        from omnigraph.engine.write.frames import resolve_input
         from omnigraph.engine.write.ingest import ingest
 
+        data = resolve_input(data, nodes, edges)
         return ingest(self._session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def embed(
         self,
         branch: str = MAIN,
+        *,
         types: Sequence[str] | None = None,
         mode: EmbedMode = "fill_missing",
         select: Sequence[str] = (),
-        *,
         embedder: Embedder | None = None,
     ) -> EmbedReceipt:
         """Compute the vectors of `@embed` properties, as one commit; each distinct text is requested once.
@@ -342,7 +436,7 @@ class Graph:
         It has the type and property names that `branch` has today; with `names="then"`, its own.
         """
         branch = strip_name(branch)
-        return GraphAt(self, self._session.view(branch, at, names=names).snapshot, branch, names)
+        return GraphAt(self, self._session, self._session.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
@@ -363,9 +457,9 @@ class Graph:
     def export(
         self,
         branch: str = MAIN,
+        *,
         at: AsOf | None = None,
         types: Sequence[str] | None = None,
-        *,
         names: Naming = NOW,
     ) -> Iterator[bytes]:
         """Return the graph as NDJSON that can be loaded again, in chunks of whole lines.
@@ -510,6 +604,19 @@ class Graph:
         check_type("target", target, str | PathLike)
         return clone_graph(self._session, str(target), update=update)
 
+    def __repr__(self) -> str:
+        actor = "" if self._session.actor is None else f", actor={self._session.actor!r}"
+        return f"Graph({self.uri!r}{actor})"
+
+    def _repr_html_(self) -> str:
+        view = self._session.view()
+        types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+        rows = [
+            (type_.name, type_.kind, ", ".join(type_.properties), view.snapshot.state.pins[type_.table_key].row_count)
+            for type_ in types
+        ]
+        return html_table(["type", "kind", "properties", "entities"], rows, f"{self!r}, commit {view.snapshot.head}")
+
     def close(self) -> None:
         """Finish background work and release resources."""
         self._session.kernel.close()
@@ -521,74 +628,3 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class GraphAt:
-    """A read-only view of one past state; later writes do not change it.
-
-    Names follow the schema of the branch, unless `names="then"` was requested.
-    """
-
-    def __init__(self, graph: Graph, snapshot: Snapshot, branch: str, names: Naming) -> None:
-        assert snapshot.head is not None, "every state has a commit that made it"
-        self._graph = graph
-        self._snapshot = snapshot
-        self._commit_id = snapshot.head
-        self._branch = branch
-        self._names = names
-
-    @property
-    def commit_id(self) -> str:
-        return self._commit_id
-
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot of this state."""
-        return self._graph._session.redact_snapshot(self._snapshot)
-
-    def query(
-        self,
-        source: str,
-        name: str | None = None,
-        params: Mapping[str, object] | None = None,
-        *,
-        budget: Budget = DEFAULT_BUDGET,
-        embedder: Embedder | None = None,
-    ) -> Result:
-        """Run a read query on this state; see `Graph.query`."""
-        return self._graph.query(
-            source,
-            name,
-            params,
-            self._branch,
-            self._commit_id,
-            names=self._names,
-            budget=budget,
-            embedder=embedder,
-        )
-
-    def explain(
-        self,
-        source: str,
-        name: str | None = None,
-        params: Mapping[str, object] | None = None,
-        *,
-        profile: bool = False,
-        budget: Budget = DEFAULT_BUDGET,
-        embedder: Embedder | None = None,
-    ) -> Explanation:
-        """Return the plan of a read on this state; see `Graph.explain`."""
-        return self._graph.explain(
-            source,
-            name,
-            params,
-            self._branch,
-            self._commit_id,
-            names=self._names,
-            profile=profile,
-            budget=budget,
-            embedder=embedder,
-        )
-
-    def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that can be loaded again."""
-        return self._graph.export(self._branch, self._commit_id, types, names=self._names)

@@ -27,6 +27,7 @@ from typing import (
     get_type_hints,
 )
 
+from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
 
@@ -195,6 +196,10 @@ class MutationReceipt(PublicValue):
     actor: str | None = field(metadata=named("actor_id"))
     commit: Commit | None
 
+    def __repr__(self) -> str:
+        nodes, edges = count_of(self.affected_nodes, "node"), count_of(self.affected_edges, "edge")
+        return summarize(self, f"`{self.query_name}` on {self.branch}", nodes, edges, commit_note(self.commit))
+
 
 class LoadedType(TypedDict):
     name: str
@@ -230,6 +235,10 @@ class IngestReceipt(PublicValue):
     edges: EntityCounts
     actor: str | None = field(metadata=named("actor_id"))
     commit: Commit | None
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
+        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
 
     @property
     def commit_id(self) -> str | None:
@@ -312,6 +321,17 @@ class MergeReceipt(PublicValue):
     # None unless the source was to be deleted.
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
+
+    def __repr__(self) -> str:
+        changed = sum(type_.inserted + type_.updated + type_.deleted for type_ in self.types)
+        return summarize(
+            self,
+            f"{self.source} into {self.target}: {self.outcome.value.replace('_', ' ')}",
+            "dry run" if self.dry_run else None,
+            count_of(changed, "change"),
+            count_of(len(self.conflicts), "conflict") if self.conflicts else None,
+            None if self.dry_run else commit_note(self.commit),
+        )
 
     @property
     def base(self) -> CommitId | None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import Source, decode_source
 from omnigraph.limits import SOURCE_BYTES_MAX
+
+# A text, the path of a file that holds it, or a `Source`, which is a text whatever it looks like.
+SourceInput: TypeAlias = str | os.PathLike[str] | Source
 
 # Without O_NONBLOCK, opening a pipe that has no writer blocks forever.
 _OPEN_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -52,3 +55,28 @@ def _unreadable(path: Path, error: OSError | ValueError) -> UsageError:
 def read_source(path: Path, code: str) -> Source:
     """Read a schema or query file; `code` is the diagnostic for invalid UTF-8 or an oversized file: `S1` or `Q000`."""
     return decode_source(str(path), read_bounded(path, SOURCE_BYTES_MAX), code)
+
+
+def schema_source(schema: SourceInput) -> Source:
+    """Return the source of a schema that is passed as text or as the path of a `.pg` file."""
+    return _resolve_source("schema", schema, "schema.pg", "S1")
+
+
+def query_source(query: SourceInput) -> Source:
+    """Return the source of queries that are passed as text or as the path of a `.gq` file.
+
+    A server passes a `Source`, so that the text of a request is never taken for a path.
+    """
+    return _resolve_source("source", query, "query.gq", "Q000")
+
+
+def _resolve_source(argument: str, value: SourceInput, name: str, code: str) -> Source:
+    if isinstance(value, Source):
+        return value
+    if isinstance(value, str):
+        # Every schema and query has a brace, so no text is taken for a path.
+        is_path = "{" not in value and value.strip().endswith(Path(name).suffix)
+        return read_source(Path(value.strip()), code) if is_path else Source(name, value)
+    if isinstance(value, os.PathLike):
+        return read_source(Path(value), code)
+    raise UsageError(f"`{argument}` must be a string or a path, got `{type(value).__name__}`", argument=argument)

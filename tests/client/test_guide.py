@@ -23,7 +23,7 @@ def supply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     uri = tmp_path / "supply.omni"
     with og.init(uri, ROOT / "examples" / "supply" / "schema.pg") as graph:
-        graph.ingest(ROOT / "examples" / "supply" / "data.ndjson", "append")
+        graph.ingest(ROOT / "examples" / "supply" / "data.ndjson", mode="append")
     return uri
 
 

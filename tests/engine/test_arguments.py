@@ -22,7 +22,7 @@ RIGHT: dict[str, object] = {
     "a": "main", "at": "main", "b": "main", "branch": "main", "commit_id": "none", "cursor": None, "data": b"{",
     "entity_id": "P1", "from_": "main", "if_commit": "none", "into": "main", "name": "none", "new_name": "other",
     "property_name": "country", "schema": "nonsense", "source": READ, "type_name": "Port", "every": timedelta(1),
-    "actor": None, "keep": 100, "dry_run": True, "params": {},
+    "actor": None, "keep": 100, "key": "P1", "dry_run": True, "params": {},
 }  # fmt: skip
 WRONG = (7.5, b"x", ["x", 7], {"x": 1}, object())
 UNLOOKED_AT = {"resolutions", "budget", "embedder", "mode", "dialect", "entity"}
@@ -86,8 +86,8 @@ def test_methods_without_the_checks_let_other_errors_escape(
     ("call", "words"),
     [
         (lambda graph: graph.query(READ, branch=None), "`branch` must be a string, got `NoneType`"),
-        (lambda graph: graph.query(7), "`source` must be a string, got `int`"),
-        (lambda graph: graph.query(READ, None, [1]), "parameters are given by name"),
+        (lambda graph: graph.query(7), "`source` must be a string or a path, got `int`"),
+        (lambda graph: graph.query(READ, [1]), "parameters are given by name"),
         (lambda graph: graph.export(types="Port"), "`types` must be a list of names, got `str`"),
         (lambda graph: graph.maintenance.cleanup(older_than=7), "`older_than` must be a timedelta, got `int`"),
         (lambda graph: graph.ingest(7), "`int` is no input"),

@@ -183,7 +183,7 @@ def test_blob_given_as_an_address_is_refused_by_every_write(graph: og.Graph, add
     head = graph.snapshot().head
     for mode in ("append", "merge", "overwrite"):
         with pytest.raises(DataError, match="addresses in the data are not read"):
-            graph.ingest([node("z", image=address)], mode)
+            graph.ingest([node("z", image=address)], mode=mode)
     insert = "query q($i: Blob) { insert P { k: $i image: $i } }".replace("k: $i", 'k: "z"')
     with pytest.raises(DataError, match="addresses in the data are not read"):
         graph.mutate(insert, params={"i": address})

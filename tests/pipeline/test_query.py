@@ -61,7 +61,9 @@ def run_on_spark(case: Case, spark: Any, patch: pytest.MonkeyPatch) -> str | Non
         if step.verb != "query":
             return in_process(self, step)
         graph = self._opened()
-        result = collect(graph, step.body, step.option("name"), self._params(), spark=spark, embedder=self.embedder)
+        result = collect(
+            graph, step.body, self._params(), name=step.option("name"), spark=spark, embedder=self.embedder
+        )
         return Ran(table=result.to_arrow(), rows=[list(row.values()) for row in result.to_json_rows()])
 
     with patch.context() as context:

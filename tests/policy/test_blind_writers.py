@@ -246,7 +246,7 @@ def test_hidden_edges_of_removed_nodes_tell_one_bit_and_no_more(wendy: Graph, do
             "merge": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}"),
             "dry run": lambda n=number: vic.branches.merge(f"theirs{n}", f"ours{n}", dry_run=True),
             "overwrite": lambda n=number: vic.ingest(
-                [person("ann"), knows("ann", "ann")], "overwrite", branch=f"ours{n}"
+                [person("ann"), knows("ann", "ann")], mode="overwrite", branch=f"ours{n}"
             ),
         }[door]
         if ends:

@@ -18,8 +18,9 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.graph import Graph, GraphAt
+from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.kernel import Kernel
+from omnigraph.past_graph import GraphAt
 from omnigraph.policy import load_bundle
 from tests.support.merge_fixtures import SCHEMA, people
 from tests.support.policy_recorder import Recorder
@@ -56,6 +57,8 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "snapshot": lambda: graph.snapshot(),
             "query": lambda: graph.query(READ),
             "explain": lambda: graph.explain(READ),
+            "get": lambda: graph.get("Person", "Eve"),
+            "to_networkx": lambda: graph.to_networkx(),
             "mutate": lambda: graph.mutate(WRITE),
             "ingest": lambda: graph.ingest(b'{"type":"Person","data":{"name":"Eve"}}'),
             "embed": lambda: graph.embed(),
@@ -103,6 +106,9 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
         Schema: {
             "source": lambda: graph.schema.source,
             "catalog": lambda: graph.schema.catalog,
+            "nodes": lambda: graph.schema.nodes,
+            "edges": lambda: graph.schema.edges,
+            "types": lambda: graph.schema.types,
             "plan": lambda: graph.schema.plan(SCHEMA),
             "apply": lambda: graph.schema.apply(SCHEMA),
         },
@@ -156,7 +162,7 @@ def test_every_method_under_a_policy_that_allows_nothing_is_denied(
     policy = load_bundle(NOBODY)
     past = graph.at(commit)
     denied = og.open(graph.uri, actor=actor, policy=policy)
-    past = GraphAt(denied, past.snapshot(), "main", "now")
+    past = GraphAt(denied, session_of(denied), past.snapshot(), "main", "now")
     before, stored = graph.commits(), files(graph)
     no_data()
     for part, methods in calls(denied, past, commit).items():
@@ -216,7 +222,9 @@ def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.Monkey
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
     monkeypatch.setattr(GraphSession, "require", lambda *_: None)
-    for part, methods in calls(never, GraphAt(never, graph.snapshot(), "main", "now"), commit).items():
+    for part, methods in calls(
+        never, GraphAt(never, session_of(never), graph.snapshot(), "main", "now"), commit
+    ).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
 
@@ -237,7 +245,7 @@ def asked_by(graph: Graph, call: Callable[[Graph], object]) -> list[str]:
 FLOWS: Final[dict[str, tuple[Callable[[Graph, str], object], list[str]]]] = {
     "branches.create": (lambda graph, _: graph.branches.create("x"), ["branch_create main -> x", "read main"]),
     "branches.create at": (
-        lambda graph, commit: graph.branches.create("x", "main", commit),
+        lambda graph, commit: graph.branches.create("x", "main", at=commit),
         ["branch_create main -> x", "read review"],
     ),
     "branches.rename": (

@@ -34,7 +34,7 @@ __all__ = ["policy", "root", "template"]
 def reads_of(graph: Graph, commit: str) -> dict[str, Callable[[], object]]:
     return {
         "query": lambda: graph.query(PAY, branch="open", at=commit),
-        "export": lambda: list(graph.export("open", commit)),
+        "export": lambda: list(graph.export("open", at=commit)),
         "commit": lambda: graph.commit(commit),
         "changes": lambda: graph.commit_changes(commit),
         "diff": lambda: graph.diff("open", commit, branch="open"),
@@ -379,7 +379,7 @@ def test_tag_of_a_commit_that_may_not_be_read_is_not_found(root: Graph) -> None:
         tagger.tags.create("v1", branch="open")
     assert str(root.snapshot().head) not in str(caught.value.to_json())
     root.ingest([person("bea")], branch="open")
-    answer = same_answer(lambda one: tagger.tags.create("v1", one, "open"), commit, NOWHERE)
+    answer = same_answer(lambda one: tagger.tags.create("v1", one, branch="open"), commit, NOWHERE)
     assert "commit.not_found" in answer
     assert "secret" not in answer
     # A branch that the request names and that may not be read is refused by name, as everywhere.

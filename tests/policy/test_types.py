@@ -86,7 +86,9 @@ def message_of(call: Callable[[], object]) -> str:
 def overwrite(graph: Graph) -> object:
     """Take away people that hidden edges end at."""
     kept = [node("Person", name=name) for name in ("eve", "cat")]
-    return graph.ingest([*kept, edge("Knows", "k9", "eve", "cat"), edge("LivesIn", "l9", "eve", "oslo")], "overwrite")
+    return graph.ingest(
+        [*kept, edge("Knows", "k9", "eve", "cat"), edge("LivesIn", "l9", "eve", "oslo")], mode="overwrite"
+    )
 
 
 # -- writes ------------------------------------------------------------------------------------------------------------

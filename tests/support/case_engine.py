@@ -74,11 +74,11 @@ class Engine:
         before = len(graph.commits())
         match step.verb:
             case "query":
-                result = graph.query(step.body, step.option("name"), self._params(), embedder=self.embedder)
+                result = graph.query(step.body, self._params(), name=step.option("name"), embedder=self.embedder)
                 rows = [list(row.values()) for row in result.to_json_rows()]
                 return Ran(table=result.to_arrow(), rows=rows)
             case "mutate":
-                receipt = graph.mutate(step.body, step.option("name"), self._params())
+                receipt = graph.mutate(step.body, self._params(), name=step.option("name"))
                 affected = (receipt.affected_nodes, receipt.affected_edges)
                 return Ran(affected=affected, commits=len(graph.commits()) - before)
             case "load":

@@ -71,7 +71,7 @@ def world(lines: bytes) -> World:
 
 
 def exported(graph: og.Graph, branch: str = "main", at: str | None = None) -> World:
-    return world(b"".join(graph.export(branch, at)))
+    return world(b"".join(graph.export(branch, at=at)))
 
 
 def apply(state: World, change: dict[str, Any]) -> None:

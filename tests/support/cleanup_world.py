@@ -284,7 +284,7 @@ def unless(*codes: str) -> Iterator[None]:
 
 def shown(graph: Graph, branch: str, at: str | None) -> str:
     """Return a digest of all that a state shows: every entity with its blobs, and what indexes answer."""
-    lines = sorted(b"".join(graph.export(branch, at)).splitlines())
+    lines = sorted(b"".join(graph.export(branch, at=at)).splitlines())
     found = [graph.query(query, branch=branch, at=at).rows() for query in (SEARCH, RANKED)]
     return hashlib.sha256(b"\n".join(lines) + repr(found).encode()).hexdigest()
 

@@ -168,7 +168,7 @@ def merge(source: str, *, dry_run: bool = False, delete: bool = False) -> Step:
     words = [*(["--dry-run"] if dry_run else []), *(["--delete-branch"] if delete else [])]
     return Step(
         f"merge {source} {words}",
-        lambda graph, ids: graph.branches.merge(source, "main", delete, dry_run).to_json(),
+        lambda graph, ids: graph.branches.merge(source, "main", delete_branch=delete, dry_run=dry_run).to_json(),
         ("POST", "/branches/merge", {"source": source, "delete_branch": delete, "dry_run": dry_run}),
         ("branch", "merge", source, *words),
         writes=True,

@@ -82,7 +82,7 @@ def ann_branches(world: World) -> None:
             receipt = graph.ingest([record], branch=name, from_branch=source.name)
             made.append(receipt.commit)
             return receipt.to_json()
-        return graph.branches.create(name, source.name, commit[n] if commit else None).name  # type: ignore[arg-type]
+        return graph.branches.create(name, source.name, at=commit[n] if commit else None).name  # type: ignore[arg-type]
 
     if world.reveals(origin, name in PROTECTED) or (how == "load" and world.hidden(name in PROTECTED) == "all"):
         refused(world, lambda graph: call(graph, 0))
@@ -202,7 +202,9 @@ def ann_meets(world: World) -> None:
 def _refuse_met(world: World, source: str, target: str, is_dry: bool, picks: list[dict[str, Any]]) -> None:
     if picks and world.hidden(False) != "none":
         # The type that the resolution names is hidden on both sides: as if it were not there.
-        told = outcome(lambda: world.whole.acting_as("ann").branches.merge(source, target, False, is_dry, picks))
+        told = outcome(
+            lambda: world.whole.acting_as("ann").branches.merge(source, target, dry_run=is_dry, resolutions=picks)
+        )
         if not isinstance(told, dict) or told.get("refused") != "merge.resolution":
             raise Leak(f"a resolution of a hidden type is taken: {told}")
         return

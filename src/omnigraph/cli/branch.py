@@ -148,7 +148,7 @@ def merge(
                 graph,
                 operation,
                 command,
-                lambda: merge(source, into, delete_branch, dry_run, decisions),
+                lambda: merge(source, into, delete_branch=delete_branch, dry_run=dry_run, resolutions=decisions),
                 as_json=as_json,
             )
     from omnigraph import pipeline
@@ -176,7 +176,7 @@ def _decide(
 
     resolutions = resolution_objects(decisions)
     with target.open_to_read() as graph:
-        conflicts = graph.branches.merge(source, into, False, True, resolutions).conflicts
+        conflicts = graph.branches.merge(source, into, dry_run=True, resolutions=resolutions).conflicts
     return [*resolutions, *resolve_conflicts([item.to_json() for item in conflicts], side, takes)]
 
 
@@ -306,7 +306,7 @@ def create_tag(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        tag = graph.tags.create(name, resolve_at(graph, at, branch), branch or "main")
+        tag = graph.tags.create(name, resolve_at(graph, at, branch), branch=branch or "main")
     if as_json:
         print_json({"uri": graph.uri, **tag.to_json()})
     else:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from omnigraph.cli.output import truncate
 from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
 SIDES: Final = ("ours", "theirs")
@@ -83,7 +84,7 @@ def resolve_conflicts(
 def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, place: str) -> tuple[int, str | None]:
     """Return the number of the conflict that a `--take` names, and its property unless it names the whole entity."""
     for number, conflict in enumerate(conflicts):
-        entity = f"{conflict['type_key'].partition(':')[2]}:{conflict['entity_id']}"
+        entity = f"{TypeKey(conflict['type_key']).name}:{conflict['entity_id']}"
         if place == entity:
             return number, None
         for name in conflict["properties"]:
@@ -94,5 +95,5 @@ def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, place: str
 
 
 def _places(conflict: Mapping[str, Any]) -> list[str]:
-    entity = f"{conflict['type_key'].partition(':')[2]}:{conflict['entity_id']}"
+    entity = f"{TypeKey(conflict['type_key']).name}:{conflict['entity_id']}"
     return [f"{entity}.{name}" for name in conflict["properties"]] or [entity]

@@ -80,7 +80,7 @@ def export(
         )
     with target.open_to_read() as graph:
         at = resolve_at(graph, snapshot_id, branch)
-        echo_bytes(graph.export(branch or "main", at, types or None, names=names.value))
+        echo_bytes(graph.export(branch or "main", at=at, types=types or None, names=names.value))
     return 0
 
 

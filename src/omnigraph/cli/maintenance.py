@@ -57,7 +57,8 @@ def list_indexes(target: ReadsUri, branch: ReadBranch = None, as_json: Json = Fa
         print_json({"indexes": [index.to_json() for index in indexes]})
         return 0
     rows = (
-        [*index.type_key.split(":"), index.property, index.kind, index.state, index.reason or ""] for index in indexes
+        [index.type_key.kind, index.type_key.name, index.property, index.kind, index.state, index.reason or ""]
+        for index in indexes
     )
     for line in table(["of", "type", "property", "kind", "state", "reason"], rows):
         echo(line)

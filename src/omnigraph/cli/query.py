@@ -100,7 +100,7 @@ def query(
             )
         with connect_stored_queries(target, name) as stored_queries:
             at = resolve_at(stored_queries, snapshot, branch)
-            result = stored_queries.invoke(name, values, on_branch, at, names=names.value)
+            result = stored_queries.invoke(name, values, branch=on_branch, at=at, names=names.value)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query_file, text)
     if on_spark:
@@ -110,9 +110,9 @@ def query(
         with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(
                 graph,
-                source.text,
-                name,
+                source,
                 values,
+                name=name,
                 branch=on_branch,
                 at=resolve_at(graph, snapshot, branch),
                 names=names.value,
@@ -121,7 +121,7 @@ def query(
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
             at = resolve_at(opened, snapshot, branch)
-            result = opened.query(source.text, name, values, branch=on_branch, at=at, names=names.value)
+            result = opened.query(source, values, name=name, branch=on_branch, at=at, names=names.value)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
@@ -144,7 +144,7 @@ def explain(
     with target.open_to_read() as graph, name_diagnostics(source):
         at = resolve_at(graph, snapshot, branch)
         explanation = graph.explain(
-            source.text, name, values, branch=on_branch, at=at, names=names.value, profile=profile
+            source, values, name=name, branch=on_branch, at=at, names=names.value, profile=profile
         )
     if as_json:
         print_json(explanation.to_json())

@@ -41,12 +41,12 @@ def mutate(
     if name is not None and query_file is None and text is None:
         with connect_stored_queries(target, name) as served:
             expected = None if if_commit is None else resolve_commit(served, if_commit, branch)
-            receipt = served.invoke_mutation(name, values, branch, expected)
+            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=expected)
     else:
         source = query_source(query_file, text)
         with target.open_to_write() as graph, name_diagnostics(source):
             expected = None if if_commit is None else resolve_commit(graph, if_commit, branch)
-            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=expected)
+            receipt = graph.mutate(source, values, name=name, branch=branch, if_commit=expected)
     if as_json:
         print_json(receipt.to_json())
         return 0

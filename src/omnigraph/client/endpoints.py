@@ -25,6 +25,7 @@ from omnigraph.public_values import (
     Tag,
 )
 from omnigraph.server import wire
+from omnigraph.source_files import SourceInput, query_source, schema_source
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
@@ -46,61 +47,65 @@ class GraphCalls:
 
     def query(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Params = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: wire.Naming = "now",
     ) -> Call[Result]:
         """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
 
         An older state is asked with the names of today; with `names="then"`, with its own.
         """
+        text = query_source(source).text
         request_input = wire.Query(
-            query=source, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
+            query=text, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
         )
-        return Call(post("/query", request_input, _ROWS), responses.parse_result, source=source)
+        return Call(post("/query", request_input, _ROWS), responses.parse_result, source=text)
 
     def explain(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Params = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: wire.Naming = "now",
         profile: bool = False,
     ) -> Call[Explanation]:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
+        text = query_source(source).text
         request_input = wire.Explain(
-            query=source,
+            query=text,
             name=name,
             params=_optional_dict(params),
             names=names,
             profile=profile,
             **target_fields(branch, at),
         )
-        return Call(post("/explain", request_input), responses.parse_explanation, source=source)
+        return Call(post("/explain", request_input), responses.parse_explanation, source=text)
 
     def mutate(
         self,
-        source: str,
-        name: str | None = None,
+        source: SourceInput,
         params: Params = None,
+        *,
+        name: str | None = None,
         branch: str = MAIN,
         if_commit: str | None = None,
     ) -> Call[MutationReceipt]:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
-        request_input = wire.Mutate(query=source, name=name, params=_optional_dict(params), branch=branch)
+        text = query_source(source).text
+        request_input = wire.Mutate(query=text, name=name, params=_optional_dict(params), branch=branch)
         path, headers = _conditional_path("/mutate", if_commit)
         return Call(
             with_operation_id(post(path, request_input, headers)),
             parse_as(MutationReceipt),
             is_write=True,
-            source=source,
+            source=text,
         )
 
     def queries(self) -> Call[list[dict[str, Any]]]:
@@ -111,9 +116,9 @@ class GraphCalls:
         self,
         name: str,
         params: Params = None,
+        *,
         branch: str = MAIN,
         at: AsOf | None = None,
-        *,
         names: wire.Naming = "now",
     ) -> Call[Result]:
         """Run a stored read."""
@@ -123,7 +128,7 @@ class GraphCalls:
         return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
 
     def invoke_mutation(
-        self, name: str, params: Params = None, branch: str = MAIN, if_commit: str | None = None
+        self, name: str, params: Params = None, *, branch: str = MAIN, if_commit: str | None = None
     ) -> Call[MutationReceipt]:
         """Run a stored mutation as one commit."""
         request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
@@ -132,14 +137,17 @@ class GraphCalls:
 
     def ingest(
         self,
-        data: Any,
+        data: Any = None,
+        *,
+        nodes: Mapping[str, Any] | None = None,
+        edges: Mapping[str, Any] | None = None,
         mode: Literal["append", "merge", "overwrite"] = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
     ) -> Call[IngestReceipt]:
-        """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
+        """Write NDJSON (a path, bytes or a file object), dictionaries, or data frames by type, as one commit."""
         request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
-        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data))
+        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data, nodes, edges))
         return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
@@ -174,9 +182,9 @@ class GraphCalls:
     def export(
         self,
         branch: str = MAIN,
+        *,
         at: AsOf | None = None,
         types: Names = None,
-        *,
         names: wire.Naming = "now",
     ) -> Request:
         """Return the graph as NDJSON that a load takes back, in chunks of whole lines."""
@@ -263,7 +271,7 @@ class GraphCalls:
 class BranchCalls:
     """Calls of the branches of a graph."""
 
-    def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Call[Branch]:
+    def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Call[Branch]:
         """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
         state = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **state))
@@ -287,6 +295,7 @@ class BranchCalls:
         self,
         source: str,
         into: str = MAIN,
+        *,
         delete_branch: bool = False,
         dry_run: bool = False,
         resolutions: ResolutionsInput = None,
@@ -307,7 +316,7 @@ class BranchCalls:
 class TagCalls:
     """Calls of the tags of a graph."""
 
-    def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Call[Tag]:
+    def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Call[Tag]:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
         state = target_fields(branch, at)
         request_input = wire.NewTag(name=name, branch=branch, at=state.get("snapshot"), as_of=state.get("as_of"))
@@ -374,8 +383,6 @@ def _escape(name: str) -> str:
 
 
 def _schema_text(schema: str | Path) -> str:
-    from omnigraph.engine.schema import schema_source
-
     return schema_source(schema).text
 
 
@@ -385,11 +392,13 @@ def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     return None if resolutions is None else resolution_objects(resolutions)
 
 
-def _ndjson_bytes(data: Any) -> bytes:
+def _ndjson_bytes(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes:
     import orjson
 
+    from omnigraph.engine.write.frames import resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
+    data = resolve_input(data, nodes, edges)
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))

@@ -13,7 +13,7 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import require_maintenance
-from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
+from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar, TypeKey
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -79,7 +79,7 @@ class IndexReport:
 class IndexStatus:
     """An index that the schema declares: `built`, `missing`, or `waiting` for the reason given."""
 
-    type_key: str
+    type_key: TypeKey
     property: str
     kind: str
     state: Literal["built", "missing", "waiting"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 import orjson
 
 from omnigraph import clock
-from omnigraph.engine.arguments import check_type
+from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import GraphSession
@@ -30,7 +29,7 @@ from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.public_values import Commit, PublicValue
-from omnigraph.source_files import read_source
+from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
 from omnigraph.store.write.schema_change import reshape
@@ -64,6 +63,9 @@ class SchemaReceipt(PublicValue):
     @property
     def step_count(self) -> int:
         return len(self.steps)
+
+    def __repr__(self) -> str:
+        return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
 
 
 def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
@@ -254,13 +256,6 @@ def _refresh_copy(kernel: Kernel, source: str) -> None:
             kernel.store.objects.write(SCHEMA_COPY, source.encode())
 
 
-def schema_source(schema: str | Path) -> Source:
-    """Return the source of a schema that is given as text or as the path of a `.pg` file."""
-    check_type("schema", schema, str | PathLike)
-    is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
-    return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
-
-
 class Schema:
     """The schema of an open graph, always the newest."""
 
@@ -277,6 +272,27 @@ class Schema:
     def catalog(self) -> Catalog:
         """The types and properties of the accepted schema that the actor may see."""
         return self._session.view().catalog
+
+    @property
+    def nodes(self) -> Mapping[str, NodeType]:
+        """The node types by name, with their properties, key and constraints."""
+        return self.catalog.nodes
+
+    @property
+    def edges(self) -> Mapping[str, EdgeType]:
+        """The edge types by name, with the node types at their ends (`source` and `target`) and properties."""
+        return self.catalog.edges
+
+    @property
+    def types(self) -> tuple[NodeType | EdgeType, ...]:
+        """All node types, then all edge types; a node type and an edge type may have the same name."""
+        return (*self.nodes.values(), *self.edges.values())
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(str, self.types)) or "<Schema: no types>"
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
         """Return the migration steps to a new schema, given as text or as the path of a `.pg` file.

@@ -322,17 +322,16 @@ class GraphSession:
             schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir)))
         )
 
-    def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
+    def compile(self, source: Source, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog, from the cache if possible."""
-        check_type("source", source, str)
         check_type("name", name, str | None)
-        key = (source, name, catalog.ir_hash)
+        key = (source.text, name, catalog.ir_hash)
 
         def compile_source() -> CompiledQuery:
-            with _compiling_long if len(source) > QUERY_LONG_BYTES else nullcontext():
-                return compile_query(Source("query.gq", source), catalog, name=name)
+            with _compiling_long if len(source.text) > QUERY_LONG_BYTES else nullcontext():
+                return compile_query(source, catalog, name=name)
 
-        return self._queries.get_or_create(key, compile_source, compiled_bytes(source))
+        return self._queries.get_or_create(key, compile_source, compiled_bytes(source.text))
 
     def at(self, branch: str, at: AsOf) -> Snapshot:
         """Return a past snapshot as stored; the caller checks permission."""

@@ -5,10 +5,10 @@ Pure values. Made from the identity-bearing schema IR by `lang.schema`; read by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 Kind = Literal["node", "edge"]
 KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
@@ -119,6 +119,9 @@ class Embed:
     source: str
     model: str | None = None
 
+    def __str__(self) -> str:
+        return f"@embed({self.source}{'' if self.model is None else f', model={_quote(self.model)}'})"
+
 
 @dataclass(frozen=True, slots=True)
 class Property:
@@ -129,6 +132,11 @@ class Property:
     embed: Embed | None = None
     merge: MergeRule | None = None
 
+    def __str__(self) -> str:
+        description = "" if self.description is None else f" @description({_quote(self.description)})"
+        merge = "" if self.merge is None else f" @merge({self.merge})"
+        return f"{self.name}: {self.type}{'' if self.embed is None else f' {self.embed}'}{merge}{description}"
+
 
 @dataclass(frozen=True, slots=True)
 class RangeRule:
@@ -138,6 +146,10 @@ class RangeRule:
     minimum: float | int | None
     maximum: float | int | None
 
+    def __str__(self) -> str:
+        low, high = ("" if bound is None else str(bound) for bound in (self.minimum, self.maximum))
+        return f"@range({self.property}, {low}..{high})"
+
 
 @dataclass(frozen=True, slots=True)
 class CheckRule:
@@ -146,6 +158,9 @@ class CheckRule:
     property: str
     pattern: str
 
+    def __str__(self) -> str:
+        return f"@check({self.property}, {_quote(self.pattern)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
@@ -153,6 +168,9 @@ class Cardinality:
 
     minimum: int = 0
     maximum: int | None = None
+
+    def __str__(self) -> str:
+        return f"@card({self.minimum}..{'' if self.maximum is None else self.maximum})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +190,17 @@ class NodeType:
     description: str | None = None
     instruction: str | None = None
     merge: MergeRule = MergeRule.FAIL
+    kind: ClassVar[Kind] = "node"
+
+    def __str__(self) -> str:
+        """Return the declaration of the type as it is written in a schema."""
+        interfaces = f" implements {', '.join(self.implements)}" if self.implements else ""
+        lines = [*map(str, self.properties.values()), *_constraints(self)]
+        return f"node {self.name}{_type_annotations(self)}{interfaces} {_block(lines)}"
 
     @property
     def table_key(self) -> TypeKey:
-        return TypeKey.of("node", self.name)
+        return TypeKey.of(self.kind, self.name)
 
     @property
     def has_blobs(self) -> bool:
@@ -198,14 +223,46 @@ class EdgeType:
     description: str | None = None
     instruction: str | None = None
     merge: MergeRule = MergeRule.FAIL
+    kind: ClassVar[Kind] = "edge"
+
+    def __str__(self) -> str:
+        """Return the declaration of the type as it is written in a schema."""
+        lines = [*map(str, self.properties.values()), *_constraints(self)]
+        count = "" if self.cardinality == Cardinality() else f" {self.cardinality}"
+        ends = f"{self.source} -> {self.target}{count}{_type_annotations(self)}"
+        return f"edge {self.name}: {ends}" + (f" {_block(lines)}" if lines else "")
 
     @property
     def table_key(self) -> TypeKey:
-        return TypeKey.of("edge", self.name)
+        return TypeKey.of(self.kind, self.name)
 
     @property
     def has_blobs(self) -> bool:
         return _has_blobs(self.properties)
+
+
+def _block(lines: Iterable[str]) -> str:
+    return "{\n" + "".join(f"  {line}\n" for line in lines) + "}"
+
+
+def _type_annotations(type_: NodeType | EdgeType) -> str:
+    texts = {"description": type_.description, "instruction": type_.instruction}
+    merge = "" if type_.merge is MergeRule.FAIL else f" @merge({type_.merge})"
+    return merge + "".join(f" @{word}({_quote(text)})" for word, text in texts.items() if text is not None)
+
+
+def _constraints(type_: NodeType | EdgeType) -> Iterator[str]:
+    if isinstance(type_, NodeType) and type_.key:
+        yield f"@key({', '.join(type_.key)})"
+    yield from (f"@unique({', '.join(names)})" for names in type_.unique)
+    yield from (f"@index({', '.join(names)})" for names in type_.index)
+    if isinstance(type_, NodeType):
+        yield from map(str, (*type_.ranges, *type_.checks))
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _has_blobs(properties: Mapping[str, Property]) -> bool:
@@ -225,9 +282,10 @@ class Catalog:
     def __post_init__(self) -> None:
         self._edge_words.update({name.lower(): edge for name, edge in self.edges.items()})
 
-    def type_of(self, table_key: TypeKey) -> NodeType | EdgeType:
+    def type_of(self, table_key: str) -> NodeType | EdgeType:
         """Return a type by the key of its table."""
-        return self.nodes[table_key.name] if table_key.kind == "node" else self.edges[table_key.name]
+        kind, _, name = table_key.partition(":")
+        return self.nodes[name] if kind == "node" else self.edges[name]
 
     def edge_by_word(self, word: str) -> EdgeType | None:
         """Find an edge as a traversal spells it: in any case."""

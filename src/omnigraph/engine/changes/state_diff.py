@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import ALL, ChangeFilter
@@ -163,6 +164,23 @@ class ChangeSet:
             "deletes": ops["delete"],
             "types_affected": types.num_rows,
         }
+
+    def __repr__(self) -> str:
+        return "\n".join([text_table(*self._head_rows()), self._summary()])
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._head_rows(), self._summary())
+
+    def _head_rows(self) -> tuple[list[str], list[list[object]]]:
+        names = ["op", "kind", "type_name", "id", "from", "to"]
+        head = self.changes.select(names).slice(0, SHOWN_ROWS)
+        return names, [list(row.values()) for row in head.to_pylist()]
+
+    def _summary(self) -> str:
+        stats = self.stats()
+        counted = ", ".join(count_of(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
+        more = f"; the first {SHOWN_ROWS} shown" if self.changes.num_rows > SHOWN_ROWS else ""
+        return f"{counted} from version {self.from_graph_manifest_version} to {self.to_graph_manifest_version}{more}"
 
     def to_json(self) -> dict[str, object]:
         """Return the change set as every surface shows it."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, compact_caches, sum_counts
@@ -56,6 +57,10 @@ class EmbedReceipt(PublicValue):
     properties: tuple[PropertyEmbedded, ...]
     commit: Commit | None
     actor: str | None = field(default=None, metadata=named("actor_id"))
+
+    def __repr__(self) -> str:
+        counts = [f"{item.type_name}.{item.property_name}: {item.tally.filled:,} filled" for item in self.properties]
+        return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
 
 
 @dataclass(frozen=True, slots=True)

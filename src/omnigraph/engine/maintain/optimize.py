@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
 
+from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.indexes import declared_indexes
@@ -89,6 +90,14 @@ class OptimizeReport(PublicValue):
     branch: str
     types: tuple[TypeOptimized, ...] = field(metadata=named("datasets"))
     commit: Commit | None
+
+    def __repr__(self) -> str:
+        removed = sum(type_.fragments_removed for type_ in self.types)
+        added = sum(type_.fragments_added for type_ in self.types)
+        built = sum(type_.indexes_built for type_ in self.types)
+        done = (f"fragments {removed:,} -> {added:,}", f"{count_of(built, 'index', 'indexes')} built")
+        types = count_of(sum(type_.committed for type_ in self.types), "type")
+        return summarize(self, f"{types} of {len(self.types)} on {self.branch}", *done, commit_note(self.commit))
 
 
 def optimize(

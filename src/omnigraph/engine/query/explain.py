@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph import clock
+from omnigraph.display import html_text
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.operators import Pipeline, PlanStep
@@ -59,6 +60,12 @@ class Explanation:
         lines = [f"read {self.query_name}", *(line for item in self.operators for line in item.lines(1))]
         lines += [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return html_text(self.render())
 
     def to_json(self) -> dict[str, object]:
         return {"query": self.query_name, "plan": [item.to_json() for item in self.operators], **self.totals}

@@ -5,14 +5,14 @@ Conversions to other libraries import them late and say what to install.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import orjson
 import pyarrow as pa
 
+from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.json_text import JSON_NULL, json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
@@ -22,13 +22,27 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.budget import BudgetUsage
 
 
-_SHOWN_ROWS: Final = 20
 _TIMESTAMP: Final[Any] = pa.timestamp("ms", "UTC")
 _SAFE_INTEGER: Final = 2**53 - 1
 
 
 class Result:
-    """The rows of one read, with the branch and commit they were read from."""
+    """The rows of one read, with the branch and commit they were read from.
+
+    A result is a sequence of rows: it can be iterated and indexed, and a slice of it is a result. Libraries that take
+    Arrow data (pandas, polars, DuckDB) take it as it is.
+
+    >>> table = pa.table({"name": ["Ada", "Bob"], "age": [36, None]})
+    >>> result = Result(table, "people", "main", None)
+    >>> result[0], [row["name"] for row in result], len(result[1:])
+    ({'name': 'Ada', 'age': 36}, ['Ada', 'Bob'], 1)
+    >>> result
+    name  age
+    ----  ----
+    Ada   36
+    Bob   null
+    2 rows of `people` on main
+    """
 
     __slots__ = ("_spending", "_table", "branch", "graph_commit_id", "query_name")
 
@@ -51,10 +65,40 @@ class Result:
         """The column names, in order; no two are equal."""
         return list(self._table.column_names)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self._table.schema
+
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for part in split_table(self._table):
+            yield from python_rows(part)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Result: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Result:
+        if isinstance(index, slice):
+            rows = range(*index.indices(len(self)))
+            is_run = rows.step == 1
+            part = self._table.slice(rows.start, len(rows)) if is_run else self._table.take(pa.array(rows, pa.int64()))
+            return Result(part, self.query_name, self.branch, self.graph_commit_id, self._spending)
+        row = range(len(self))[index]
+        return python_rows(self._table.slice(row, 1))[0]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as an Arrow stream, for libraries that take Arrow data."""
+        table: Any = _with_timestamps(self._table)
+        return table.__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table; nothing is copied."""
         return self._table
 
     def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -65,9 +109,11 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries of Python values; timestamps are timezone-aware datetimes."""
-        values = [_python_values(column) for column in self._table.columns]
-        names = self.columns
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+        return python_rows(self._table)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the same as `rows`."""
+        return self.rows()
 
     def to_json_rows(self, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
         """Return JSON-ready rows: dates, timestamps, NaN and infinities as strings.
@@ -101,11 +147,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame."""
-        try:
-            import pandas  # type: ignore[import-untyped]  # noqa: F401 - Arrow needs it to be there
-        except ImportError:
-            raise UsageError("`to_pandas` needs pandas; install it with `pip install pandas`") from None
-        return _with_timestamps(self._table).to_pandas()
+        return to_pandas(self._table)
 
     def to_polars(self) -> Any:
         """Return a polars DataFrame."""
@@ -116,18 +158,32 @@ class Result:
         return polars.from_arrow(_with_timestamps(self._table))
 
     def __repr__(self) -> str:
-        return f"<Result of {self.query_name}: {len(self)} rows × {len(self.columns)} columns>"
+        shown = text_table(self.columns, self._head_rows())
+        more = f", the first {SHOWN_ROWS} shown" if len(self) > SHOWN_ROWS else ""
+        return f"{shown}\n{count_of(len(self), 'row')} of `{self.query_name}` on {self.branch}{more}"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        head_rows = Result(self._table.slice(0, _SHOWN_ROWS), self.query_name, self.branch, self.graph_commit_id)
-        cells = zip(*(_json_values(column, False) for column in head_rows._table.columns), strict=True)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{'' if cell is None else html.escape(str(cell))}</td>" for cell in row) + "</tr>"
-            for row in cells
-        )
-        more = f"<p>{len(self)} rows, the first {_SHOWN_ROWS} shown</p>" if len(self) > _SHOWN_ROWS else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        note = f"{len(self):,} rows, the first {SHOWN_ROWS} shown" if len(self) > SHOWN_ROWS else ""
+        return html_table(self.columns, self._head_rows(), note)
+
+    def _head_rows(self) -> list[list[Any]]:
+        return [list(row.values()) for row in json_rows(self._table.slice(0, SHOWN_ROWS))]
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """Return a table as a pandas DataFrame."""
+    try:
+        import pandas  # type: ignore[import-untyped]  # noqa: F401 - Arrow needs it to be there
+    except ImportError:
+        raise UsageError("`to_pandas` needs pandas; install it with `pip install pandas`") from None
+    return _with_timestamps(table).to_pandas()
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of Python values."""
+    values = [_python_values(column) for column in table.columns]
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
 
 
 def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[str, Any]]:

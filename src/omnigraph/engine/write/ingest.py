@@ -13,6 +13,7 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.engine.write.frames import FrameLines
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
@@ -184,6 +185,7 @@ def ingest(
     view = session.full_view(base if base is not None else branch)
     may = write_permissions(session, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
+    unit = "row" if isinstance(data, FrameLines) else unit
     loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)

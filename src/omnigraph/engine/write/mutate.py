@@ -28,6 +28,7 @@ from omnigraph.engine.write.write_authorization import (
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, PropertyType, Scalar, TypeKey
+from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -76,7 +77,7 @@ class Constants:
 
 def mutate(
     session: GraphSession,
-    source: str,
+    source: Source,
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
@@ -100,7 +101,7 @@ def mutate(
 
 
 def _compile_early(
-    session: GraphSession, branch: str, source: str, name: str | None
+    session: GraphSession, branch: str, source: Source, name: str | None
 ) -> tuple[WritePermissions, CompiledQuery]:
     """Compile against the last known snapshot, to choose the commit policy; the write compiles again if that is old.
 
@@ -115,7 +116,7 @@ def _compile_early(
     return may, _compile(session, may, source, name)
 
 
-def _compile(session: GraphSession, may: WritePermissions, source: str, name: str | None) -> CompiledQuery:
+def _compile(session: GraphSession, may: WritePermissions, source: Source, name: str | None) -> CompiledQuery:
     """Compile a mutation against the visible types, and check the permissions that its statements need."""
     compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
@@ -139,7 +140,7 @@ class _Mutation:
     def __init__(
         self,
         session: GraphSession,
-        source: str,
+        source: Source,
         name: str | None,
         params: Mapping[str, object],
         if_commit: IfCommit | None,

@@ -29,6 +29,10 @@ class MigrationPlan:
     compiled: CompiledSchema
     steps: tuple[Step, ...]
 
+    def __repr__(self) -> str:
+        steps = "".join(f"\n  {step.render()}" for step in self.steps) or " no changes"
+        return f"<MigrationPlan{'' if self.supported else ', unsupported'}:{steps}>"
+
     @property
     def supported(self) -> bool:
         return not any(step.kind == "unsupported_change" for step in self.steps)

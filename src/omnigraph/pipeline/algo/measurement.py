@@ -13,8 +13,10 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
+from omnigraph.engine.query.result import to_pandas
 from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
@@ -58,6 +60,16 @@ class Measured:
     def to_arrow(self) -> pa.Table:
         """Return one row per node: `type`, `id` and the measured columns."""
         return self.values.to_arrow()
+
+    def to_pandas(self) -> Any:
+        """Return the same rows as a pandas DataFrame."""
+        return to_pandas(self.to_arrow())
+
+    def __repr__(self) -> str:
+        nodes = self.values.nodes
+        counts = [f"{count:,} {name}" for name, count in zip(nodes.types, nodes.counts, strict=True)]
+        written = None if self.commit is None else commit_note(self.commit)
+        return summarize(self, f"{', '.join(self.values.columns)} of {' and '.join(counts)}", self.engine, written)
 
     def to_dataframe(self, spark: Any = None) -> Any:
         """Return the same rows as a Spark DataFrame; its tasks read the ids."""

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
@@ -35,6 +36,7 @@ from omnigraph.pipeline.bulk_load.splits import (
     parse_columns,
     plan_columns,
     plan_ndjson,
+    write_arrow,
 )
 from omnigraph.pipeline.bulk_load.splits import Path as Source
 from omnigraph.pipeline.bulk_load.transaction import (
@@ -76,7 +78,8 @@ def load(
     Args:
         graph: The graph to write to.
         data: NDJSON files, whose lines name their types: paths, directories, glob patterns or `s3://` addresses.
-        nodes: Parquet or CSV files, or Spark DataFrames, by node type.
+        nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers). Frames
+            that are not Spark's are written to temporary files, which executors on other machines cannot read.
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
         mode: `append` inserts, `merge` inserts or replaces by id, `overwrite` replaces all entities of the types.
         branch: The branch to write to.
@@ -129,8 +132,12 @@ def load(
         is_rejecting=on_error == "quarantine",
         embed=embed,
     )
-    with reporting_to(progress):
-        return _load(session, options, (_list_sources(data), nodes or {}, edges or {}), choice)
+    with reporting_to(progress), TemporaryDirectory(prefix="omnigraph-load-") as folder:
+        node_sources, edge_sources = (
+            {name: write_arrow(source, f"{folder}/{kind}", str(name)) for name, source in (sources or {}).items()}
+            for kind, sources in (("node", nodes), ("edge", edges))
+        )
+        return _load(session, options, (_list_sources(data), node_sources, edge_sources), choice)
 
 
 def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice: RunnerChoice) -> LoadReport:

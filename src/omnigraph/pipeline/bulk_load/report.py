@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from omnigraph.display import commit_note, summarize
 from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.errors import Effect, UsageError
 from omnigraph.public_values import Commit, EntityCounts
@@ -63,6 +64,13 @@ class LoadReport:
     embedded: Mapping[str, EmbedCounts] = field(default_factory=dict)
     input_bytes: int = 0
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
+        rejected = f"{len(self.rejected):,} rejected" if self.rejected else None
+        applied = "already applied" if self.already_applied else None
+        what = f"{self.mode} on {self.branch}"
+        return summarize(self, what, *counts, rejected, applied, commit_note(self.commit))
 
     @property
     def commit_id(self) -> str | None:

@@ -10,7 +10,7 @@ import glob
 import io
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.graph_access import GraphAccess
+from omnigraph.engine.write.frames import is_arrow_stream, read_frame
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
@@ -337,6 +338,20 @@ def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:
 def is_frame(source: object) -> bool:
     """Return True for a Spark DataFrame, classic or Spark Connect."""
     return hasattr(source, "mapInArrow")
+
+
+def write_arrow(source: Any, folder: str, name: str) -> Any:
+    """Write a frame that offers Arrow batches to a Parquet file and return the path; other sources stay as they are."""
+    columns = parse_columns(source)
+    if is_frame(columns.data) or not is_arrow_stream(columns.data):
+        return source
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"{name}.parquet")
+    reader = read_frame(columns.data)
+    with pyarrow.parquet.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+    return replace(columns, data=path)
 
 
 def write_frame(frame: Any, job: Job) -> list[str]:

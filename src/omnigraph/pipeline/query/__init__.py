@@ -30,6 +30,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.spark.session import run_job
 from omnigraph.rules.coerce import list_column
 from omnigraph.rules.delta import one_array
+from omnigraph.source_files import SourceInput, query_source
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 
 def query(
     graph: Graph,
-    source: str,
-    name: str | None = None,
+    source: SourceInput,
     params: Mapping[str, object] | None = None,
+    *,
+    name: str | None = None,
     branch: str = MAIN,
     at: AsOf | None = None,
-    *,
     names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
@@ -53,9 +54,9 @@ def query(
 
     Args:
         graph: The graph to read.
-        source: Text of one or more `.gq` queries.
-        name: The query to run; may be omitted if `source` has only one.
+        source: One or more queries, as text or as the path of a `.gq` file.
         params: Values of the query's `$parameters`.
+        name: The query to run; may be omitted if `source` has only one.
         branch: The branch to read.
         at: Read a past state: a commit, tag, manifest version or timestamp.
         names: Whether a past state is read with current names or its own.
@@ -71,12 +72,12 @@ def query(
 
 def collect(
     graph: Graph,
-    source: str,
-    name: str | None = None,
+    source: SourceInput,
     params: Mapping[str, object] | None = None,
+    *,
+    name: str | None = None,
     branch: str = MAIN,
     at: AsOf | None = None,
-    *,
     names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
@@ -89,11 +90,11 @@ def collect(
 
 
 def _compile(
-    graph: Graph, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
+    graph: Graph, source: SourceInput, name: str | None, branch: str, at: AsOf | None, names: Naming
 ) -> tuple[View, CompiledQuery]:
     branch = branch.strip()
     view = session_of(graph).view(branch, at, names=names)
-    return view, require_kind(session_of(graph).compile(source, view.catalog, name), "read")
+    return view, require_kind(session_of(graph).compile(query_source(source), view.catalog, name), "read")
 
 
 def _frame(

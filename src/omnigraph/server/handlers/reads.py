@@ -17,6 +17,7 @@ from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import AsOf
 from omnigraph.errors import GraphError, PolicyDenied
+from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import CHANGE_PAGE_CHANGES, CHANGE_WINDOW_ROWS, FEED_COMMITS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
@@ -56,7 +57,13 @@ def read(call: Call[wire.Read]) -> Response:
 
 def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | None) -> Result:
     return call.graph.query(
-        request.query, request.name, request.params, branch, at, names=request.names, budget=Budget(cancel=call.cancel)
+        Source("query.gq", request.query),
+        request.params,
+        name=request.name,
+        branch=branch,
+        at=at,
+        names=request.names,
+        budget=Budget(cancel=call.cancel),
     )
 
 
@@ -146,11 +153,11 @@ def explain(call: Call[wire.Explain]) -> Response:
     request = call.input
     branch, at = read_target(request)
     explanation = call.graph.explain(
-        request.query,
-        request.name,
+        Source("query.gq", request.query),
         request.params,
-        branch,
-        at,
+        name=request.name,
+        branch=branch,
+        at=at,
         names=request.names,
         profile=request.profile,
         budget=Budget(cancel=call.cancel),
@@ -205,7 +212,7 @@ def operation(call: Call[wire.NoInput]) -> Response:
 
 def export(call: Call[wire.Export]) -> Response:
     branch, at = read_target(call.input)
-    return _stream(call, lambda: call.graph.export(branch, at, call.input.type_names, names=call.input.names))
+    return _stream(call, lambda: call.graph.export(branch, at=at, types=call.input.type_names, names=call.input.names))
 
 
 def baseline(call: Call[wire.Baseline]) -> Response:

@@ -9,6 +9,7 @@ from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
+from omnigraph.lang.diagnostic import Source
 from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, target_fields
@@ -98,18 +99,24 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
             raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition")
         branch, at = read_target(request)
         result = call.graph.query(
-            stored.source,
-            stored.name,
+            Source("query.gq", stored.source),
             request.params,
-            branch,
-            at,
+            name=stored.name,
+            branch=branch,
+            at=at,
             names=request.names,
             budget=Budget(cancel=call.cancel),
         )
         return rows_response(call, result, target_fields(request, branch))
     if request.snapshot is not None or request.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a snapshot")
-    receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
+    receipt = call.graph.mutate(
+        Source("query.gq", stored.source),
+        request.params,
+        name=stored.name,
+        branch=request.branch or "main",
+        if_commit=if_commit,
+    )
     return receipt_response(receipt)
 
 

@@ -30,7 +30,9 @@ def mutate_if(call: Call[wire.Mutate]) -> Response:
 
 def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
     request = call.input
-    return call.graph.mutate(request.query, request.name, request.params, request.branch, if_commit)
+    return call.graph.mutate(
+        Source("query.gq", request.query), request.params, name=request.name, branch=request.branch, if_commit=if_commit
+    )
 
 
 def reject_condition(call: Call[Any]) -> None:
@@ -57,7 +59,7 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 
 def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -> IngestReceipt:
-    return call.graph.ingest(data, request.mode, request.branch, request.from_)
+    return call.graph.ingest(data, mode=request.mode, branch=request.branch, from_branch=request.from_)
 
 
 # A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
@@ -80,7 +82,7 @@ def schema_apply(call: Call[wire.NewSchema]) -> Response:
 def create_branch(call: Call[wire.NewBranch]) -> Response:
     request = call.input
     at = request.snapshot if request.as_of is None else parse_timestamp(request.as_of)
-    branch = call.graph.branches.create(request.name, request.from_, at)
+    branch = call.graph.branches.create(request.name, request.from_, at=at)
     return json_response({"uri": call.uri, "from": request.from_, "name": branch.name, "actor_id": call.actor})
 
 
@@ -99,7 +101,11 @@ def delete_branch(call: Call[wire.NoInput]) -> Response:
 def merge(call: Call[wire.Merge]) -> Response:
     request = call.input
     receipt = call.graph.branches.merge(
-        request.source, request.target, request.delete_branch, request.dry_run, request.resolutions
+        request.source,
+        request.target,
+        delete_branch=request.delete_branch,
+        dry_run=request.dry_run,
+        resolutions=request.resolutions,
     )
     return receipt_response(receipt)
 
@@ -123,7 +129,7 @@ def cherry_pick(call: Call[wire.Replay]) -> Response:
 def create_tag(call: Call[wire.NewTag]) -> Response:
     request = call.input
     at = request.at if request.as_of is None else parse_timestamp(request.as_of)
-    tag = call.graph.tags.create(request.name, at, request.branch)
+    tag = call.graph.tags.create(request.name, at, branch=request.branch)
     return json_response({"uri": call.uri, **tag.to_json()})
 
 

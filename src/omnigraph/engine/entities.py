@@ -1,0 +1,87 @@
+"""Single entities by key, and whole graphs as networkx graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.engine.arguments import check_name_list, check_type
+from omnigraph.engine.query.result import python_rows
+from omnigraph.engine.session import View
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.lang.schema.key_ids import key_id
+from omnigraph.rules.coerce import Misfit, fit, shown
+from omnigraph.store.read.lookup import find_rows
+
+
+def get_entity(view: View, type_name: str, key: object) -> dict[str, Any] | None:
+    """Return an entity of a view by its key or id, or None; blobs are left out."""
+    check_type("type_name", type_name, str)
+    type_ = find_type(view.catalog, type_name)
+    ids: Any = pa.array([_entity_id(type_, key)], pa.string())
+    table = find_rows(view.dataset(type_.table_key), _columns(type_), {"id": ids}).select(_columns(type_))
+    rows = _rows(type_, table)
+    return rows[0] if rows else None
+
+
+def to_networkx(view: View, types: Sequence[str] | None = None) -> Any:
+    """Return the nodes and edges of a view, or of some types, as a `networkx.MultiDiGraph`."""
+    try:
+        import networkx  # type: ignore[import-untyped,unused-ignore]  # not a dependency
+    except ImportError:
+        raise UsageError("`to_networkx` needs networkx; install it with `pip install networkx`") from None
+    check_name_list("types", types)
+    every: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+    selected = every if types is None else [find_type(view.catalog, name) for name in types]
+    result = networkx.MultiDiGraph()
+    for type_ in selected:
+        rows = _rows(type_, view.dataset(type_.table_key).read(_columns(type_)))
+        if isinstance(type_, NodeType):
+            result.add_nodes_from(((type_.name, row["id"]), {"type": type_.name, **row}) for row in rows)
+        else:
+            ends = type_.source, type_.target
+            result.add_edges_from(
+                ((ends[0], row["from"]), (ends[1], row["to"]), row["id"], {"type": type_.name, **row}) for row in rows
+            )
+    return result
+
+
+def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
+    """Return a node type by name, or else an edge type."""
+    type_ = catalog.nodes.get(name) or catalog.edges.get(name)
+    if type_ is None:
+        known = sorted({*catalog.nodes, *catalog.edges})
+        hint = did_you_mean(str(name), known, otherwise=f"the graph has: {', '.join(known)}")
+        raise UsageError(f"there is no type `{name}`; {hint}", type=str(name))
+    return type_
+
+
+def _entity_id(type_: NodeType | EdgeType, key: object) -> str:
+    if isinstance(type_, EdgeType) or not type_.key:
+        if not isinstance(key, str):
+            raise UsageError(
+                f"`{type_.name}` has no key; pass the `id` of the entity, not {shown(key)}", type=type_.name
+            )
+        return key
+    values = key if isinstance(key, Mapping) else {type_.key[0]: key} if len(type_.key) == 1 else {}
+    if set(values) != set(type_.key):
+        needed = ", ".join(f"`{name}`" for name in type_.key)
+        raise UsageError(f"the key of `{type_.name}` is {needed}; pass a mapping with these names", type=type_.name)
+    try:
+        return key_id(type_, {name: fit(values[name], type_.properties[name].type) for name in type_.key})
+    except Misfit as misfit:
+        raise UsageError(f"{shown(key)} is not a key of `{type_.name}`: {misfit.reason}", type=type_.name) from None
+
+
+def _columns(type_: NodeType | EdgeType) -> list[str]:
+    ends = ["src", "dst"] if isinstance(type_, EdgeType) else []
+    return ["id", *ends, *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB)]
+
+
+def _rows(type_: NodeType | EdgeType, table: pa.Table) -> list[dict[str, Any]]:
+    names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
+    return python_rows(table.rename_columns([names.get(name, name) for name in table.column_names]))

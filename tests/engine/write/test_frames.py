@@ -1,0 +1,111 @@
+"""Data frames as input: of an ingest, here and served, and of a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from tests.support.live_server import serving_graph
+from tests.support.write_fixtures import create, unchanged
+
+SCHEMA = """
+node Person {
+  name: String @key
+  age: I32?
+  height: F64?
+  born: DateTime?
+  day: Date?
+  tags: [String]?
+  is_new: Bool?
+}
+edge Knows: Person -> Person {
+  since: I32?
+}
+"""
+PEOPLE = pa.table(
+    {
+        "name": ["Ada", 'Bob "B"\n'],
+        "age": pa.array([36, None], pa.int64()),
+        "height": [1.75, None],
+        "born": pa.array([datetime(1815, 12, 10, 1, 2, 3, 4_000, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+        "tags": [["x", "y"], None],
+        "is_new": [True, None],
+    }
+)
+KNOWS = pa.table({"from": ["Ada"], "to": ['Bob "B"\n'], "since": [1843]})
+READ = """query q() {
+  match { $p: Person }
+  return { $p.name as name, $p.age as age, $p.height as height, $p.born as born, $p.tags as tags, $p.is_new as is_new }
+  order { $p.name }
+}"""
+FRAMES: dict[str, Callable[[pa.Table], Any]] = {
+    "table": lambda table: table,
+    "reader": lambda table: table.to_reader(),
+    "pandas": lambda table: table.to_pandas(),
+    "categories": lambda table: table.set_column(0, "name", table.column("name").dictionary_encode()),
+    "large texts": lambda table: table.set_column(0, "name", table.column("name").cast(pa.large_string())),
+}
+
+
+def into_graph(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any]) -> object:
+    return graph.ingest(nodes=nodes, edges=edges)
+
+
+def into_server(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any]) -> object:
+    with serving_graph(graph.uri) as live, og.connect(f"http://{live.host}:{live.port}", graph="g") as served:
+        return served.ingest(nodes=nodes, edges=edges)
+
+
+def by_load(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any]) -> object:
+    return pipeline.load(graph, nodes=nodes, edges=edges, engine="local")
+
+
+@pytest.mark.parametrize(
+    ("write", "kind"),
+    [*((write, kind) for write in (into_graph, by_load) for kind in FRAMES), (into_server, "pandas")],
+)
+def test_rows_of_a_frame_are_entities(write: Callable[..., object], kind: str, tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    write(graph, {"Person": FRAMES[kind](PEOPLE)}, {"Knows": FRAMES["pandas"](KNOWS)})
+    assert graph.query(READ).rows() == PEOPLE.to_pylist()
+    ends = graph.query(
+        "query q() { match { $a: Person  $b: Person  $a knows $b } return { $a.name as a, $b.name as b } }"
+    )
+    assert ends.rows() == [{"a": "Ada", "b": 'Bob "B"\n'}]
+
+
+@pytest.mark.parametrize("write", [into_graph, by_load])
+def test_wrong_value_is_refused_with_the_number_of_its_row(write: Callable[..., object], tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    frame = pd.DataFrame({"name": ["Ada", "Bob", "Cid"], "age": [1, 2**40, 3]})
+    with unchanged(graph), pytest.raises(og.DataError, match=r"(row|line) 2: .*1099511627776"):
+        write(graph, {"Person": frame}, {})
+
+
+def test_empty_frame_writes_nothing(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    assert graph.ingest(nodes={"Person": PEOPLE.slice(0, 0)}).commit is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": PEOPLE}, "do not name their type"),
+        ({"data": [], "nodes": {"Person": PEOPLE}}, "pass either `data`"),
+        ({"nodes": {"Person": [1]}}, "`Person` is a `list`, which is not a data frame"),
+        ({"edges": {"Knows": PEOPLE}}, "needs the columns `from` and `to`; it has `name`"),
+        ({"nodes": {"Person": pa.table({"name": [b"x"]})}}, "column `name` has the Arrow type `binary`"),
+    ],
+)
+def test_frame_that_cannot_be_read_is_explained(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    with pytest.raises(og.UsageError, match=message):
+        graph.ingest(**arguments)
