@@ -27,6 +27,9 @@ _SPARK = {
 _OPTIONS = " ".join(f"--conf {name}={value}" for name, value in _SPARK.items())
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{_OPTIONS} pyspark-shell")
 
+# What commands print must not depend on the terminal that the tests are run in.
+os.environ.pop("COLUMNS", None)
+
 # A shared machine is no stopwatch: slow examples are not wrong ones. What is checked before a change lands tries the
 # same examples each time, so that red means the change; `make test-long` looks for new ones.
 settings.register_profile("omnigraph", deadline=None, derandomize=True, max_examples=examples(100))

@@ -116,7 +116,7 @@ def test_optimize_prints_what_is_pending(tmp_path: Path, capsys: pytest.CaptureF
     store = str(tmp_path / "g.omni")
     with og.init(store, "node A { k: String @key  v: Vector(4)? @index }") as graph:
         graph.ingest([{"type": "A", "data": {"k": "a"}}])
-    assert main(["optimize", store, "--quiet"]) == 0
+    assert main(["optimize", store]) == 0
     assert "pending: the index of node:A.v: " in capsys.readouterr().out
 
 
