@@ -382,7 +382,7 @@ def test_merge_command_chooses_where_it_runs(
     monkeypatch.setattr(executors, "start_executors", start)
     command = ["branch", "merge", "review", "--store", uri]
     assert main([*command, "--engine", "spark", "--dry-run"]) == 1
-    assert "in one process" in capsys.readouterr().err
+    assert "in process" in capsys.readouterr().err
     assert main([*command, "--engine", "spark", "--master", "local[1]"]) == 0
     assert "merge of review into main: done, commit " in capsys.readouterr().out
     assert masters == ["local[1]"]

@@ -171,7 +171,7 @@ def _steadily(look: Callable[[], T]) -> T:
 
 def _work(request: Request, pipe: int) -> None:
     def emit(members: dict[str, object]) -> None:
-        os.write(pipe, orjson.dumps(members) + b"\n")
+        os.write(pipe, orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS) + b"\n")
 
     signal.alarm(CHILD_SECONDS_MAX)
     os.environ.update(request.get("environment", {}))
