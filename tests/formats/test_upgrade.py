@@ -182,9 +182,9 @@ def test_upgrade_cut_off_anywhere_can_be_run_again(tmp_path: Path, later: None) 
 def test_upgrade_command_says_what_it_did(old: Path, later: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["snapshot", str(old)]) == 1
     assert f"omnigraph upgrade {old}" in capsys.readouterr().err
-    assert main(["upgrade", str(old), "--quiet"]) == 0
+    assert main(["upgrade", str(old)]) == 0
     assert capsys.readouterr().out == f"format {OLD} → {NEXT}: main\n"
-    assert main(["upgrade", str(old), "--quiet"]) == 0
+    assert main(["upgrade", str(old)]) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 

@@ -78,6 +78,7 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
         },
         Maintenance: {
             "ensure_indices": lambda: graph.maintenance.ensure_indices(),
+            "list_indices": lambda: graph.maintenance.list_indices(),
             "optimize": lambda: graph.maintenance.optimize(),
             "repair": lambda: graph.maintenance.repair(confirm=True, discard=True),
             "audit": lambda: graph.maintenance.audit(),
