@@ -45,8 +45,10 @@ def test_bad_input_is_refused_by_its_code_on_every_way_in(
     options = ["--data", str(file), "--mode", bad.mode, "--yes", "--quiet", "--json"]
     with pytest.raises(OmniGraphError) as caught:
         graph.ingest(file, mode=bad.mode)  # type: ignore[arg-type]
-    answers = [caught.value.to_json(), said(["ingest", graph.uri, *options], capsys)]
+    answers = [caught.value.to_json()]
+    # The command loads what is only too much for one ingest.
     if bad not in BOUNDED:
+        answers.append(said(["ingest", graph.uri, *options], capsys))
         with pytest.raises(OmniGraphError) as caught:
             load(graph, file, mode=bad.mode, engine="local")  # type: ignore[arg-type]
         answers += [caught.value.to_json(), said(["load", graph.uri, *options], capsys)]

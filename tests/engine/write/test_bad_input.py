@@ -46,6 +46,8 @@ BAD: dict[str, tuple[str, int | None, tuple[str, ...], Callable[[], bytes]]] = {
     "mark in the middle": ("N1", 2, ("BOM", "one JSON object"), lambda: line("a") + b"\n\xef\xbb\xbf" + line("b")),
     "carriage return alone": ("N2", 1, ("use a line for each",), lambda: line("a") + b"\r" + line("b")),
 }  # fmt: skip
+# What is only too much for one ingest, the command loads.
+LOADED = ("32 MiB line", "one entity too many")
 
 
 @pytest.fixture
@@ -66,6 +68,8 @@ def test_bad_input_is_told_alike_by_bytes_file_and_command(
         error = refused(graph, code, lambda: graph.ingest(one, mode="append"))  # noqa: B023 - run at once
         assert error.context.get("line") == number
         assert all(word in error.message for word in words), error.message
+    if name in LOADED:
+        return
     with unchanged(graph):
         assert main(["ingest", graph.uri, "--data", str(path), "--mode", "merge", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
