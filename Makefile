@@ -27,6 +27,7 @@ check: setup ## format, lint, types, layers and the quick tests, in about a minu
 	@$(PYTEST) $(QUICK)
 format: setup ## rewrite the code in the house format
 	@$(RUN) -m ruff check --quiet --fix-only . && $(RUN) -m ruff format --quiet .
+	@$(RUN) -m omnigraph fmt examples tests/cases
 
 ##@ Once in a while
 test-long: setup ## the long campaigns, with everything else

@@ -153,7 +153,7 @@ def _depth_table(root: Path) -> Table:
             one.graph.mutate(INSERT, params={"k": f"k{next(_numbers)}"})
             found = one.time("one commit", one.graph.changes, cursor=page.cursor)
             assert [block.count for block in found.blocks] == [1]
-    titles = {"caught up": "poll that has nothing to tell", "one commit": "poll that tells one commit"}
+    titles = {"caught up": "poll without changes", "one commit": "poll with one commit"}
     header = ("What", *(f"{depth:,} commits" for depth in DEPTHS), "Ratio")
     about = "The feed, by the number of commits before."
     return Table(about, header, tuple(_row(title, subjects, name) for name, title in titles.items()))

@@ -42,7 +42,7 @@ def run() -> Topic:
     header = ("entities", "between two versions", "what changed", "all rows compared", "ratio")
     return Topic(
         "Changes",
-        "How long it takes to tell what became of the rows of one type between two versions of it.",
+        "How long it takes to find the changed rows of one type between two of its versions.",
         tables=(Table(about, header, tuple(rows)),),
     )
 

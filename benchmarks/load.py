@@ -81,8 +81,8 @@ def run() -> Topic:
 _ABOUT = (
     f"Loads of {NODES:,} nodes and {EDGES:,} edges into an empty graph, one run of each in turn, after one of a tenth."
     " Ours checks every rule and ends with one commit that survives a power cut. The files are in the page cache; the"
-    " time that Spark and its workers take to start is told apart; memory is the peak of a process and all it started,"
-    " shared pages counted once."
+    " time that Spark and its workers take to start is listed separately; memory is the peak of a process and all it"
+    " started, shared pages counted once."
 )
 
 
@@ -208,6 +208,7 @@ def _speed_table(runs: list[Run]) -> Table:
         for one in whole
     )
     about = (
+        "![Rows per second of each load with two cores](pictures/loads.svg)\n\n"
         "The ratio is the rate of our load on Spark with two cores by that of the line: above 1 ours is faster."
         " Plain Spark runs in a session of ours, whose JVM compiles for a quick start; its own JSON reader would gain"
         " from the other compiler."

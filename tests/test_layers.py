@@ -17,17 +17,17 @@ SRC = Path(__file__).parent.parent / "src"
 
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}),
+    frozenset({"bulk_loader", "errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}),
     frozenset({"lang"}),
-    frozenset({"source_files", "stored_queries", "public_values"}),
+    frozenset({"source_files", "stored_queries", "public_values", "yaml_document"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),
     frozenset({"engine"}),
-    frozenset({"graph", "past_graph"}),
+    frozenset({"graph", "graph_history", "graph_reads", "past_graph", "protocol"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
-    frozenset({"server", "client", "cluster", "cli", "studio", "protocol", "__main__", ""}),
+    frozenset({"server", "client", "cluster", "cli", "lsp", "studio", "connections", "__main__", ""}),
 )
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
@@ -35,16 +35,19 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"catalog", "codes", "diagnostic"}),
         frozenset({"parsing"}),
         frozenset({"query", "schema"}),
-        frozenset({"migrate"}),
+        frozenset({"format", "migrate"}),
+        frozenset({"editor"}),
     ),
     "engine": (
         frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
-        frozenset({"authorization", "past_names"}),
+        frozenset({"authorization", "past_names", "revisions"}),
         frozenset({"session"}),
-        frozenset({"blobs", "export", "history", "information_flow", "query", "schema"}),
+        frozenset({"blobs", "export", "graph_formats", "history", "information_flow", "query", "schema_data"}),
         frozenset({"changes", "entities"}),
-        frozenset({"branches", "merge", "write"}),
-        frozenset({"algo", "embed"}),
+        frozenset({"drawing"}),
+        frozenset({"branches", "entity_history", "merge", "write"}),
+        frozenset({"algo", "embed", "schema_rewrite"}),
+        frozenset({"schema"}),
         frozenset({"indexes", "maintain"}),
         frozenset({"clone"}),
     ),
@@ -52,8 +55,8 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"filesystems", "spark"}),
         frozenset({"key_buckets"}),
         frozenset({"bulk_load", "diff", "embed", "maintenance", "range_merge"}),
-        frozenset({"datasource"}),
-        frozenset({"algo", "export", "query"}),
+        frozenset({"datasource", "infer"}),
+        frozenset({"algo", "declared", "export", "query"}),
     ),
 }
 HOMES = {"lance": "store", "pyspark": "pipeline"}

@@ -205,7 +205,8 @@ def test_receipts_say_what_was_written(tmp_path: Path) -> None:
 def test_values_have_html_for_notebooks(graph: og.Graph) -> None:
     values: list[Any] = [graph, graph.schema, graph.query(ALL), graph.explain(ALL), graph.diff(1, 2)]
     assert "<td>Person</td><td>node</td><td>age, name</td><td>2</td>" in graph._repr_html_()
-    assert [value for value in values if not value._repr_html_().startswith(("<table>", "<pre>"))] == []
+    assert [value for value in values if not value._repr_html_().startswith(("<table>", "<pre>", "<p>"))] == []
+    assert "<ul><li><code>scan $p: Person</code> <small>about 2 rows</small></li>" in graph.explain(ALL)._repr_html_()
 
 
 def test_schema_lists_its_types(graph: og.Graph) -> None:

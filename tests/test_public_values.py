@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -19,12 +19,16 @@ from omnigraph.public_values import (
     Commit,
     Conflict,
     ConflictKind,
+    EntityChange,
     EntityCounts,
+    EntityLog,
     IngestReceipt,
     MergeOutcome,
     MergeReceipt,
     MutationReceipt,
     Operation,
+    PropertyBlame,
+    PropertyOrigin,
     PublicValue,
     Snapshot,
     Tag,
@@ -46,6 +50,8 @@ STEPS = (
 )
 SHIP = TypeKey("node:Ship")
 CONFLICT = Conflict(SHIP, None, ConflictKind.ORPHAN_EDGE, "no", ("flag",), {"flag": None}, None, {"flag": [1]})
+CHANGE = EntityChange(COMMIT, "update", ("flag",), {"properties": {"flag": "a"}}, {"properties": {"flag": "b"}})
+ORIGIN = PropertyOrigin("flag", ["b"], COMMIT)
 VALUES: tuple[PublicValue, ...] = (
     COMMIT,
     Tag("v1", A, None, 5),
@@ -63,6 +69,11 @@ VALUES: tuple[PublicValue, ...] = (
     IngestReceipt("b", "main", True, "merge", EntityCounts(Ship=2), EntityCounts(Sails=1), None, None),
     MergeReceipt("b", "main", MergeOutcome.CONFLICTED, (A, B), COMMIT, (TypeCount(SHIP, 1, 2, 3),), (CONFLICT,), True),
     MergeReceipt("b", "main", MergeOutcome.MERGED, (), branch_deleted=False, branch_delete_error="no"),
+    replace(COMMIT, message="why"),
+    EntityLog("Ship", "s", (CHANGE, replace(CHANGE, op="delete", after=None)), False),
+    CHANGE,
+    PropertyBlame("Ship", "s", (ORIGIN, PropertyOrigin("hull", None, None))),
+    ORIGIN,
     SchemaPlan(False, STEPS),
     SchemaReceipt(True, True, 4, STEPS[:-2], COMMIT, ("node:Named",)),
 )

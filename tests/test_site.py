@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+import omnigraph as og
+from omnigraph import client, pipeline
 from tests.support.guide_runner import SHOWN, run_guide
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +63,18 @@ def test_navigation_lists_every_page_once() -> None:
     assert sorted(listed(SITE["nav"])) == sorted(PAGES)
 
 
+def test_api_pages_describe_everything_public() -> None:
+    pages = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES if page.startswith("api"))
+    items = [getattr(module, name) for module in (og, pipeline, pipeline.algo, client) for name in module.__all__]
+    described = {*re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE)}
+    missing = [
+        f"{item.__module__}.{item.__name__}"
+        for item in items
+        if hasattr(item, "__module__") and not {item.__module__, f"{item.__module__}.{item.__name__}"} & described
+    ]
+    assert missing == []
+
+
 def test_navigation_titles_every_page() -> None:
     assert all(
         isinstance(page, dict)
@@ -83,6 +97,10 @@ def test_strict_build_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    graph = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    assert "Return the commits of a branch, newest first" in graph, "inherited docstrings are shown"
+    served = (tmp_path / "site" / "api-pipeline.html").read_text(encoding="utf-8")
+    assert served.count("Run a read query against one snapshot of the graph") == 1
     for path in (tmp_path / "site").rglob("*.html"):
         assert not re.findall(r'<(?:script|img|link)[^>]* (?:src|href)="https?:', path.read_text(encoding="utf-8"))
 
@@ -138,3 +156,11 @@ def test_bars_show_every_line_of_the_warm_reads() -> None:
     ratios = DRAW.read_ratios(page)
     assert len(ratios) == page.partition("| Line | Ours | Best peer |")[2].partition("\n\n")[0].count("\n") - 1 > 10
     assert any(ratio < 1 for *_, ratio in ratios), "lines where a peer is faster are shown, too"
+
+
+def test_bars_show_every_load_with_two_cores() -> None:
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rates = DRAW.load_rates(page)
+    table = page.partition("| What | From | Cores | Time | Rows / s |")[2].partition("\n\n")[0]
+    assert len(rates) == len(re.findall(r"\| 2 \| [\d.]+ s", table)) > 5
+    assert {ours for *_, ours in rates} == {True, False}

@@ -19,6 +19,16 @@ BANNED = {
     r"whole number": "integer",
     r"of ours": "of this package, or the thing's name",
 }
+# The same for the pages, where a reader stumbles over them; the command line and measurements are generated.
+BANNED_IN_PAGES = re.compile(
+    r"\b(?:whoever|nobody|somebody|anybody|anew|speaks? of|(?:is|are) told|stands? back|in spite of|for ever)\b",
+    re.IGNORECASE,
+)
+PAGES = [
+    path
+    for path in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+    if path.name not in ("cli.md", "benchmarks.md")
+]
 ANY_BANNED = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 
 
@@ -41,3 +51,12 @@ def test_module_has_no_banned_word(path: Path) -> None:
 @pytest.mark.parametrize("source", ["nobody = 1", "# whoever comes", '"""Tell whether."""', "is_anew = 2"])
 def test_banned_word_is_found(source: str) -> None:
     assert len([*findings(source)]) == 1
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_page_has_no_banned_word(path: Path) -> None:
+    assert BANNED_IN_PAGES.findall(path.read_text(encoding="utf-8")) == []
+
+
+def test_banned_word_in_a_page_is_found() -> None:
+    assert BANNED_IN_PAGES.findall("Nobody is told what it speaks of.") == ["Nobody", "is told", "speaks of"]

@@ -1,7 +1,7 @@
 """Draws the pictures of the documents as SVG: the layers, the life of a commit, and bars for the measurements.
 
 `python tools/draw.py` rewrites docs/pictures/; it needs nothing but the standard library. The bars come from the table
-of warm reads in docs/benchmarks.md.
+of warm reads and of loads in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -142,10 +142,40 @@ def draw_reads(page: str) -> str:
     return svg(left + span + 100, height, "Warm reads against the fastest peer", parts)
 
 
+def load_rates(page: str) -> list[tuple[str, int, bool]]:
+    """Return the lines of the loads with two cores: what, from which format, rows a second, and whether it is ours."""
+    table = page.partition("| What | From | Cores | Time | Rows / s |")[2].partition("\n\n")[0]
+    lines = re.findall(r"^\| ([^|]+) \| (\w+) \| 2 \| [\d.]+ s \| ([\d,]+) \|", table, re.MULTILINE)
+    return [
+        (f"{what.replace('`', '')}, {source}", int(rate.replace(",", "")), "load" in what)
+        for what, source, rate in lines
+    ]
+
+
+def draw_loads(page: str) -> str:
+    """Return bars of rows per second, longest first."""
+    rates = sorted(load_rates(page), key=lambda line: -line[1])
+    left, span, row = 300, 380, 26
+    most = max((rate for _, rate, _ in rates), default=1)
+    parts = [label(16, 26, "Loads on two cores: rows per second", 15, INK, 'font-weight="600"')]
+    for number, (line, rate, is_ours) in enumerate(rates):
+        y, width = 44 + number * row, span * rate / most
+        colour = "#60a5fa" if is_ours else "#d1d5db"
+        parts.append(label(left - 12, y + 13, line, 12, INK, 'text-anchor="end"'))
+        parts.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="16" rx="3" fill="{colour}"/>')
+        parts.append(label(left + width + 6, y + 13, f"{rate:,}", 11, SOFT))
+    return svg(left + span + 90, 56 + row * len(rates), "Loads on two cores", parts)
+
+
 def draw_all() -> dict[str, str]:
     """Return every picture by its file name."""
     page = BENCHMARKS.read_text(encoding="utf-8")
-    return {"layers.svg": draw_layers(), "commit.svg": draw_commit(), "reads.svg": draw_reads(page)}
+    return {
+        "layers.svg": draw_layers(),
+        "commit.svg": draw_commit(),
+        "reads.svg": draw_reads(page),
+        "loads.svg": draw_loads(page),
+    }
 
 
 if __name__ == "__main__":

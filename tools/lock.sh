@@ -6,7 +6,7 @@ compile() {
   .venv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header \
     --python-version 3.11 --quiet "$@"
 }
-compile pyproject.toml --extra dev --extra spark --extra server --extra docs --output-file requirements/dev.lock
+compile pyproject.toml --extra dev --extra spark --extra server --extra shell --extra docs --extra lsp --output-file requirements/dev.lock
 compile pyproject.toml --extra java --output-file requirements/java.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra server --output-file requirements/server.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra spark --output-file requirements/spark.lock --constraint requirements/dev.lock

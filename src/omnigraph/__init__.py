@@ -5,14 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from omnigraph.bulk_loader import Loader, register_bulk_loader
+
 if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.client import AsyncGraph, connect_async
+    from omnigraph.connections import connect
     from omnigraph.engine.blobs import Blob
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
+    from omnigraph.engine.drawing import Drawing
     from omnigraph.engine.embed import EmbedReceipt
-    from omnigraph.engine.query.budget import Budget
+    from omnigraph.engine.query.budget import Budget, CancelToken
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import Schema, SchemaReceipt
@@ -61,8 +65,10 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan
     from omnigraph.past_graph import GraphAt
-    from omnigraph.protocol import GraphProtocol, connect
+    from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
+    from omnigraph.protocol import GraphProtocol
     from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
+    from omnigraph.source_files import format_source
 
 __version__ = "0.1.0"
 __all__ = [
@@ -75,6 +81,7 @@ __all__ = [
     "BranchNotFound",
     "Budget",
     "BudgetExceeded",
+    "CancelToken",
     "ChangeFeedGap",
     "ChangeSet",
     "CloneReport",
@@ -84,6 +91,7 @@ __all__ = [
     "ConflictError",
     "CursorRejected",
     "DataError",
+    "Drawing",
     "DriftDetected",
     "Effect",
     "EmbedReceipt",
@@ -96,6 +104,7 @@ __all__ = [
     "GraphNotFound",
     "GraphProtocol",
     "GraphReadOnly",
+    "InferredSchema",
     "IngestReceipt",
     "JobExists",
     "KeyConflict",
@@ -132,6 +141,8 @@ __all__ = [
     "connect",
     "connect_async",
     "errors",
+    "format_source",
+    "infer_schema",
     "init",
     "open",
     "upgrade",
@@ -141,7 +152,7 @@ __all__ = [
 # are imported when they are used. A name that is not listed here is an error class.
 _MODULE_OF = {
     "AsyncGraph": "omnigraph.client",
-    "connect": "omnigraph.protocol",
+    "connect": "omnigraph.connections",
     "GraphProtocol": "omnigraph.protocol",
     "connect_async": "omnigraph.client",
     "Blob": "omnigraph.engine.blobs",
@@ -149,9 +160,11 @@ _MODULE_OF = {
     "CommitPage": "omnigraph.engine.changes",
     "FeedPage": "omnigraph.engine.changes",
     "CloneReport": "omnigraph.engine.clone",
+    "Drawing": "omnigraph.engine.drawing",
     "EmbedReceipt": "omnigraph.engine.embed",
     "MergeReceipt": "omnigraph.public_values",
     "Budget": "omnigraph.engine.query.budget",
+    "CancelToken": "omnigraph.engine.query.budget",
     "Explanation": "omnigraph.engine.query.explain",
     "Result": "omnigraph.engine.query.result",
     "Schema": "omnigraph.engine.schema",
@@ -160,6 +173,9 @@ _MODULE_OF = {
     "MutationReceipt": "omnigraph.public_values",
     "Graph": "omnigraph.graph",
     "GraphAt": "omnigraph.past_graph",
+    "format_source": "omnigraph.source_files",
+    "InferredSchema": "omnigraph.pipeline.infer.api",
+    "infer_schema": "omnigraph.pipeline.infer.api",
     "init": "omnigraph.graph",
     "open": "omnigraph.graph",
     "upgrade": "omnigraph.graph",
@@ -178,6 +194,15 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF.get(name, "omnigraph.errors")), name)
+
+
+def _find_bulk_loader() -> Loader:
+    from omnigraph.pipeline import load
+
+    return load
+
+
+register_bulk_loader(_find_bulk_loader)
 
 
 def __dir__() -> list[str]:

@@ -49,6 +49,8 @@ _TABLE = (
     ),
     ErrorKind("limit.exceeded", 413, 1, False, "The request exceeds a limit of a single operation; see `resource`."),
     ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
+    ErrorKind("cluster.rejected", 409, 1, False, "A cluster command cannot go on; `findings` say why."),
+    ErrorKind("cluster.managed", 409, 1, False, "The graph belongs to a cluster; only `cluster apply` changes it."),
     ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or policy test file is invalid."),
     ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit that the caller expected."),
     ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
@@ -74,7 +76,7 @@ _TABLE = (
     ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags depend on this branch."),
     ErrorKind("branch.invalid_name", 400, 1, False, "The name is not valid for a branch or tag."),
     ErrorKind(
-        "schema.branches_exist", 409, 1, False, "The schema can be changed only while `main` is the only branch."
+        "schema.branches_exist", 409, 1, False, "Data that other branches still have cannot be removed for good."
     ),
     ErrorKind("schema.breaks_queries", 409, 1, False, "A new schema would break stored queries; `queries` lists them."),
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
@@ -82,7 +84,13 @@ _TABLE = (
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
     ErrorKind("commit.ambiguous", 409, 1, False, "Several commits begin with this short id; `commits` lists them."),
     ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
-    ErrorKind("changes.schema_boundary", 409, 1, False, "The schema changed in this commit; take a new baseline."),
+    ErrorKind(
+        "changes.schema_boundary",
+        409,
+        1,
+        False,
+        "A typed stream cannot go on: the columns of its type changed; start a new one.",
+    ),
     ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),
     ErrorKind(
         "changes.cursor_rejected",
@@ -97,7 +105,6 @@ _TABLE = (
     ErrorKind("blob.integrity", 500, 1, False, "The stored metadata of a blob is inconsistent; nothing was read."),
     ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same entity or property; see `conflicts`."),
     ErrorKind("merge.unrelated", 409, 1, False, "The sides of a merge have no common ancestor."),
-    ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge have different schemas."),
     ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, stale, or matches no conflict."),
     ErrorKind("query.not_found", 404, 1, False, "There is no such stored query."),
     ErrorKind("query.broken", 409, 1, False, "The stored query does not compile against the accepted schema."),
@@ -163,14 +170,24 @@ class OmniGraphError(Exception):
 
     @property
     def kind(self) -> ErrorKind:
+        """The row of the error table: HTTP status, exit code, and whether a retry may help."""
         return ERRORS[self.code]
 
     @property
     def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
         return self.kind.retryable
 
     def to_json(self) -> dict[str, object]:
-        """Return the public JSON form, the same on every surface."""
+        """Return the public JSON form, the same on every surface.
+
+        Returns:
+            The code, the message, the effect and the context.
+
+        Example:
+            >>> UsageError("no such file", path="a.pg").to_json()
+            {'code': 'usage.invalid', 'error': 'no such file', 'effect': 'none', 'path': 'a.pg'}
+        """
         return {"code": self.code, "error": self.message, "effect": self.effect.value, **self.context}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -229,6 +246,7 @@ class StorageError(OmniGraphError):
 
     @property
     def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
         return self.storage_kind is StorageKind.TRANSIENT
 
 

@@ -20,7 +20,11 @@ CommitId = NewType("CommitId", str)
 OperationId = NewType("OperationId", str)
 BranchId = NewType("BranchId", str)
 
+ULID_LENGTH: Final = 26
 ULID_PATTERN: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
+# Ids of graphs on a server and in a cluster; the reserved ones are routes of a server.
+GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
+RESERVED_GRAPH_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 _DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF: Final = 2**40 - 1
 # Twenty bits: among thousands of branches, about one hint in a hundred also matches another branch.
@@ -65,6 +69,26 @@ def new_ulids(count: int) -> Any:
         texts[:, 5 + column] = pairs[high >> 30 - 10 * column & 1023]
         texts[:, 9 + column] = pairs[low >> 30 - 10 * column & 1023]
     return texts.view("S26").reshape(count)
+
+
+def new_uuids(count: int) -> Any:
+    """Return random UUIDs (version 4) as a numpy array of bytes.
+
+    >>> [text] = new_uuids(1)
+    >>> len(text), text[14:15], text.count(b"-")
+    (36, b'4', 4)
+    """
+    import numpy as np
+
+    raw = np.frombuffer(_random(16 * count), np.uint8).reshape(count, 16).copy()
+    raw[:, 6] = raw[:, 6] & 0x0F | 0x40
+    raw[:, 8] = raw[:, 8] & 0x3F | 0x80
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    positions = np.array([index for index in range(36) if index not in (8, 13, 18, 23)])
+    texts = np.full((count, 36), ord("-"), np.uint8)
+    texts[:, positions[0::2]] = digits[raw >> 4]
+    texts[:, positions[1::2]] = digits[raw & 0x0F]
+    return texts.view("S36").reshape(count)
 
 
 def is_ulid(text: str) -> bool:

@@ -15,6 +15,7 @@ QUERY_VARIABLES_MAX: Final = 1_000
 QUERY_CLAUSES_MAX: Final = 1_000
 QUERY_WEIGHED_WALKS_MAX: Final = 200
 QUERY_TOKENS_MAX: Final = 200_000
+EXPRESSION_DEPTH_MAX: Final = 100
 SUGGESTION_NAMES_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 160
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
@@ -46,6 +47,8 @@ COMMIT_LOG_CHUNK_VERSIONS: Final = 256
 COMMIT_LOG_IDS_MAX: Final = 1_000
 COMMIT_LOG_SCANS_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 200
+# Every publish writes the commits of its window again, with their messages.
+COMMIT_MESSAGE_CHARACTERS_MAX: Final = 2_000
 HANDLE_CACHE_MAX: Final = 512
 HEAD_CACHE_MAX: Final = 1_024
 LINK_CACHE_MAX: Final = 16_384
@@ -90,6 +93,11 @@ RESULT_BATCH_ROWS: Final = 65_536
 # Results are encoded in pieces; the budget of the query is checked before each.
 ANSWER_PIECE_BYTES: Final = 4 * 1024 * 1024
 ANSWER_PIECE_CELLS: Final = 131_072
+# Pictures of a part of a graph.
+DRAWN_NODES: Final = 40
+DRAWN_NODES_MAX: Final = 200
+DRAWN_EDGES_MAX: Final = 400
+DRAWN_HOPS_MAX: Final = 4
 
 # Writes: entities and bytes of one mutation or ingest, and how many violations are reported.
 WRITE_ENTITIES_MAX: Final = 8_192
@@ -101,6 +109,7 @@ FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
+FRAME_BATCH_ROWS: Final = 8_192
 INGEST_CHUNK_RECORDS: Final = 32_768
 DECODE_BLOCK_BYTES: Final = 8 * 1024 * 1024
 DECODE_HEADS_MAX: Final = 64
@@ -161,6 +170,10 @@ EMBED_STAGE_BYTES: Final = 64 * 1024 * 1024
 EMBED_CACHE_FILES_MAX: Final = 64
 EMBED_LOCAL_BYTES_MAX: Final = 1024 * 1024 * 1024
 
+# Schema changes that write stored rows again.
+SCHEMA_REWRITE_BATCH_ROWS: Final = 8_192
+SCHEMA_REWRITE_BYTES: Final = 64 * 1024 * 1024
+
 # Changes: the size of a page of a commit or of the feed, commits per poll, and the size of a cursor token.
 CHANGE_PAGE_CHANGES: Final = 1_000
 CHANGE_PAGE_CHANGES_MAX: Final = 8_192
@@ -183,7 +196,12 @@ EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
 COLUMN_CHARACTERS_MIN: Final = 3
 DIFF_VALUES_SHOWN: Final = 1_000
+# The history of one entity: entries by default, states that a walk may read, and commits that one bisection spans.
+ENTITY_LOG_COMMITS: Final = 50
+ENTITY_LOG_STATES_MAX: Final = 2_000
+ENTITY_LOG_RUN_COMMITS: Final = 65_536
 COMMIT_ID_CHARACTERS_MIN: Final = 8
+REVISION_CHARACTERS_MAX: Final = 256
 AMBIGUOUS_COMMITS_SHOWN: Final = 5
 
 # Loads: bytes per split, line and CSV row, the size that needs no Spark, rejected lines that are reported and how much
@@ -200,6 +218,10 @@ LOAD_BUCKET_KEYS: Final = 16_000_000
 LOAD_BUCKETS_MAX: Final = 1_024
 LOAD_SUSPECTS_MAX: Final = 100_000
 LOAD_WAVE_TASKS: Final = 1_000
+INFER_SKETCH_VALUES: Final = 65_536
+INFER_PASS_VALUES: Final = 16_000_000
+INFER_ENUM_VALUES_MAX: Final = 12
+INFER_KEY_COLUMNS_MAX: Final = 12
 
 # Analytics: rounds of one measure, edges that need no Spark, and nodes per task.
 ALGO_ROUNDS_MAX: Final = 1_000
@@ -257,6 +279,13 @@ STORED_BREAKAGES_SHOWN_MAX: Final = 3
 POLICY_BYTES_MAX: Final = 1024 * 1024
 TOKENS_BYTES_MAX: Final = 4 * 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
+CLUSTER_CONFIG_BYTES_MAX: Final = 1024 * 1024
+PIPELINE_CONFIG_BYTES_MAX: Final = 1024 * 1024
+PIPELINE_DELETED_KEYS_MAX: Final = 10_000
+# Seconds between the looks of `cluster refresh --watch`.
+CLUSTER_WATCH_SECONDS: Final = 30
+# Graphs of a cluster that a server opens at once.
+SERVER_OPENING_GRAPHS: Final = 4
 POLICY_ANSWERS_MAX: Final = 16_384
 BRANCH_NAMES_CACHED_MAX: Final = 16_384
 

@@ -6,8 +6,8 @@ have to start fast.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, StrEnum
 from functools import cache
 from types import UnionType
@@ -50,13 +50,37 @@ class PublicValue:
     computed: ClassVar[Mapping[str, str]] = {}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the value as a JSON object."""
+        """Return the value as a JSON object, with the names that the command line and the server use.
+
+        Returns:
+            The object.
+
+        Example:
+            >>> Branch("review", None).to_json()
+            {'name': 'review', 'actor_id': None}
+        """
         return {member.name: _encode(getattr(self, member.attribute)) for member in members(type(self))}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the value of a JSON object; unknown members are ignored."""
-        stored = (member for member in members(cls) if not member.is_computed)
+        """Return the value of a JSON object; unknown members are ignored, and optional ones may be missing.
+
+        Args:
+            data: The object, as `to_json` returns it.
+
+        Returns:
+            The value.
+
+        Example:
+            >>> Branch.from_json({"name": "review", "actor_id": "ann"}).actor
+            'ann'
+        """
+        optional = {item.name for item in fields(cast(Any, cls)) if item.default is not MISSING}
+        stored = (
+            member
+            for member in members(cls)
+            if not member.is_computed and (member.name in data or member.attribute not in optional)
+        )
         return cls(**{member.attribute: _decode(member.kind, data[member.name]) for member in stored})
 
 
@@ -122,7 +146,10 @@ CommitKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Commit(PublicValue):
-    """One graph-visible change; `created_at` counts microseconds since 1970."""
+    """One graph-visible change; `created_at` counts microseconds since 1970.
+
+    `message` is what its author wrote about it; None without one, or if the reader may not see all types.
+    """
 
     commit_id: CommitId = field(metadata=named("graph_commit_id"))
     # The name of its branch, or what is left of one that is gone.
@@ -135,6 +162,7 @@ class Commit(PublicValue):
     kind: CommitKind
     operation_id: OperationId
     properties: dict[str, str] = field(default_factory=dict)
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +270,81 @@ class IngestReceipt(PublicValue):
 
     @property
     def commit_id(self) -> str | None:
+        """The id of the commit; None if nothing was written."""
         return self.commit.commit_id if self.commit else None
 
     @property
     def total_entities(self) -> int:
+        """The number of nodes and edges that were read."""
         return sum(self.nodes.values()) + sum(self.edges.values())
 
 
+@dataclass(frozen=True, slots=True)
+class EntityChange(PublicValue):
+    """What a commit did to an entity; `before` and `after` are its values without blobs, None where it did not exist.
+
+    A merge is compared with its first parent, the branch that was merged into.
+    """
+
+    commit: Commit
+    op: Literal["insert", "update", "delete"]
+    changed: tuple[str, ...] = field(metadata=named("changed_properties"))
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityLog(PublicValue):
+    """The commits that changed an entity, newest first.
+
+    `is_complete` is False if there may be earlier ones: because of the limit, because cleanup removed older states, or
+    because they are on a branch that the actor may not read.
+    """
+
+    type_name: str
+    entity_id: str
+    changes: tuple[EntityChange, ...]
+    is_complete: bool
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[EntityChange]:
+        return iter(self.changes)
+
+    def __getitem__(self, index: int) -> EntityChange:
+        return self.changes[index]
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyOrigin(PublicValue):
+    """A property, its value unless it is a blob, and the commit that set it; None if that is no longer known."""
+
+    name: str
+    value: Any
+    commit: Commit | None
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyBlame(PublicValue):
+    """Where the properties of an entity come from, by name; none if there is no such entity."""
+
+    type_name: str
+    entity_id: str
+    properties: tuple[PropertyOrigin, ...]
+
+    def __getitem__(self, name: str) -> PropertyOrigin:
+        return next(item for item in self.properties if item.name == name)
+
+
 class ConflictKind(StrEnum):
-    """Every kind of conflict; the first three are between two sides, the others break a rule of the schema."""
+    """Every kind of conflict: three between two sides, two between their schemas; the others break a rule."""
 
     DIVERGENT_INSERT = "DivergentInsert"
     DIVERGENT_UPDATE = "DivergentUpdate"
     DELETE_VS_UPDATE = "DeleteVsUpdate"
+    DIVERGENT_SCHEMA = "DivergentSchema"
+    DROP_VS_UPDATE = "DropVsUpdate"
     ORPHAN_EDGE = "OrphanEdge"
     UNIQUE_VIOLATION = "UniqueViolation"
     CARDINALITY_VIOLATION = "CardinalityViolation"
@@ -321,6 +411,8 @@ class MergeReceipt(PublicValue):
     # None unless the source was to be deleted.
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
+    # How the schema of the target changes, a line for each step; None if it stays.
+    schema_changes: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         changed = sum(type_.inserted + type_.updated + type_.deleted for type_ in self.types)

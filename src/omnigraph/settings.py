@@ -99,6 +99,7 @@ _TABLE = (
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", (), "The same as a JSON string."),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", (), "Rejected: AWS secrets are not supported."),
     Setting("OMNIGRAPH_UNAUTHENTICATED", "", (), "Lets a server start without tokens, open to every client."),
+    Setting("OMNIGRAPH_REQUIRE_ALL_GRAPHS", "", (), "Lets `serve --cluster` start only if every graph is healthy."),
     Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and the same number for writes."),
     Setting(
         "OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER",

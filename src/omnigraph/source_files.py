@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import Source, decode_source
 from omnigraph.limits import SOURCE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from omnigraph.lang.format import LanguageName
 
 # A text, the path of a file that holds it, or a `Source`, which is a text whatever it looks like.
 SourceInput: TypeAlias = str | os.PathLike[str] | Source
@@ -68,6 +71,35 @@ def query_source(query: SourceInput) -> Source:
     A server passes a `Source`, so that the text of a request is never taken for a path.
     """
     return _resolve_source("source", query, "query.gq", "Q000")
+
+
+def format_source(source: SourceInput, *, language: LanguageName | None = None) -> str:
+    """Return a schema or queries in the layout of `omnigraph fmt`; tokens and comments stay as they are.
+
+    Args:
+        source: The text, or the path of a `.pg` or `.gq` file.
+        language: `pg` or `gq`; the ending of a path says it as well.
+
+    Returns:
+        The formatted text. Nothing is written.
+
+    Raises:
+        LanguageError: The source does not parse.
+        UsageError: The language is neither given nor clear from the ending.
+
+    Example:
+        >>> format_source("node A{name:String@key}", language="pg")
+        'node A { name: String @key }\\n'
+    """
+    from omnigraph.lang.format import LANGUAGES
+    from omnigraph.lang.format import format_source as format_parsed
+
+    is_path = not isinstance(source, str | Source) or (isinstance(source, str) and "{" not in source)
+    ending = os.path.splitext(source.name if isinstance(source, Source) else os.fspath(source))[1] if is_path else ""
+    named = language if language is not None else next((name for name in LANGUAGES if ending == f".{name}"), None)
+    if named not in LANGUAGES:
+        raise UsageError(f'the language is {language or "not known"}; pass `language="pg"` or `language="gq"`')
+    return format_parsed(schema_source(source) if named == "pg" else query_source(source), named)
 
 
 def _resolve_source(argument: str, value: SourceInput, name: str, code: str) -> Source:

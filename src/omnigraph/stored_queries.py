@@ -118,6 +118,7 @@ class QueryFolder:
         for source in self._sources:
             with suppress(LanguageError):
                 for query in parse_queries(source):
+                    # One without a name is refused by `check_queries`.
                     self._is_mutation.setdefault(query.name.text, isinstance(query.body, ast.Mutation))
 
     def is_mutation(self, name: str) -> bool | None:
@@ -176,6 +177,11 @@ def check_queries(sources: Sequence[Source], catalog: Catalog) -> StoredQueries:
     first: dict[str, CompiledQuery] = {}
     warnings: list[Diagnostic] = []
     for query in (linted.compiled for linted in report.queries if linted.compiled is not None):
+        if query.span.end == 0:
+            hint = "write `query name() { … }` around it"
+            nameless = Diagnostic("Q000", "a stored query needs a name", query.source, query.span, hint)
+            broken.append(BrokenQuery(Path(query.source.name).stem, query.source.name, (nameless,)))
+            continue
         other = first.setdefault(query.name, query)
         if other is not query:
             message = f"duplicate stored query `{query.name}`; it is also in `{other.source.name}`"

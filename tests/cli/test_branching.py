@@ -319,6 +319,27 @@ def test_changes_poll_as_text_crosses_pages_and_prints_the_cursor_last(
     assert "k1 (ann → bob)" in run(capsys, *given)[0]
 
 
+def test_changes_poll_keeps_its_cursor_in_a_file(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["changes", "poll", "g.omni", "--cursor-file", "c.txt", "--start", "beginning"]
+    first, _ = run(capsys, *given)
+    assert first.splitlines()[0].startswith("commit ")
+    assert first.splitlines()[-1] == "caught up"
+    assert "cursor" not in first
+    assert run(capsys, *given)[0] == "caught up\n"
+    put(graph, "main", x=1)
+    assert len(run(capsys, *given)[0].splitlines()) == 3
+    assert main([*given, "--cursor", "x"]) == 1
+    assert main([*given, "--limit", "1"]) == 0
+
+
+def test_terminal_gets_no_page_token(
+    graph: og.Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    page, _ = run(capsys, "changes", "poll", "g.omni", "--start", "beginning", "--limit", "2")
+    assert page.splitlines()[-1].startswith("more changes follow: raise --limit, or page with --json")
+
+
 def test_changes_baseline_is_whole_before_its_cursor_is_told(
     graph: og.Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -392,7 +413,7 @@ def test_blob_get_reads_a_range(
         (("--length", "-1"), "usage.invalid"),
         (("--offset", "-1"), "usage.invalid"),
         (("--offset", str(2**62), "--length", str(2**62)), "usage.invalid"),
-        (("--branch", "main", "--snapshot", "x"), "usage.invalid"),
+        (("--branch", "main", "--snapshot", "x"), "commit.not_found"),
     ],
 )
 @pytest.mark.usefixtures("graph")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from omnigraph.cli.options import Format
-from omnigraph.cli.output import _width, render, table
+from omnigraph.cli.output import render, table
+from omnigraph.display import display_width
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 COLUMNS = ["name", "n", "tags"]
@@ -66,7 +67,7 @@ def test_table_fits_the_width_of_the_terminal(places: int, monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", str(places))
     rows: list[list[object]] = [["a", "b" * 30, "日本語" * 8], ["c", "d" * 70, 5]]
     shown = list(table(["name", "long", "wide"], rows))
-    assert max(map(_width, shown)) <= places
+    assert max(map(display_width, shown)) <= places
     assert any("…" in line for line in shown)
     assert len(shown) == 4
 

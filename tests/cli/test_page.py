@@ -9,18 +9,31 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import omnigraph as og
 from omnigraph.cli import main
+from tests.support.cluster_folder import deploy, write_folder
 from tests.support.guide_runner import BLOCK
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SUPPLY = ROOT / "examples" / "supply"
 COMMIT = "01JCW0V7Q2M4RRP5K3WBF8E1ZD"
-# What needs a server, or goes on until somebody stops it.
-ELSEWHERE = ("serve", "graphs list", "alias", "reconcile graph.omni --every", "COMMAND")
+# What needs a server, goes on until somebody stops it, or is run by the guides to clusters and pipelines.
+ELSEWHERE = (
+    "serve",
+    "graphs list",
+    "alias",
+    "lsp",
+    "reconcile graph.omni --every",
+    "COMMAND",
+    "cluster import",
+    "cluster force-unlock",
+    *(f"pipeline {word}" for word in ("validate", "plan", "run", "backfill", "status", "history")),
+)
 # What has to be there first. A cherry-pick takes a commit of another branch.
 FIRST = {
     "branch rename": ["branch create review/ada --store graph.omni"],
@@ -73,6 +86,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "new.pg": (SUPPLY / "next.pg").read_text(encoding="utf-8"),
         "more.ndjson": MORE,
         "token.txt": "secret\n",
+        "draft.gq": "match { $p: Package } return { $p.name }\n",
+        "people.csv": "name,age\nada,36\nbob,41\n",
+        "knows.csv": "a,b\nada,bob\n",
         "home/config.yaml": config,
     } | {one["file"]: one["text"] for one in policies if one["file"]}
     for name, text in files.items():
@@ -82,16 +98,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for target in ("queries.gq", "queries/queries.gq"):
         shutil.copy(SUPPLY / "queries.gq", folder / target)
     shutil.copy(SUPPLY / "data.ndjson", folder / "data.ndjson")
+    parquet.write_table(pa.table({"a": ["ada"], "b": ["bob"]}), folder / "knows.parquet")
     with og.init(folder / "graph.omni", schema) as graph:
         graph.ingest(folder / "data.ndjson")
         graph.ingest(LOGO.encode())
+    # A cluster from whose folder the graph `old` was taken out.
+    assert deploy(write_folder(folder / "team", graphs=("knowledge", "old"))).ok
+    write_folder(folder / "team")
     return folder
 
 
 def run(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     words = words_of(line)
     if "<" in words:
-        monkeypatch.setattr("sys.stdin", io.StringIO((folder / words[-1]).read_text(encoding="utf-8")))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((folder / words[-1]).read_bytes()), "utf-8"))
+    elif words[0] == "shell":
+        monkeypatch.setattr("sys.stdin", io.StringIO(":schema\n"))
     ends = [words.index(sign) for sign in "<>" if sign in words]
     return main(words[: min(ends, default=len(words))])
 
@@ -112,6 +134,8 @@ def prepare(line: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
     monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "text-small")
+    if line.startswith("omnigraph schema infer"):
+        (folder / "schema.pg").unlink()
     if line.startswith("omnigraph init"):
         shutil.rmtree(folder / "graph.omni")
     first = next((lines for name, lines in FIRST.items() if line.startswith(f"omnigraph {name} ")), [])

@@ -16,6 +16,7 @@ WIDER = SCHEMA.replace("age: I32?", "age: I32?\n    mail: String?")
 AGES = "query ages() { match { $p: Person } return { $p.age as age } }\n"
 NAMES = "query names() { match { $p: Person } return { $p.name as name } }\n"
 MEMBERS = {
+    "message",
     *("graph_commit_id", "graph_branch", "graph_manifest_version", "parent_commit_id", "merged_parent_commit_id"),
     *("actor_id", "created_at", "kind", "operation_id", "properties"),
 }

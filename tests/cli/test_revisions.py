@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
+from omnigraph.cli.commands import COMMANDS
+from omnigraph.cli.commit_graph import draw_history, shorten_ids
 from omnigraph.cli.conflicts import resolve_conflicts
-from omnigraph.cli.revisions import draw_history, resolve_revision, shorten_ids
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import UsageError
 
 NAMES = ("graph_commit_id", "parent_commit_id", "merged_parent_commit_id")
 
@@ -64,17 +64,6 @@ def test_state_that_is_not_there_is_refused(
     assert code in capsys.readouterr().err
 
 
-def test_short_id_of_several_commits_is_refused_with_all_of_them() -> None:
-    commits = [SimpleNamespace(commit_id=f"01JCW0V7Q2M4RRP5K3WBF8E1Z{end}") for end in "AB"]
-    listed = SimpleNamespace(list=lambda: ["main"])
-    stub = SimpleNamespace(branches=listed, tags=SimpleNamespace(list=list), commits=lambda branch: commits)
-    with pytest.raises(GraphError) as caught:
-        resolve_revision(cast(Any, stub), "01JCW0V7Q2")
-    assert caught.value.code == "commit.ambiguous"
-    assert caught.value.context["commits"] == [commit.commit_id for commit in commits]
-    assert resolve_revision(cast(Any, stub), "01JCW0V7Q2M4RRP5K3WBF8E1ZA") == "01JCW0V7Q2M4RRP5K3WBF8E1ZA"
-
-
 def test_lists_show_heads_and_names_of_deleted_branches(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["branch", "list"]) == 0
     shown = capsys.readouterr().out
@@ -104,8 +93,37 @@ def test_merge_resolves_conflicts(options: list[str], values: tuple[int, str], g
     assert (row["age"], row["team"]) == values
 
 
+@pytest.mark.parametrize(
+    ("options", "age"), [(["--ours"], 2), (["--theirs"], 3), (["--take", "Person:ann.age=theirs"], 3)]
+)
+def test_cherry_pick_resolves_conflicts(options: list[str], age: int, graph: og.Graph) -> None:
+    commit = ids(graph, "review")[0]
+    assert main(["cherry-pick", commit, "-q"]) == 1
+    assert main(["cherry-pick", commit, "-q", *options]) == 0
+    assert graph.get("Person", "ann") == {"id": "ann", "name": "ann", "age": age, "team": "sea"}
+
+
+@pytest.mark.parametrize(("options", "age"), [(["--ours"], 9), (["--theirs"], 1)])
+def test_revert_resolves_conflicts(
+    options: list[str], age: int, graph: og.Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(graph, age=9)
+    commit = ids(graph)[1]
+    assert main(["revert", commit, "-q"]) == 1
+    assert "resolve all with --ours or --theirs" in capsys.readouterr().err
+    assert main(["revert", commit, "-q", *options]) == 0
+    person = graph.get("Person", "ann")
+    assert person is not None
+    assert person["age"] == age
+
+
+def test_both_sides_contradict_each_other(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["revert", "HEAD", "--ours", "--theirs"]) == 1
+    assert "contradict each other" in capsys.readouterr().err
+
+
 def test_take_beside_a_side_decides_property_by_property() -> None:
-    conflict = {"type_key": "node:A", "entity_id": "x.y", "properties": ["p", "q"]}
+    conflict = {"kind": "DivergentUpdate", "type_key": "node:A", "entity_id": "x.y", "properties": ["p", "q"]}
     taken = resolve_conflicts([conflict], "ours", ["A:x.y.q=theirs"])
     assert {(item["property"], item["take"]) for item in taken} == {("p", "ours"), ("q", "theirs")}
     for wrong in ("A:x.y.q", "A:x.y.z=ours", "B:x.y=ours"):
@@ -148,3 +166,48 @@ def test_write_expects_a_head_by_its_short_id(graph: og.Graph) -> None:
     head, before, _ = ids(graph)
     assert main(["mutate", "-e", text, "--if-commit", short[before]]) == 4
     assert main(["mutate", "-e", text, "--if-commit", short[head]]) == 0
+
+
+WRITES = (
+    ["mutate", "-e", 'query q() { update Person set { age: 9 } where name = "ann" }'],
+    ["ingest", "--data", "bo.ndjson"],
+    ["load", "--data", "bo.ndjson", "--engine", "local"],
+    ["branch", "merge", "review", "--theirs"],
+    ["branch", "merge", "review", "--theirs", "--engine", "local"],
+    ["revert", "HEAD"],
+    ["cherry-pick", "review", "--branch", "other"],
+    ["schema", "apply", "--schema", "wider.pg"],
+    ["optimize"],
+    ["index", "build"],
+)
+
+
+@pytest.mark.parametrize("words", WRITES, ids=" ".join)
+def test_command_that_commits_takes_a_message(
+    words: list[str], graph: og.Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bo.ndjson").write_text('{"type": "Person", "data": {"name": "bo"}}\n')
+    Path("wider.pg").write_text("node Person { name: String @key  age: I32?  team: String?  mail: String? }")
+    graph.branches.create("other", at="HEAD~1")
+    if words[0] == "schema":
+        graph.branches.delete("other")
+        graph.branches.delete("review")
+    assert main([*words, "-m", "Correct ages\n\nas agreed", "--json"]) == 0
+    commit = json.loads(capsys.readouterr().out)["commit"]
+    assert commit["message"] == "Correct ages\n\nas agreed"
+    assert main(["commit", "list", "--branch", commit["graph_branch"], "--limit", "1"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("Correct ages")
+    assert main(["commit", "list", "--branch", commit["graph_branch"], "--graph"]) == 0
+    assert ": Correct ages" in capsys.readouterr().out
+    assert main(["commit", "show", commit["graph_commit_id"]]) == 0
+    shown = capsys.readouterr().out
+    assert "message" in shown
+    # The lines of a message are aligned with its first one.
+    assert shown.rstrip().splitlines()[-1] == " " * (shown.splitlines()[-3].index("Correct")) + "as agreed"
+
+
+def test_every_command_that_commits_has_the_option() -> None:
+    words = {" ".join(words[:2] if words[0] in ("branch", "schema", "index") else words[:1]) for words in WRITES}
+    words |= {"embed", "repair"}
+    with_message = {" ".join(command.words) for command in COMMANDS if "message" in signature(command.run).parameters}
+    assert with_message == words

@@ -30,17 +30,27 @@ from omnigraph.cli.config import (
 from omnigraph.cli.target import Capability, Direct, Flags, Served, accepts_flag, resolve_location
 from omnigraph.errors import UsageError
 
-FLAGS = {"--store": "g.omni", "--server": "http://localhost:1", "--graph": "g", "--profile": "p", "--as": "ada"}
+FLAGS = {
+    "--store": "g.omni",
+    "--server": "http://localhost:1",
+    "--graph": "g",
+    "--cluster": "c",
+    "--profile": "p",
+    "--as": "ada",
+}
 USES = {
     Capability.ANY: {"--store", "--server", "--graph", "--profile"},
     Capability.SERVED: {"--server", "--profile"},
     Capability.DIRECT: {"--store", "--profile"},
+    Capability.MAINTENANCE: {"--store", "--profile", "--cluster", "--graph"},
     Capability.LOCAL: set(),
 }
 # What commands can work on, written down once more: a command that moves to another row has to move here, too.
-ANY = "query explain ingest load mutate snapshot export revert cherry-pick diff"
+ANY = "query explain ingest load mutate shell snapshot export revert cherry-pick diff log blame"
+READS = (("schema", "show"), ("schema", "apply"), ("queries", "list"))
 ANY_GROUPS = "branch tag commit changes blob"
-DIRECT = "init index audit optimize verify repair cleanup lint queries embed reconcile upgrade"
+DIRECT = "init lint embed upgrade pipeline"
+MAINTENANCE = "index audit optimize verify repair cleanup queries reconcile"
 CONFIG = Config(
     servers={"lake": "https://lake.example.org", "pond": "http://pond:8080/"},
     profiles={
@@ -64,10 +74,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def capability_of(command: Command) -> Capability:
     words = command.words
-    if words[0] in ANY.split() or words[0] in ANY_GROUPS.split() or words in (("schema", "show"), ("schema", "apply")):
+    if words[0] in ANY.split() or words[0] in ANY_GROUPS.split() or words in READS:
         return Capability.ANY
     if words[0] in DIRECT.split() or words == ("schema", "plan"):
         return Capability.DIRECT
+    if words[0] in MAINTENANCE.split():
+        return Capability.MAINTENANCE
     return Capability.SERVED if words == ("graphs", "list") else Capability.LOCAL
 
 
@@ -153,6 +165,10 @@ def test_resolve_follows_the_precedence(flags: Flags, defaults: Defaults, place:
         (Capability.ANY, Flags(profile="group"), "is a cluster"),
         (Capability.ANY, Flags(server="lake", graph="g", actor="ada"), "the token determines the actor"),
         (Capability.DIRECT, Flags(profile="prod"), "is a server"),
+        (Capability.DIRECT, Flags(profile="group"), "is a cluster"),
+        (Capability.MAINTENANCE, Flags(profile="prod"), "is a server"),
+        (Capability.MAINTENANCE, Flags(store="a", graph="g"), "leave it out"),
+        (Capability.MAINTENANCE, Flags(store="a", cluster="c"), "give one of them"),
         (Capability.SERVED, Flags(profile="disk"), "is storage"),
     ],
 )
@@ -179,6 +195,7 @@ def test_parse_config_reads_all_of_it() -> None:
         {"prod": Profile(server="lake", default_graph="supply")},
         Defaults(store="z", output="csv", table_max_column_width=9, table_cell_layout="wrap"),
         {"needs": Alias("lake", "deps", None, ("name",), {"most": 5}, "kv")},
+        {"c": "/data"},
     )
     assert parse_config("", "config.yaml", pytest.fail) == Config()
 

@@ -66,6 +66,30 @@ def run(capsys: pytest.CaptureFixture[str], *given: str, status: int = 0) -> tup
 
 
 @pytest.mark.slow
+def test_shell_works_on_a_server(
+    live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statements = (
+        "match { $p: Person } return { count($p) as people }",
+        ":queries",
+        ':run add {"name": "new"}',
+        "match { $p: Person } return { count($p) as people }",
+        ":schema Person",
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(statements)))
+    out, _ = run(capsys, "shell", "--profile", "prod", "--format", "csv")
+    first, _, rest = out.partition("\n1 node and 0 edges on main, commit ")
+    assert first.splitlines()[:2] == ["people", "5"]
+    assert {"people", "add"} <= set(first.splitlines()[2:])
+    listed, _ = run(capsys, "queries", "list", "--profile", "prod")
+    assert listed.splitlines()[0].split() == ["query", "kind", "parameters", "description"]
+    assert ["add", "mutation", "name:", "string"] in [line.split()[:4] for line in listed.splitlines()]
+    _, err = run(capsys, "queries", "list", status=1)
+    assert "name a directory of `.gq` files, or a server" in err
+    assert "\npeople\n6\nnode Person {" in rest
+
+
+@pytest.mark.slow
 def test_served_commands_find_their_graph_and_its_queries(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

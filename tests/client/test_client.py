@@ -282,3 +282,37 @@ def test_past_is_read_with_todays_names_or_those_of_then(things: str, live: Live
         assert b'"type":"Thing"' in b"".join(served.export(at=first, names="then"))
         assert served.diff(first, "main").changes.num_rows == 0
         assert served.commit_changes(first, names="then").to_json() != served.commit_changes(first).to_json()
+
+
+def test_served_entity_and_past_state_are_those_of_an_opened_graph(things: str) -> None:
+    with (
+        og.open(things) as opened,
+        serving_graph(things) as live,
+        og.connect(f"http://{live.host}:{live.port}", graph="g") as served,
+    ):
+        opened.ingest([{"type": "Thing", "data": {"key": "a", "small": 7}}], message="Shrink")
+        key = opened.query(ALL).rows()[0]["key"]
+        for at in (None, "HEAD", "HEAD~1", 2, datetime(2999, 1, 1, tzinfo=UTC)):
+            assert served.get("Thing", key, at=at) == opened.get("Thing", key, at=at)
+        assert served.get("Thing", "nothing") is None
+        past, stored = served.at("HEAD~1"), opened.at("HEAD~1")
+        assert past.commit_id == stored.commit_id
+        assert past.get("Thing", key) == stored.get("Thing", key)
+        assert past.query(ALL).rows() == stored.query(ALL).rows()
+        assert past.snapshot() == stored.snapshot().public()
+        assert b"".join(past.export()) == b"".join(stored.export())
+        assert past.explain(ALL).to_json() == stored.explain(ALL).to_json()
+        assert [str(kind) for kind in served.schema.types] == [str(kind) for kind in opened.schema.types]
+        assert served.schema.nodes.keys() == opened.schema.nodes.keys()
+        assert served.log("Thing", key) == opened.log("Thing", key)
+        assert served.blame("Thing", key) == opened.blame("Thing", key)
+        assert served.diff("HEAD~1", "HEAD", images=True) == opened.diff("HEAD~1", "HEAD", images=True)
+        assert len(served.diff("HEAD~1", "HEAD", images=True).images) == 1
+
+        async def ask() -> object:
+            async with og.connect_async(f"http://{live.host}:{live.port}", graph="g") as awaited:
+                before = await awaited.at("HEAD~1")
+                assert [str(kind) for kind in await awaited.schema.types] == [str(k) for k in opened.schema.types]
+                return await before.get("Thing", key)
+
+        assert asyncio.run(ask()) == stored.get("Thing", key)

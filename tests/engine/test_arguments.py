@@ -90,7 +90,7 @@ def test_methods_without_the_checks_let_other_errors_escape(
         (lambda graph: graph.query(READ, [1]), "parameters are given by name"),
         (lambda graph: graph.export(types="Port"), "`types` must be a list of names, got `str`"),
         (lambda graph: graph.maintenance.cleanup(older_than=7), "`older_than` must be a timedelta, got `int`"),
-        (lambda graph: graph.ingest(7), "`int` is no input"),
+        (lambda graph: graph.ingest(7), "`int` cannot be read as input"),
         (lambda graph: graph.ingest("a\0b"), "null byte"),
         (lambda _: og.open(7), "`uri` must be a string or a path, got `int`"),  # type: ignore[arg-type]
     ],

@@ -1,9 +1,10 @@
-"""Where the feed ends: schema boundaries, gaps that were reclaimed, and baselines from which it goes on."""
+"""The feed over schema changes, where it ends: gaps that were reclaimed, and baselines from which it goes on."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from omnigraph.errors import (
     ChangeFeedGap,
     OmniGraphError,
     PolicyDenied,
-    SchemaBoundary,
 )
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
@@ -48,27 +48,45 @@ def graph(tmp_path: Path) -> og.Graph:
 # -- boundaries and gaps -----------------------------------------------------------------------------------------------
 
 
-def test_feed_ends_before_a_schema_boundary_and_then_refuses_it(graph: og.Graph) -> None:
+def test_feed_goes_on_over_a_schema_change_and_says_how(graph: og.Graph) -> None:
     before = write(graph, node("a"))
     graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
-    boundary = head(graph)
+    changed = head(graph)
     after = write(graph, node("a", note="x"))
-    first = graph.changes(start="beginning")
-    assert (replay({}, [first]), first.caught_up) == ([before], False)
-    with pytest.raises(SchemaBoundary) as caught:
-        graph.changes(cursor=first.cursor)
-    assert caught.value.context == {
-        "reason": "schema_boundary",
-        "graph_commit_id": boundary,
-        "type_name": "P",
-    }
-    assert pages(graph, start=f"after:{boundary}")[0].blocks[0].cause["graph_commit_id"] == after
+    page = graph.changes(start="beginning")
+    state: dict[Any, Any] = {}
+    assert (replay(state, [page]), page.caught_up) == ([before, changed, after], True)
+    assert state == exported(graph)
+    blocks: Any = page.to_json()["blocks"]
+    event = blocks[1]
+    assert event["changes"] == []
+    [step] = event["schema"]["steps"]
+    assert (step["kind"], step["type_name"], step["property_name"]) == ("add_property", "P", "note")
+    assert [list(block) for block in (blocks[0], blocks[2])] == [["cause", "changes"]] * 2
 
 
-def test_feed_boundary_is_decided_for_the_whole_commit(graph: og.Graph) -> None:
-    graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
-    with pytest.raises(SchemaBoundary):
-        graph.changes(start="beginning", types=["Q"])
+def test_feed_over_renames_and_drops_replays_to_the_newest_state(graph: og.Graph) -> None:
+    cursor = graph.changes().cursor
+    write(graph, node("a", v=1.0), node("b", v=2.0))
+    graph.schema.apply(SCHEMA.replace("v: F64?", 'w: F64? @rename_from("v")'))
+    write(graph, node("a", w=3.0))
+    graph.schema.apply(SCHEMA.replace("v: F64?", ""))
+    write(graph, node("c"))
+    state: dict[Any, Any] = {}
+    replay(state, pages(graph, cursor=cursor))
+    assert state == exported(graph)
+
+
+def test_feed_schema_event_comes_with_the_first_page_of_its_commit(graph: og.Graph) -> None:
+    graph.branches.create("b")
+    graph.schema.apply(SCHEMA + "node R { k: String @key }", branch="b")
+    write(graph, node("x", "R"), node("y", "R"), branch="b")
+    write(graph, node("a"))
+    graph.branches.merge("b")
+    found = pages(graph, start="beginning", limit=1)
+    blocks = [block for page in found for block in page.blocks if block.cause["graph_commit_id"] == head(graph)]
+    assert [[step.kind for step in block.schema_steps] for block in blocks] == [["add_type"], []]
+    assert [block.count for block in blocks] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +100,13 @@ def test_feed_schema_change_that_touches_no_entity_is_an_empty_block(graph: og.G
     assert [block.count for page in pages(graph, start="beginning") for block in page.blocks] == [1, 0]
 
 
-def test_feed_type_dropped_with_entities_is_a_boundary(graph: og.Graph) -> None:
+def test_feed_type_dropped_with_entities_is_one_event(graph: og.Graph) -> None:
     write(graph, node("q", "Q"))
     cursor = graph.changes().cursor
     without = SCHEMA.replace("node Q { k: String @key }", "").replace("edge F: P -> Q", "")
     graph.schema.apply(without)
-    with pytest.raises(SchemaBoundary):
-        graph.changes(cursor=cursor)
+    [block] = graph.changes(cursor=cursor).blocks
+    assert ([step.kind for step in block.schema_steps], block.count) == (["drop_type", "drop_type"], 0)
 
 
 def reclaim(graph: og.Graph, commit: str, table_key: TypeKey) -> og.Graph:

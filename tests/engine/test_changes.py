@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import omnigraph as og
 from omnigraph.engine.changes import state_diff
 from omnigraph.engine.past_names import Naming
-from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
+from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from tests.engine.test_baseline import reclaim
@@ -275,12 +275,13 @@ def test_commit_changes_of_the_first_commit_are_refused(graph: og.Graph) -> None
     assert caught.value.kind.http_status == 409
 
 
-def test_commit_changes_of_a_schema_change_are_refused(graph: og.Graph) -> None:
-    graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
-    with pytest.raises(SchemaBoundary) as caught:
-        graph.commit_changes(head(graph), types=["Q"])
-    assert caught.value.context["type_name"] == "P"
-    assert caught.value.kind.http_status == 409
+@pytest.mark.parametrize("names", ["now", "then"])
+def test_commit_changes_of_a_schema_change_are_its_steps(graph: og.Graph, names: Any) -> None:
+    write(graph, node("a"))
+    graph.schema.apply(SCHEMA.replace("v: F64?", 'w: F64? @rename_from("v")'))
+    page = graph.commit_changes(head(graph), types=["Q"], names=names)
+    assert [step.render() for step in page.block.schema_steps] == ["~ rename P.v to w"]
+    assert page.block.count == 0
 
 
 def test_commit_changes_over_a_reclaimed_version_are_a_gap_without_cursor(graph: og.Graph) -> None:

@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.merge import ancestry, apply_resolutions, row_merge, three_way
+from omnigraph.engine.merge import ancestry, apply_resolutions, row_merge, schema_merge, three_way
+from omnigraph.lang.schema import merge as merge_module
+from omnigraph.lang.schema.merge import SchemaMerge
 from omnigraph.manifest import branches
 from tests.engine.test_merge_ancestry import nearest
 from tests.support.history_world import World, template
 
 STEPS = 8
 # Few worlds in which merges end in every way.
-SEEDS = (0, 7, 8, 11, 12, 17, 18, 20)
+SEEDS = (0, 7, 8, 11, 12, 17, 18, 25)
 # The package has a function of the same name, which hides the module.
 merging = sys.modules["omnigraph.engine.merge.merge"]
 
@@ -167,6 +169,21 @@ def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(branches, "_dependents", lambda main, entry: [])
 
 
+def schema_of_the_source_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A merge brings no change of the schema."""
+    patch.setattr(schema_merge, "merge_schemas", lambda base, ours, theirs: SchemaMerge(ours))
+
+
+def new_name_of_ours_always_wins(patch: pytest.MonkeyPatch) -> None:
+    """Where both sides gave a property another name, ours stays, and nobody is told."""
+    real = merge_module._Merge._merge_field
+
+    def broken(self: Any, key: Any, name: str, base: Any, ours: Any, theirs: Any, has_base: bool) -> Any:
+        return ours if ours != base != theirs else real(self, key, name, base, ours, theirs, has_base)
+
+    patch.setattr(merge_module._Merge, "_merge_field", broken)
+
+
 # Each with a world that is known to notice it; should the worlds change, later ones may.
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     base_is_too_old: 0,
@@ -183,6 +200,8 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     adoption_forgets_decisions: 17,
     decisions_are_turned_round: 0,
     delete_of_a_branch_looks_at_nobody: 44,
+    schema_of_the_source_is_lost: 0,
+    new_name_of_ours_always_wins: 17,
 }
 
 

@@ -228,7 +228,7 @@ def test_embed_select_narrows_what_is_embedded(
     ("given", "words"),
     [
         ({"types": ["Dok"]}, "did you mean `Doc`"),
-        ({"types": ["Plain"]}, "no type with an `@embed`"),
+        ({"types": ["Plain"]}, "not a type with an `@embed`"),
         ({"types": "Doc"}, "`types` must be a list of names"),
         ({"select": "name=c"}, "`select` must be a list of names"),
         ({"mode": "all"}, "unknown mode `all`"),

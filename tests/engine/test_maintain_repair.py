@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -42,7 +43,7 @@ def by_path(graph: Graph) -> lance.LanceDataset:
     return lance.dataset(f"{graph.uri}/{graph.snapshot().state.pins[PERSON].path}")
 
 
-def person(graph: Graph, **options: bool) -> TypeRepaired:
+def person(graph: Graph, **options: Any) -> TypeRepaired:
     [row] = [one for one in graph.maintenance.repair("main", **options).types if one.type_key == PERSON]
     return row
 
@@ -114,7 +115,7 @@ def test_repair_foreign_columns_are_refused_even_with_force(graph: Graph) -> Non
 
 
 @pytest.mark.parametrize("options", [{"force": True}, {"discard": True}])
-def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool]) -> None:
+def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="confirm"):
         graph.maintenance.repair("main", **options)
 

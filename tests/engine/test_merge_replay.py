@@ -110,12 +110,108 @@ def test_replay_of_an_unknown_commit_is_not_found(graph: Graph, verb: str) -> No
     assert caught.value.code == "commit.not_found"
 
 
-def test_revert_over_a_schema_change_is_refused(graph: Graph) -> None:
+SCHEMA_CHANGES = {
+    "add": ("city: String?", "city: String?  zip: String?"),
+    "rename": ("age: I32?", 'years: I32? @rename_from("age")'),
+    "rename type": ("node Person {", 'node Human @rename_from("Person") {'),
+    "drop": ("city: String?", ""),
+}
+
+
+def evolve(graph: Graph, name: str, branch: str = "main") -> str:
+    """Change the schema of a branch, and return the commit."""
+    text = graph.snapshot(branch).state.schema.source.replace(*SCHEMA_CHANGES[name])
+    if name == "rename type":
+        text = text.replace("Person -> Person", "Human -> Human")
+    commit = graph.schema.apply(text, branch=branch).commit
+    assert commit is not None
+    return commit.commit_id
+
+
+def ages(graph: Graph, branch: str = "main") -> dict[str, object]:
+    [key] = [key for key in graph.snapshot(branch).state.pins if key.kind == "node"]
+    return {name: row.get("age", row.get("years")) for name, row in rows(graph, key, branch).items()}
+
+
+@pytest.mark.parametrize("name", SCHEMA_CHANGES)
+def test_revert_over_a_schema_change_restores_the_values(graph: Graph, name: str) -> None:
     first = set_age(graph, "Alice", 31)
-    graph.schema.apply(graph.schema.source.replace("city: String?", "city: String?  zip: String?"))
-    with pytest.raises(GraphError) as caught:
-        graph.revert(first)
-    assert caught.value.code == "merge.schema_differs"
+    evolve(graph, name)
+    assert graph.revert(first).outcome == "merged"
+    assert ages(graph) == {"Alice": 30, "Bob": 25, "Carol": 20}
+
+
+@pytest.mark.parametrize("name", SCHEMA_CHANGES)
+@pytest.mark.parametrize("branch", ["main", "review"])
+def test_cherry_pick_between_different_schemas(graph: Graph, name: str, branch: str) -> None:
+    graph.branches.create("review")
+    wanted = set_age(graph, "Alice", 31, "review")
+    evolve(graph, name, branch)
+    graph.cherry_pick(wanted)
+    assert ages(graph)["Alice"] == 31
+
+
+@pytest.mark.parametrize("name", SCHEMA_CHANGES)
+def test_revert_of_a_schema_change_brings_the_old_schema_back(graph: Graph, name: str) -> None:
+    change(graph, 'update Person set { city: "Rome" } where name = "Bob"')
+    before, schema = content(graph), graph.schema.catalog
+    changed = evolve(graph, name)
+    dry = graph.revert(changed, dry_run=True)
+    graph.revert(changed)
+    assert (content(graph), graph.schema.nodes, graph.schema.edges) == (before, schema.nodes, schema.edges)
+    assert dry.outcome == "merged"
+    assert not graph.schema.plan(graph.schema.source).steps
+
+
+def test_revert_of_a_dropped_type_brings_its_entities_back(graph: Graph) -> None:
+    before, text = content(graph), graph.schema.source
+    without = text.replace("edge Knows: Person -> Person { since: I32? }", "")
+    dropped = graph.schema.apply(without).commit
+    assert dropped is not None
+    graph.revert(dropped.commit_id)
+    assert content(graph) == before
+    change(graph, 'insert Knows { from: "Alice", to: "Bob" }')
+    # Once more, after the type has moved on: it goes on in a fork.
+    kept = content(graph)
+    again = graph.schema.apply(without).commit
+    assert again is not None
+    graph.revert(again.commit_id)
+    assert content(graph) == kept
+    graph.cherry_pick(dropped.commit_id, dry_run=True)
+    change(graph, 'insert Knows { from: "Alice", to: "Carol" }')
+
+
+def test_revert_of_an_added_property_with_values_conflicts(graph: Graph) -> None:
+    added = evolve(graph, "add")
+    change(graph, 'update Person set { zip: "1" } where name = "Bob"')
+    with pytest.raises(MergeConflict) as caught:
+        graph.revert(added)
+    conflicts: Any = caught.value.context["conflicts"]
+    message = "`Person.zip`: they dropped the property, we set it on 1 entity"
+    assert [(one["kind"], one["message"]) for one in conflicts] == [("DropVsUpdate", message)]
+    assert "schema apply" in caught.value.message
+
+
+def test_revert_of_values_of_a_dropped_property_has_nothing_to_do(graph: Graph) -> None:
+    first = change(graph, 'update Person set { city: "Rome" } where name = "Bob"').commit.commit_id
+    evolve(graph, "drop")
+    assert graph.revert(first).outcome == "already_up_to_date"
+
+
+def test_cherry_pick_of_a_dropped_property_conflicts(graph: Graph) -> None:
+    graph.branches.create("review")
+    wanted = change(graph, 'update Person set { city: "Rome" } where name = "Bob"', "review").commit.commit_id
+    evolve(graph, "drop")
+    with pytest.raises(MergeConflict, match="we dropped the property, they set it on 1 entity"):
+        graph.cherry_pick(wanted)
+
+
+def test_cherry_pick_takes_a_schema_change(graph: Graph) -> None:
+    graph.branches.create("review")
+    evolve(graph, "rename", "review")
+    wanted = evolve(graph, "add", "review")
+    graph.cherry_pick(wanted)
+    assert list(graph.schema.nodes["Person"].properties) == ["age", "city", "name", "tags", "zip"]
 
 
 def test_cherry_pick_takes_one_commit_and_not_those_around_it(graph: Graph) -> None:

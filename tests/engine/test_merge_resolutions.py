@@ -180,7 +180,7 @@ def test_merge_resolutions_for_an_older_state_are_refused(graph: Graph) -> None:
         ([{"type_key": PERSON, "entity_id": "Alice", "row": [1]}], "is not an object"),
         ([{"entity_id": "Alice", "take": "ours"}], "needs a `type_key`"),
         ([decide("Alice", "ours", shiny=1)], "unknown member `shiny`"),
-        ([7], "is no object"),
+        ([7], "is not an object"),
         (b"{", "not valid JSON"),
     ],
 )

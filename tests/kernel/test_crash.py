@@ -23,7 +23,7 @@ WRITES = (
     "index",
     "compact",
 )
-MERGES = ("merge", "merge_adopting", "revert")
+MERGES = ("merge", "merge_adopting", "revert", "schema_merge")
 MAINTENANCE = ("optimize", "cleanup", "repair", "repair_discarding", "reconcile")
 CONTROL = tuple(name for name in SCENARIOS if name not in (*WRITES, *MERGES, *MAINTENANCE))
 # Of each kind of moment; the long campaign dies at all of them.
@@ -31,9 +31,9 @@ MOMENTS_MAX = 4
 # Where files are written side by side; elsewhere what one operation leaves is what the next one finds, so that only the
 # long campaign dies on both sides of each.
 SIDE_BY_SIDE = ("insert_three", "first_write_of_two_types_on_branch")
-# What these do is part of `sweep_beside_long_work`, `spill_folding` and `merge`; by themselves they are for the long
-# campaign, which goes through all.
-PARTS = ("long_work", "spill", "revert")
+# What these do is part of `sweep_beside_long_work`, `spill_folding`, `merge` and `schema_apply_on_a_branch`; by
+# themselves they are for the long campaign, which goes through all.
+PARTS = ("long_work", "spill", "revert", "schema_apply_beside_a_branch")
 
 
 @pytest.fixture(scope="module")

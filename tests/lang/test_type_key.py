@@ -17,7 +17,7 @@ SRC = Path(__file__).parent.parent.parent / "src" / "omnigraph"
 HOME = SRC / "lang" / "catalog.py"
 # Texts of another kind with a colon in them.
 OTHERS = {
-    "lang/migrate/compare.py": "what a step of a migration changes, which may be an interface",
+    "lang/migrate/step.py": "what a step of a migration changes, which may be an interface",
     "store/write/file_proof.py": "which checksum a proof has",
 }
 PREFIX = re.compile(r"(node|edge):")
@@ -82,7 +82,7 @@ def test_other_text_is_not_taken_for_a_key(source: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "node:", "Person", "interface:Person", "Node:Person", ":Person", "node"])
 def test_type_key_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no type key"):
+    with pytest.raises(ValueError, match="is not a type key"):
         TypeKey(text)
 
 

@@ -15,8 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from tests.oracle.measures import ADDED
 from tests.oracle.model import Edge, Graph, Node
-from tests.oracle.queries import ADDED, COMPARISONS, literal
+from tests.oracle.queries import COMPARISONS, literal
 from tests.oracle.worlds import POOLS
 
 T = TypeVar("T")
@@ -207,6 +208,9 @@ class Twin:
             word = self.pick(("and", "or"))
             joined: list[str] = [f" {word} ".join(texts) for texts in zip(*parts, strict=True)]
             return f"({joined[0]})", f"({joined[1]})"
+        if depth and self.often(1, 5):
+            inner = self.condition(scope, depth - 1)
+            return f"not ({inner[0]})", f"NOT ({inner[1]})"
         one = self.pick([bound for bound in scope if bound.properties()] or self.nodes())
         name, type_ = self.pick(one.properties())
         gq, sql = one.said(name)
@@ -260,17 +264,35 @@ class Twin:
         one = self.pick([bound for bound in self.scope if bound.properties()])
         if isinstance(one.owner, NodeType) and self.often(1, 3):
             return f"${one.name}", f"{one.name}.id"
+        if self.often(1, 4):
+            return self.computed(one)
         return one.said(self.pick(one.properties())[0])
+
+    def computed(self, one: Bound) -> Said:
+        """Return a `case`, a sum or a default of a property."""
+        name, type_ = self.pick(one.properties())
+        gq, sql = one.said(name)
+        value = self.value(type_)
+        if name in ADDED and type_.scalar in INTEGERS and self.often(1, 2):
+            return f"{gq} * 3 - 1", f"{sql}::BIGINT * 3 - 1"
+        if self.often(1, 2) or type_.enum_values is not None:
+            test = self.condition([one], 0)
+            return f"case when {test[0]} then {gq} end", f"CASE WHEN {test[1]} THEN {sql} END"
+        if type_.scalar is Scalar.I32:
+            return f"coalesce({gq}, {value[0]})", f"coalesce({sql}, {value[1]})::BIGINT"
+        return f"coalesce({gq}, {value[0]})", f"coalesce({sql}, {value[1]})"
 
     def measure(self) -> Said:
         one = self.pick([bound for bound in self.scope if bound.properties()])
         name, type_ = self.pick(one.properties())
         gq, sql = one.said(name)
-        function = self.pick(("count(*)", "count", "sum", "avg", "min", "max"))
+        function = self.pick(("count(*)", "count", "distinct", "sum", "avg", "min", "max"))
+        if function == "distinct":
+            return f"count(distinct {gq})", f"count(DISTINCT {sql})"
         if function in ("sum", "avg") and name in ADDED:
             is_exact = function == "sum" and type_.scalar in INTEGERS
             return f"{function}({gq})", f"sum({sql})" if is_exact else f"{function}({sql}::DOUBLE)"
-        if function in ("min", "max") and (type_.is_number or type_.is_text):
+        if function in ("min", "max"):
             return f"{function}({gq})", f"{function}({sql})"
         return ("count(*)", "count(*)") if function == "count(*)" else (f"count({gq})", f"count({sql})")
 

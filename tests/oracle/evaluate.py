@@ -8,18 +8,53 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from omnigraph.lang.catalog import Catalog, Scalar
 from omnigraph.lang.query import ast
 from tests.oracle import truth
+from tests.oracle.functions import FUNCTIONS, apply, convert
 from tests.oracle.model import Edge, Graph, Node
-from tests.oracle.pattern import HOPS, Block, Patterns, Scan, Walk
+from tests.oracle.pattern import HOPS, PATH, Block, Patterns, Scan, Walk
 
-Row: TypeAlias = dict[str, Node | Edge | int | None]
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
+EMPTY: Mapping[str, str] = {}
+CONDITIONS = (ast.AnyOf, ast.AllOf, ast.Inverse, ast.NullTest, ast.Membership, ast.Comparison)
+COMPUTED = (ast.Quantifier, ast.Case, ast.Conversion, ast.Negative, ast.Element, ast.Arithmetic)
+TEXT_PREDICATES = frozenset({"search", "match_text", "fuzzy"})
+
+
+@dataclass(frozen=True)
+class Way:
+    """A path: its nodes from left to right, the edges between them, and their weight."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    cost: float
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What paths are ordered by among themselves."""
+        return tuple((node.type, node.id) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The result part of a read, with entities as their properties."""
+
+    projections: tuple[ast.Projection, ...]
+    distinct: bool
+    distinct_on: tuple[ast.Expression, ...]
+    having: ast.Expression | None
+    order: tuple[ast.Ordering, ...]
+    skip: ast.Bound | None
+    limit: ast.Bound | None
+
+
+Row: TypeAlias = dict[str, Node | Edge | Way | int | None]
+AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "collect", "stddev", "percentile"})
 RANKS = frozenset({"nearest"})
 
 
@@ -58,6 +93,7 @@ class _Evaluator:
         self.catalog = catalog
         self.params = params
         self.now = now
+        self.scope: Mapping[str, str] = {}
 
     # -- patterns ----------------------------------------------------------------------------------------------
 
@@ -81,10 +117,16 @@ class _Evaluator:
         return self.scanned(step, row) if isinstance(step, Scan) else self.walked(step, row)
 
     def scanned(self, scan: Scan, row: Row) -> Iterator[Row]:
-        nodes = [row[scan.variable]] if scan.variable in row else list(self.graph.nodes[scan.type].values())
+        types = scan.type.split("|")
+        everything = [node for name in types for node in self.graph.nodes[name].values()]
+        nodes = [row[scan.variable]] if scan.variable in row else everything
         for node in nodes:
             # A variable that an optional block left empty is no node of any type.
-            if isinstance(node, Node) and all(self.matches(node, match) is True for match in scan.matches):
+            if (
+                isinstance(node, Node)
+                and node.type in types
+                and all(self.matches(node, match) is True for match in scan.matches)
+            ):
                 yield row | {scan.variable: node}
 
     def matches(self, node: Node, match: ast.Match) -> bool | None:
@@ -98,78 +140,141 @@ class _Evaluator:
         start = row[walk.start]
         if not isinstance(start, Node):
             return
-        nodes = self.graph.nodes[walk.end_type]
-        for end, edge, hops in self.arrivals(walk, start.id):
-            if walk.end in row and row[walk.end] != nodes[end]:
+        if walk.path is not None:
+            yield from self.paths(walk, walk.path, start, row)
+            return
+        for end, edge, hops in self.arrivals(walk, start):
+            if end.type not in walk.end_type.split("|") or (walk.end in row and row[walk.end] != end):
                 continue
-            longer: Row = row | {walk.end: nodes[end]}
+            longer: Row = row | {walk.end: end}
             if walk.edge_variable is not None:
                 longer[walk.edge_variable] = edge
             if walk.hops_variable is not None:
                 longer[walk.hops_variable] = hops
             yield longer
 
-    def arrivals(self, walk: Walk, start: str) -> Iterator[tuple[str, Edge | None, int]]:
+    def paths(self, walk: Walk, path: ast.Path, start: Node, row: Row) -> Iterator[Row]:
+        """Yield a row for each wanted path: of all that visit no node twice, the first few, or those that tie."""
+        by_end: dict[Node, list[Way]] = {}
+        for way in self.every_path(walk, path, Way((start,), (), 0.0)):
+            end = way.nodes[-1]
+            turned = Way(way.nodes[::-1], way.edges[::-1], way.cost) if walk.is_backwards else way
+            by_end.setdefault(end, []).append(turned)
+        minimum = self.hop_bound(walk.minimum)
+        count = path.count if isinstance(path.count, int) else int(self.params[path.count.name])
+        for end, ways in by_end.items():
+            if end.type not in walk.end_type.split("|") or (walk.end in row and row[walk.end] != end):
+                continue
+            if minimum and end == start:
+                continue
+            ways.sort(key=lambda way: (way.cost, len(way.nodes), way.order))
+            best = (ways[0].cost, len(ways[0].nodes))
+            tied = [way for way in ways if (way.cost, len(way.nodes)) == best]
+            for way in tied if path.is_all else ways[:count]:
+                yield row | {walk.end: end, path.variable.text: way}
+
+    def every_path(self, walk: Walk, path: ast.Path, way: Way) -> Iterator[Way]:
+        yield way
+        maximum = self.hop_bound(walk.maximum)
+        if maximum is not None and len(way.edges) >= maximum:
+            return
+        lightest: dict[Node, tuple[float, str, str, Edge]] = {}
+        for end, edge in self.neighbours(walk, way.nodes[-1]):
+            weight = 1 if path.weight is None else edge.values[path.weight.text]
+            if weight is not None and end not in way.nodes:
+                choice = (float(weight), edge.type, edge.id, edge)  # type: ignore[arg-type]
+                lightest[end] = min(choice, lightest.get(end, choice), key=lambda one: one[:3])
+        for end, (weight, _, _, edge) in lightest.items():
+            yield from self.every_path(walk, path, Way((*way.nodes, end), (*way.edges, edge), way.cost + weight))
+
+    def arrivals(self, walk: Walk, start: Node) -> Iterator[tuple[Node, Edge | None, int]]:
         if walk.edge_variable is not None:
-            yield from ((end, edge, 1) for edge in self.graph.edges[walk.edge] for end in _ends(edge, start, walk))
+            yield from ((end, edge, 1) for end, edge in self.neighbours(walk, start))
             return
         for end, hops in self.reached(walk, start).items():
             yield end, None, hops
 
-    def reached(self, walk: Walk, start: str) -> dict[str, int]:
+    def neighbours(self, walk: Walk, node: Node) -> Iterator[tuple[Node, Edge]]:
+        """Yield where the edges of a walk lead from a node; a loop leads there once."""
+        for way in walk.ways:
+            for edge in self.graph.edges[way.edge]:
+                leaves = way.out and (node.type, node.id) == (way.source, edge.source)
+                enters = way.back and (node.type, node.id) == (way.target, edge.target)
+                if leaves:
+                    yield self.graph.nodes[way.target][edge.target], edge
+                if enters and not (leaves and edge.source == edge.target):
+                    yield self.graph.nodes[way.source][edge.source], edge
+
+    def reached(self, walk: Walk, start: Node) -> dict[Node, int]:
         """Return the nodes that a walk joins with its start: each at its shortest distance, if that is within bounds.
 
         A node one hop nearer than the bounds counts as well when the end of the walk, as written, has a loop: the
-        loop is then its last hop.
+        loop is then its last hop. A range that begins at 0 leads to the start itself, too.
         """
-        distances = self.distances(walk, start)
-        emitted = {end: hop for end, hop in distances.items() if hop and hop >= walk.minimum}
-        if walk.start_type == walk.end_type:
-            for end, hop in distances.items():
-                if hop == walk.minimum - 1 and self.has_loop(walk, start if walk.is_backwards else end):
-                    emitted[end] = walk.minimum
+        minimum, maximum = self.hop_bound(walk.minimum), self.hop_bound(walk.maximum)
+        assert minimum is not None
+        if maximum is not None and maximum < minimum:
+            return {}
+        distances = self.distances(walk, start, maximum)
+        emitted = {end: hop for end, hop in distances.items() if hop >= minimum and (hop or not minimum)}
+        for end, hop in distances.items():
+            if hop == minimum - 1 and self.has_loop(walk, start if walk.is_backwards else end):
+                emitted[end] = minimum
         return emitted
 
-    def distances(self, walk: Walk, start: str) -> dict[str, int]:
-        if walk.start_type != walk.end_type:
-            ends = {end for edge in self.graph.edges[walk.edge] for end in _ends(edge, start, walk)}
-            return dict.fromkeys(ends, 1)
-        found, frontier = {start: 0}, {start}
-        for hop in range(1, walk.maximum + 1):
-            ends = {end for edge in self.graph.edges[walk.edge] for node in frontier for end in _ends(edge, node, walk)}
+    def hop_bound(self, bound: int | str | None) -> int | None:
+        return int(self.params[bound]) if isinstance(bound, str) else bound
+
+    def distances(self, walk: Walk, start: Node, maximum: int | None) -> dict[Node, int]:
+        found, frontier, hop = {start: 0}, {start}, 0
+        while frontier and (maximum is None or hop < maximum):
+            hop += 1
+            ends = {end for node in frontier for end, _ in self.neighbours(walk, node)}
             frontier = ends - found.keys()
             found |= dict.fromkeys(frontier, hop)
         return found
 
-    def has_loop(self, walk: Walk, node: str) -> bool:
-        return any(edge.source == edge.target == node for edge in self.graph.edges[walk.edge])
+    def has_loop(self, walk: Walk, node: Node) -> bool:
+        return any(end == node for end, _ in self.neighbours(walk, node))
 
     # -- conditions and values ---------------------------------------------------------------------------------
 
-    def condition(self, condition: ast.Condition, row: Row, scope: Mapping[str, str]) -> bool | None:
+    def condition(self, condition: ast.Expression, row: Row, scope: Mapping[str, str]) -> bool | None:
         if isinstance(condition, ast.AnyOf):
             return truth.any_of([self.condition(part, row, scope) for part in condition.conditions])
         if isinstance(condition, ast.AllOf):
             return truth.all_of([self.condition(part, row, scope) for part in condition.conditions])
+        if isinstance(condition, ast.Inverse):
+            return truth.opposite(self.condition(condition.condition, row, scope))
         if isinstance(condition, ast.NullTest):
-            return (self.value(condition.operand, row) is None) is not condition.negated
+            return (self.value(condition.operand, row, scope) is None) is not condition.negated
         if isinstance(condition, ast.Membership):
-            items = self.value(condition.collection, row)
+            items = self.value(condition.collection, row, scope)
             items = self.fitted(items, condition.collection, condition.operand, scope)
-            return truth.member(self.value(condition.operand, row), items)
-        if isinstance(condition, ast.TextPredicate):
-            return self.text(condition.call, row)
-        if isinstance(condition.left, ast.Call) and condition.left.function != "now":
+            found = truth.member(self.value(condition.operand, row, scope), items)
+            return truth.opposite(found) if condition.negated else found
+        if isinstance(condition, ast.Call) and condition.function in TEXT_PREDICATES:
+            return self.text(condition, row)
+        if isinstance(condition, ast.Comparison):
+            return self.comparison(condition, row, scope)
+        value: bool | None = self.value(condition, row, scope)
+        return value
+
+    def comparison(self, condition: ast.Comparison, row: Row, scope: Mapping[str, str]) -> bool | None:
+        if isinstance(condition.left, ast.Call) and condition.left.function in TEXT_PREDICATES:
             return self.text(condition.left, row)
-        left = self.fitted(self.value(condition.left, row), condition.left, condition.right, scope)
-        right = self.fitted(self.value(condition.right, row), condition.right, condition.left, scope)
+        left = self.fitted(self.value(condition.left, row, scope), condition.left, condition.right, scope)
+        right = self.fitted(self.value(condition.right, row, scope), condition.right, condition.left, scope)
         return truth.compare(condition.operator.text, left, right)
 
     def fitted(self, value: Any, written: ast.Expression, other: ast.Expression, scope: Mapping[str, str]) -> Any:
         """Return a constant as it is compared with the other side: a decimal means what a 32-bit column stores."""
-        if isinstance(written, ast.PropertyAccess) or not isinstance(other, ast.PropertyAccess):
+        is_constant = isinstance(written, ast.Literal | ast.ListLiteral) or (
+            isinstance(written, ast.Variable) and written.name in self.params
+        )
+        if not is_constant or not isinstance(other, ast.PropertyAccess):
             return value
-        owner = scope[other.variable.text]
+        owner = scope[other.variable.text].split("|")[0]
         edge = self.catalog.edges.get(owner)
         properties = edge.properties if edge is not None else self.catalog.nodes[owner].properties
         return truth.narrowed(value) if properties[other.property.text].type.scalar is Scalar.F32 else value
@@ -180,7 +285,32 @@ class _Evaluator:
             edits = self.value(call.arguments[2], row) if len(call.arguments) > 2 else 2
         return truth.text_match(self.value(call.arguments[0], row), self.value(call.arguments[1], row), edits)
 
-    def value(self, expression: ast.Expression, row: Row) -> Any:
+    def of_entity(self, function: str, bound: Node | Edge | Way | int | None) -> Any:
+        """Return a function of a bound node, edge or path."""
+        if isinstance(bound, Node | Edge):
+            return bound.type
+        if not isinstance(bound, Way):
+            return None
+        lists: dict[str, tuple[Node | Edge, ...]] = {"nodes": bound.nodes, "edges": bound.edges}
+        if function in lists:
+            return tuple(one.id for one in lists[function])
+        return len(bound.edges) if function == "length" else bound.cost
+
+    def value(self, expression: ast.Expression, row: Row, scope: Mapping[str, str] = EMPTY) -> Any:
+        if isinstance(expression, CONDITIONS):
+            return self.condition(expression, row, scope)
+        if isinstance(expression, ast.Call) and expression.function in ("type", "nodes", "edges", "length", "cost"):
+            [argument] = expression.arguments
+            if isinstance(argument, ast.Variable) and argument.name not in self.params:
+                bound = row[argument.name]
+                # An item of a list is a text, of which `length` is a function of strings.
+                if not isinstance(bound, str):
+                    return self.of_entity(expression.function, bound)
+        if isinstance(expression, COMPUTED) or (isinstance(expression, ast.Call) and expression.function in FUNCTIONS):
+            return self.computed(expression, row, scope)
+        if isinstance(expression, ast.Alias):
+            assert expression.name == "null"
+            return None
         if isinstance(expression, ast.ListLiteral):
             return tuple(self.value(item, row) for item in expression.items)
         if isinstance(expression, ast.Literal):
@@ -196,6 +326,8 @@ class _Evaluator:
             if expression.name in self.params:
                 return self.params[expression.name]
             bound = row[expression.name]
+            if isinstance(bound, Way):
+                return tuple(node.id for node in bound.nodes)
             return bound.id if isinstance(bound, Node) else bound
         assert isinstance(expression, ast.Call)
         if expression.function == "nearest":
@@ -204,18 +336,67 @@ class _Evaluator:
         assert expression.function == "now"
         return self.now
 
+    def computed(self, expression: ast.Expression, row: Row, scope: Mapping[str, str]) -> Any:
+        """Return the value of an operator, a function, a `case` or a `cast`."""
+        if isinstance(expression, ast.Case):
+            for branch in expression.branches:
+                if self.condition(branch.condition, row, scope) is True:
+                    return self.value(branch.value, row, scope)
+            return None if expression.otherwise is None else self.value(expression.otherwise, row, scope)
+        if isinstance(expression, ast.Quantifier):
+            return self.quantified(expression, row, scope)
+        if isinstance(expression, ast.Conversion):
+            return convert(self.value(expression.operand, row, scope), expression.type.scalar)
+        if isinstance(expression, ast.Negative):
+            return apply("-", [self.value(expression.operand, row, scope)])
+        if isinstance(expression, ast.Element):
+            parts = [expression.collection, expression.position]
+            return apply("element", [self.value(part, row, scope) for part in parts])
+        if isinstance(expression, ast.Arithmetic):
+            sides = [self.value(side, row, scope) for side in (expression.left, expression.right)]
+            return apply(expression.operator.text, sides)
+        assert isinstance(expression, ast.Call)
+        if expression.function == "today":
+            assert self.now is not None
+            return self.now.date()
+        return apply(expression.function, [self.value(one, row, scope) for one in expression.arguments])
+
+    def quantified(self, expression: ast.Quantifier, row: Row, scope: Mapping[str, str]) -> bool | None:
+        items = self.value(expression.collection, row, scope)
+        if items is None:
+            return None
+        parts = [self.condition(expression.condition, row | {expression.item.text: item}, scope) for item in items]
+        return truth.any_of(parts) if expression.function == "any" else truth.all_of(parts)
+
     # -- results -----------------------------------------------------------------------------------------------
 
-    def read(self, read: ast.Read) -> Answer:
-        block = Patterns(self.catalog).block(read.clauses, {})
+    def read(self, written: ast.Read) -> Answer:
+        block = Patterns(self.catalog).block(written.clauses, {})
+        projections = tuple(self.columns(written.projections, block.scope))
+        read = Columns(
+            projections,
+            written.distinct,
+            written.distinct_on,
+            written.having,
+            written.order,
+            written.skip,
+            written.limit,
+        )
         found = list(self.solutions(block, {}))
-        is_grouped = any(_is_aggregate(one.expression) for one in read.projections)
+        self.scope = block.scope
+        is_grouped = any(_has_aggregate(one.expression) for one in read.projections)
+        if read.distinct_on:
+            found = self.first_of_each(read, block, found)
         columns = self.grouped(read, found) if is_grouped else self.projected(read, found)
         if read.distinct:
             columns = list(dict.fromkeys(columns))
         is_total = not is_grouped and not read.distinct
         skip, limit = self.bound(read.skip) or 0, self.bound(read.limit)
         rough = frozenset(index for index, one in enumerate(read.projections) if _is_rough(one.expression))
+        if not read.order and read.skip is not None and is_total:
+            # Pages have an order of their own: that of what breaks ties.
+            pages = sorted(zip(found, columns, strict=True), key=lambda one: self.tie(block, one[0]))
+            return Answer([column for _, column in pages], True, (), skip, limit, rough)
         if not read.order:
             return Answer(columns, False, (), skip, limit, rough)
         if (rank := _rank_of(read)) is not None:
@@ -232,16 +413,55 @@ class _Evaluator:
         ordered_by = () if is_total else tuple(_column_of(key.expression, read) for key in read.order)
         return Answer([one[2] for one in ordered], is_total, ordered_by, skip, limit, rough)
 
+    def columns(self, projections: Iterable[Any], scope: Mapping[str, str]) -> Iterator[ast.Projection]:
+        """Yield the columns of `return`; an entity is its properties, all of them without vectors."""
+        for one in projections:
+            if isinstance(one, ast.Projection):
+                yield one
+                continue
+            owners = [
+                self.catalog.edges.get(name) or self.catalog.nodes[name] for name in scope[one.variable.text].split("|")
+            ]
+            shared = [
+                name
+                for name, each in sorted(owners[0].properties.items())
+                if all(name in other.properties and other.properties[name].type == each.type for other in owners)
+            ]
+            names = [name.text for name in one.properties or ()] or [
+                name for name in shared if owners[0].properties[name].type.scalar is not Scalar.VECTOR
+            ]
+            for name in names:
+                access = ast.PropertyAccess(one.variable, ast.Name(name, one.span), one.span)
+                yield ast.Projection(access, None)
+
+    def first_of_each(self, read: Columns, block: Block, found: list[Row]) -> list[Row]:
+        """Keep, of the rows that are equal in the keys, the first in order."""
+        projected = self.projected(read, found)
+        tied = sorted(range(len(found)), key=lambda place: self.tie(block, found[place]))
+        for index in reversed(range(len(read.order))):
+            direction = read.order[index].direction
+            is_down = direction is not None and direction.text == "desc"
+            tied.sort(key=lambda place: self.keys(read, projected[place], found[place])[index], reverse=is_down)
+        chosen: dict[tuple[Any, ...], Row] = {}
+        for place in tied:
+            key = tuple(self.value(one, found[place], self.scope) for one in read.distinct_on)
+            chosen.setdefault(key, found[place])
+        return list(chosen.values())
+
     def ranked(self, rank: ast.Call, columns: list[Any], found: list[Row], block: Block) -> list[tuple[Any, ...]]:
         tied = [(self.value(rank, row), self.tie(block, row)) for row in found]
         scored = [(*one, column) for one, column in zip(tied, columns, strict=True) if one[0] is not None]
         return [column for _, _, column in sorted(scored, key=lambda one: one[:2])]
 
-    def keys(self, read: ast.Read, column: tuple[Any, ...], row: Row | None) -> tuple[Any, ...]:
+    def keys(self, read: Columns, column: tuple[Any, ...], row: Row | None) -> tuple[Any, ...]:
         found = []
         for key in read.order:
             is_column = row is None or isinstance(key.expression, ast.Alias)
-            value = column[_column_of(key.expression, read)] if is_column else self.value(key.expression, row or {})
+            value = (
+                column[_column_of(key.expression, read)]
+                if is_column
+                else self.value(key.expression, row or {}, self.scope)
+            )
             found.append((value is not None, value if value is not None else 0))
         return tuple(found)
 
@@ -249,39 +469,67 @@ class _Evaluator:
         if row is None:
             return ()
         names = [name for name in sorted(block.scope) if not name.startswith("~")]
-        bound = [row[name] for name in names if block.scope[name] != HOPS]
-        hops = [row[name] for name in names if block.scope[name] == HOPS]
-        ids = tuple((one is not None, one.id if isinstance(one, Node | Edge) else "") for one in bound)
-        return ids + tuple((one is not None, one or 0) for one in hops)
+        bound = [row[name] for name in names if block.scope[name] not in (HOPS, PATH)]
+        hops = [row[name] for name in names if block.scope[name] in (HOPS, PATH)]
+        # Ids are unique in a type only, so the type goes first.
+        ids = tuple((one.type, one.id) if isinstance(one, Node | Edge) else ("", "") for one in bound)
+        return ids + tuple((one is not None, one.order if isinstance(one, Way) else one or 0) for one in hops)
 
-    def projected(self, read: ast.Read, found: list[Row]) -> list[tuple[Any, ...]]:
-        return [tuple(self.value(one.expression, row) for one in read.projections) for row in found]
+    def projected(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
+        return [tuple(self.value(one.expression, row, self.scope) for one in read.projections) for row in found]
 
-    def grouped(self, read: ast.Read, found: list[Row]) -> list[tuple[Any, ...]]:
-        plain = [one.expression for one in read.projections if not _is_aggregate(one.expression)]
+    def grouped(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
+        plain = [one.expression for one in read.projections if not _has_aggregate(one.expression)]
         groups: dict[tuple[Any, ...], list[Row]] = {} if plain else {(): []}
         for row in found:
-            groups.setdefault(tuple(self.value(one, row) for one in plain), []).append(row)
+            groups.setdefault(tuple(self.value(one, row, self.scope) for one in plain), []).append(row)
         rows = []
         for key, members in groups.items():
+            if read.having is not None and self.of_group(read.having, members, read) is not True:
+                continue
             rest = iter(key)
             rows.append(
                 tuple(
-                    self.aggregate(one.expression, members) if _is_aggregate(one.expression) else next(rest)
+                    self.of_group(one.expression, members) if _has_aggregate(one.expression) else next(rest)
                     for one in read.projections
                 )
             )
         return rows
 
-    def aggregate(self, call: ast.Expression, rows: list[Row]) -> Any:
-        assert isinstance(call, ast.Call)
+    def of_group(self, expression: ast.Expression, rows: list[Row], read: Columns | None = None) -> Any:
+        """Return an expression over aggregates, constants and what a group has in common."""
+        if isinstance(expression, ast.Call) and expression.function in AGGREGATES:
+            return self.aggregate(expression, rows)
+        if isinstance(expression, ast.Alias) and read is not None:
+            return self.of_group(read.projections[_column_of(expression, read)].expression, rows)
+        if isinstance(expression, ast.Comparison):
+            sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
+            return truth.compare(expression.operator.text, *sides)
+        if isinstance(expression, ast.Inverse):
+            return truth.opposite(self.of_group(expression.condition, rows, read))
+        if isinstance(expression, ast.Arithmetic):
+            sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
+            return apply(expression.operator.text, sides)
+        if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
+            return apply(expression.function, [self.of_group(one, rows) for one in expression.arguments])
+        return self.value(expression, rows[0] if rows else {}, self.scope)
+
+    def aggregate(self, call: ast.Call, rows: list[Row]) -> Any:
         if not call.arguments:
             return len(rows)
-        values = [value for row in rows if (value := self.value(call.arguments[0], row)) is not None]
+        values = [value for row in rows if (value := self.value(call.arguments[0], row, self.scope)) is not None]
+        if call.is_distinct:
+            values = list(dict.fromkeys(values))
         if call.function == "count":
             return len(values)
+        if call.function == "collect":
+            return tuple(sorted(values))
         if not values:
             return None
+        if call.function == "stddev":
+            return statistics.stdev(map(float, values)) if len(values) > 1 else None
+        if call.function == "percentile":
+            return _percentile(sorted(map(float, values)), float(self.value(call.arguments[1], {})))
         if call.function in ("min", "max"):
             return min(values) if call.function == "min" else max(values)
         # Sums of integers are exact; those of floats are correct to the last digit here, and compared less strictly.
@@ -294,17 +542,13 @@ class _Evaluator:
         return bound.value if isinstance(bound.value, int) else int(self.params[bound.value.name])
 
 
-def _ends(edge: Edge, node: str, walk: Walk) -> list[str]:
-    """Return where an edge leads from a node; a loop leads there once."""
-    ends = []
-    if walk.direction in ("out", "both") and edge.source == node:
-        ends.append(edge.target)
-    if walk.direction in ("in", "both") and edge.target == node and not (ends and edge.source == node):
-        ends.append(edge.source)
-    return ends
+def _percentile(values: list[float], fraction: float) -> float:
+    place = fraction * (len(values) - 1)
+    low, high = values[math.floor(place)], values[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
 
 
-def _rank_of(read: ast.Read) -> ast.Call | None:
+def _rank_of(read: Columns) -> ast.Call | None:
     first = read.order[0].expression
     if isinstance(first, ast.Alias):
         first = next((one.expression for one in read.projections if one.alias and one.alias.text == first.name), first)
@@ -312,14 +556,15 @@ def _rank_of(read: ast.Read) -> ast.Call | None:
 
 
 def _is_rough(expression: ast.Expression) -> bool:
-    return isinstance(expression, ast.Call) and expression.function in ("sum", "avg", *RANKS)
+    rough = ("sum", "avg", "stddev", "percentile", "pow", *RANKS)
+    return any(isinstance(one, ast.Call) and one.function in rough for one in ast.walk_expression(expression))
 
 
-def _is_aggregate(expression: ast.Expression) -> bool:
-    return isinstance(expression, ast.Call) and expression.function in AGGREGATES
+def _has_aggregate(expression: ast.Expression) -> bool:
+    return any(isinstance(one, ast.Call) and one.function in AGGREGATES for one in ast.walk_expression(expression))
 
 
-def _column_of(key: ast.Expression, read: ast.Read) -> int:
+def _column_of(key: ast.Expression, read: Columns) -> int:
     """Return which returned column an order key names."""
     for index, one in enumerate(read.projections):
         if isinstance(key, ast.Alias) and one.alias is not None and one.alias.text == key.name:

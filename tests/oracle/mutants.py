@@ -7,13 +7,15 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
-from omnigraph.engine.query import expressions, operators, projection, search
+from omnigraph.engine.query import expressions, functions, group_functions, operators, projection, search, vectors
 from omnigraph.engine.query.aggregate import aggregate
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
+from omnigraph.engine.query.paths import PathSearch, build_path_graph
 from omnigraph.engine.query.search import Constant, Numbers, match_text, nearest
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
@@ -72,6 +74,14 @@ def _direction(one: ir.Direction, other: ir.Direction) -> Mutant:
         return other if node.direction is one and node.source_type == node.target_type else node.direction
 
     return on(ir.Expand, direction=turned)
+
+
+def _one_hop_more(node: ir.Expand) -> Any:
+    return node.maximum + (node.source_type == node.target_type) if isinstance(node.maximum, int) else node.maximum
+
+
+def _one_way(leg: ir.Leg) -> ir.Direction:
+    return ir.Direction.OUT if leg.direction is ir.Direction.BOTH else leg.direction
 
 
 def _one_more(limit: Any) -> Any:
@@ -160,7 +170,7 @@ def count_counts_nulls(patch: Patch) -> None:
     def changed(function: str, vector: Any, groups: Any) -> Any:
         return aggregate(function, None if function == "count" else vector, groups)
 
-    patch.setattr(projection, "aggregate", changed)
+    patch.setattr(group_functions, "aggregate", changed)
 
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:
@@ -183,7 +193,92 @@ def loops_follow_the_walk(patch: Patch) -> None:
     patch.setattr(operators, "expand_hops", changed)
 
 
+def weights_are_ignored(patch: Patch) -> None:
+    def changed(adjacency: Any, edges: Any, weight: str | None) -> Any:
+        return build_path_graph(adjacency, edges, None)
+
+    patch.setattr(operators, "build_path_graph", changed)
+
+
+def paths_tie_in_reverse(patch: Patch) -> None:
+    search = PathSearch.search
+
+    def changed(self: Any, starts: Any, *rest: Any) -> Any:
+        return search(replace(self, ranks=self.ranks.max(initial=0) - self.ranks), starts, *rest)
+
+    patch.setattr(PathSearch, "search", changed)
+
+
+def unknown_is_false(patch: Patch) -> None:
+    patch.setattr(expressions, "refute", lambda *given: ~compare(*given))
+
+
+def implemented(name: str, other: Callable[..., Any]) -> Mutant:
+    """Return a mutant that computes one function in another way."""
+
+    def apply(patch: Patch) -> None:
+        right = functions.IMPLEMENTATIONS[name]
+        patch.setitem(functions.IMPLEMENTATIONS, name, lambda *given: other(right, *given))
+
+    return apply
+
+
+def _renamed(one: str, other: str) -> Mutant:
+    def change(node: ir.Call) -> str:
+        return other if node.function == one and len(node.arguments) == (2 if one in "+-" else 1) else node.function
+
+    return on(ir.Call, function=change)
+
+
+def _floored_remainder(right: Any, arguments: Any, type_: Any, count: int) -> Any:
+    result = right(arguments, type_, count)
+    (divisor, _) = vectors.numbers(arguments[1])
+    with np.errstate(all="ignore"):
+        return Numbers(np.mod(result.data, divisor.astype(result.data.dtype)), result.valid)
+
+
+def _infinite_quotient(right: Any, arguments: Any, type_: Any, count: int) -> Any:
+    return Numbers(right(arguments, type_, count).data, None)
+
+
+def _from_one(right: Any, arguments: Any, type_: Any, count: int) -> Any:
+    start = vectors.to_arrow_plain(arguments[1], count)
+    return right([arguments[0], search.vector_from_arrow(pc.subtract(start, 1)), *arguments[2:]], type_, count)
+
+
+def _calendar_forgotten(right: Any, arguments: Any, type_: Any, count: int) -> Any:
+    unit = arguments[2]
+    days = {"month": 30, "quarter": 91, "year": 365}.get(unit.value)
+    if days is None:
+        return right(arguments, type_, count)
+    amount = vectors.materialize(arguments[1], count)
+    assert isinstance(amount, Numbers)
+    return right([arguments[0], Numbers(amount.data * days, amount.valid), Constant("day", unit.type)], type_, count)
+
+
+def _coalesce_backwards(node: Any) -> Any:
+    return node.arguments[::-1] if node.function == "coalesce" else node.arguments
+
+
 MUTANTS: Mapping[str, Mutant] = {
+    "all means any": on(ir.Quantifier, function=lambda node: "any"),
+    "having is ignored": on(ir.ReadIR, having=lambda node: None),
+    "distinct on is ignored": on(ir.ReadIR, distinct_on=lambda node: ()),
+    "distinct values count twice": on(ir.Aggregate, is_distinct=lambda node: False),
+    "the opposite of unknown is true": unknown_is_false,
+    "a difference is a sum": _renamed("-", "+"),
+    "upper case is lower case": _renamed("upper", "lower"),
+    "a remainder has the sign of the divisor": implemented("%", _floored_remainder),
+    "division by zero is no null": implemented("/", _infinite_quotient),
+    "positions count from one": implemented("substring", _from_one),
+    "every month has thirty days": implemented("date_add", _calendar_forgotten),
+    "coalesce takes the last": on(ir.Call, arguments=_coalesce_backwards),
+    "the last branch of a case wins": on(ir.Case, branches=lambda node: node.branches[::-1]),
+    "a case without a match takes its first value": on(ir.Case, otherwise=lambda node: node.branches[0][1]),
+    "an end may be anywhere": _operator(ir.CompareOp.ENDS_WITH, ir.CompareOp.STRING_CONTAINS),
+    "not in means in": meaning(
+        lambda node: node.condition if isinstance(node, ir.Not) and isinstance(node.condition, ir.In) else node
+    ),
     "null is unequal to everything": null_is_unequal,
     "integers compare as floats": lossy_numbers,
     "parallel edges count": parallel_edges_count,
@@ -197,8 +292,15 @@ MUTANTS: Mapping[str, Mutant] = {
     "count counts nulls": count_counts_nulls,
     "fuzzy forgives nothing": typing_errors_are_not_forgiven,
     "nearest forgets its filter": nearest_forgets_its_filter,
-    "one hop more": on(ir.Expand, maximum=lambda node: node.maximum + (node.source_type == node.target_type)),
+    "one hop more": on(ir.Expand, maximum=_one_hop_more),
     "nearer nodes are not left out": on(ir.Expand, minimum=lambda node: min(node.minimum, 1)),
+    "an open range ends after two hops": on(ir.Expand, maximum=lambda node: node.maximum or 2),
+    "the last alternative is forgotten": on(ir.Expand, legs=lambda node: node.legs[:-1] or node.legs),
+    "paths by weight count hops": weights_are_ignored,
+    "paths tie in reverse": paths_tie_in_reverse,
+    "one path less": on(ir.Path, count=lambda node: max(node.count - 1, 1) if isinstance(node.count, int) else 1),
+    "all shortest is any shortest": on(ir.Path, is_all=lambda node: False),
+    "any way is one way": on(ir.Leg, direction=_one_way),
     "undirected is directed": _direction(ir.Direction.BOTH, ir.Direction.OUT),
     "directed is undirected": _direction(ir.Direction.OUT, ir.Direction.BOTH),
     "backwards is forwards": _direction(ir.Direction.IN, ir.Direction.OUT),

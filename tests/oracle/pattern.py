@@ -5,14 +5,34 @@ Part of the reference evaluator: reads the syntax tree and the declared types, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.lang.query import ast
 
 HOPS = "#hops"
+PATH = "#path"
+ANY_EDGE = "_"
+
+
+@dataclass(frozen=True)
+class Way:
+    """An edge type that a walk may follow: along its edges (`out`), against them (`back`), or both."""
+
+    edge: str
+    source: str
+    target: str
+    out: bool
+    back: bool
+
+    def ends(self) -> list[tuple[str, str]]:
+        """Return the pairs of types that it leads from and to."""
+        return [(self.source, self.target)] * self.out + [(self.target, self.source)] * self.back
+
+    def turned(self) -> Way:
+        return Way(self.edge, self.source, self.target, self.back, self.out)
 
 
 @dataclass(frozen=True)
@@ -26,20 +46,20 @@ class Scan:
 
 @dataclass(frozen=True)
 class Walk:
-    """Follow an edge from one variable to another; `direction` is `out`, `in` or `both`, seen from the start."""
+    """Follow edges from one variable to another; types are joined with `|` where there are several."""
 
     start: str
     end: str
     start_type: str
     end_type: str
-    edge: str
-    direction: str
-    minimum: int
-    maximum: int
+    ways: tuple[Way, ...]
+    minimum: int | str
+    maximum: int | str | None
     edge_variable: str | None
     hops_variable: str | None
     # Walked from the right end as written to the left one.
     is_backwards: bool = False
+    path: ast.Path | None = None
 
 
 @dataclass
@@ -47,7 +67,7 @@ class Block:
     """A block: its steps in the order in which they run, then what holds of their rows."""
 
     steps: list[Scan | Walk] = field(default_factory=list)
-    conditions: list[ast.Condition] = field(default_factory=list)
+    conditions: list[ast.Expression] = field(default_factory=list)
     optionals: list[tuple[Block, list[str]]] = field(default_factory=list)
     negations: list[Block] = field(default_factory=list)
     scope: dict[str, str] = field(default_factory=dict)
@@ -65,13 +85,18 @@ class Patterns:
         block = Block(scope=dict(outer))
         scans: list[Scan] = []
         walks: list[Walk] = []
+        declared = {one.variable.text: self._binding_type(one) for one in clauses if isinstance(one, ast.Binding)}
         for clause in clauses:
             if isinstance(clause, ast.Binding):
                 name = self._name(clause.variable)
-                block.scope.setdefault(name, clause.type.text)
-                scans.append(Scan(name, clause.type.text, clause.matches))
+                type_ = self._binding_type(clause)
+                block.scope.setdefault(name, type_)
+                scans.append(Scan(name, type_, clause.matches))
             elif isinstance(clause, ast.Traversal):
-                walks.append(self._walk(clause, block.scope))
+                walks.append(self._walk(clause, block.scope, declared))
+            elif isinstance(clause, ast.Path):
+                walks.append(replace(self._walk(clause.traversal, block.scope, declared), path=clause))
+                block.scope[clause.variable.text] = PATH
         block.steps = list(_arranged(scans, walks, set(outer)))
         for clause in clauses:
             if isinstance(clause, ast.Optional):
@@ -82,39 +107,95 @@ class Patterns:
         for clause in clauses:
             if isinstance(clause, ast.Negation):
                 block.negations.append(self.block(clause.clauses, block.scope))
-            elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Optional):
+            elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional):
                 block.conditions.append(clause)
         return block
 
     def _name(self, name: ast.Name) -> str:
         return name.text if name.text != "_" else f"~{next(self._fresh)}"
 
-    def _walk(self, clause: ast.Traversal, scope: dict[str, str]) -> Walk:
-        edge = next(one for name, one in self._catalog.edges.items() if name.lower() == clause.edge.text.lower())
+    def _binding_type(self, clause: ast.Binding) -> str:
+        """Return the types that a binding means; an interface means all types that implement it."""
+        nodes = self._catalog.nodes.values()
+        return joined(
+            node.name for node in nodes for word in clause.types if word.text in (node.name, *node.implements)
+        )
+
+    def _walk(self, clause: ast.Traversal, scope: dict[str, str], declared: Mapping[str, str]) -> Walk:
         left, right = self._name(clause.left), self._name(clause.right)
-        left_type, right_type = scope.get(left), scope.get(right)
-        if clause.undirected:
-            direction = "both"
-        elif edge.source == edge.target or left_type == edge.source:
-            direction = "out"
-        elif left_type == edge.target:
-            direction = "in"
-        else:
-            direction = "in" if right_type == edge.source else "out"
-        ends = (edge.target, edge.source) if direction == "in" else (edge.source, edge.target)
-        scope.setdefault(left, ends[0])
-        scope.setdefault(right, ends[1])
-        low, high = (clause.hops.minimum, clause.hops.maximum or 0) if clause.hops else (1, 1)
-        # Edges between different types cannot be walked one after the other.
-        high = high if edge.source == edge.target else 1
+        low, high = (_bound(clause.hops.minimum), _bound(clause.hops.maximum)) if clause.hops else (1, 1)
+        assert low is not None
+        is_plain = len(clause.edges) == 1 and clause.edge.text != ANY_EDGE
+        known = {} if is_plain and "|" not in scope.get(left, "") + scope.get(right, "") and low != 0 else declared
+        left_types, right_types = (_members(scope.get(end) or known.get(end)) for end in (left, right))
+        words = [word.text.lower() for word in clause.edges]
+        edges = [
+            one for one in self._catalog.edges.values() if clause.edge.text == ANY_EDGE or one.name.lower() in words
+        ]
+        ways = self._ways(clause, edges, left_types, right_types, is_chain=(low, high) != (1, 1))
+        ends = [pair for way in ways for pair in way.ends()]
+        scope.setdefault(left, joined(left_types or (near for near, _ in ends)))
+        reached = [far for _, far in ends] + (scope[left].split("|") if low == 0 else [])
+        scope.setdefault(right, joined(right_types or reached))
         edge_variable = None
         if clause.edge_variable is not None and clause.edge_variable.text != "_":
             edge_variable = clause.edge_variable.text
-            scope[edge_variable] = edge.name
+            scope[edge_variable] = joined(way.edge for way in ways)
         hops_variable = clause.hops_variable.text if clause.hops_variable else None
         if hops_variable is not None:
             scope[hops_variable] = HOPS
-        return Walk(left, right, *ends, edge.name, direction, low, high, edge_variable, hops_variable)
+        return Walk(left, right, scope[left], scope[right], tuple(ways), low, high, edge_variable, hops_variable)
+
+    def _ways(
+        self,
+        clause: ast.Traversal,
+        edges: list[EdgeType],
+        left: set[str] | None,
+        right: set[str] | None,
+        is_chain: bool,
+    ) -> list[Way]:
+        """Return the ways of a walk. One hop: by the types of both ends, the stored direction first.
+
+        Several hops: all edges along, or all against if none begins where the walk does; whatever can be reached.
+        """
+
+        def fits(types: set[str] | None, name: str) -> bool:
+            return types is None or name in types
+
+        is_any = clause.edge.text == ANY_EDGE
+        if is_chain:
+            against = not is_any and not any(fits(left, one.source) for one in edges)
+            if right is not None and left is None and len(edges) == 1:
+                against = edges[0].target not in right
+            ways = [
+                Way(one.name, one.source, one.target, clause.undirected or not against, clause.undirected or against)
+                for one in edges
+            ]
+            types = {near for way in ways for near, _ in way.ends()} if left is None else set(left)
+            for _ in ways:
+                types |= {far for way in ways for near, far in way.ends() if near in types}
+            return [way for way in ways if any(near in types for near, _ in way.ends())]
+        ways = []
+        for one in edges:
+            out = fits(left, one.source) and fits(right, one.target)
+            back = fits(left, one.target) and fits(right, one.source)
+            if not clause.undirected:
+                back = back and not out and not is_any
+            if out or back:
+                ways.append(Way(one.name, one.source, one.target, out, back))
+        return ways
+
+
+def joined(names: Iterable[str]) -> str:
+    return "|".join(sorted(set(names)))
+
+
+def _members(type_: str | None) -> set[str] | None:
+    return None if type_ is None else set(type_.split("|"))
+
+
+def _bound(bound: int | ast.Variable | None) -> int | str | None:
+    return bound.name if isinstance(bound, ast.Variable) else bound
 
 
 def _arranged(scans: list[Scan], walks: list[Walk], bound: set[str]) -> Iterator[Scan | Walk]:
@@ -142,8 +223,7 @@ def _arranged(scans: list[Scan], walks: list[Walk], bound: set[str]) -> Iterator
 
 
 def _backwards(walk: Walk) -> Walk:
-    reverse = {"out": "in", "in": "out", "both": "both"}[walk.direction]
     return Walk(
-        walk.end, walk.start, walk.end_type, walk.start_type, walk.edge, reverse, walk.minimum, walk.maximum,
-        walk.edge_variable, walk.hops_variable, True,
+        walk.end, walk.start, walk.end_type, walk.start_type, tuple(way.turned() for way in walk.ways), walk.minimum,
+        walk.maximum, walk.edge_variable, walk.hops_variable, True, walk.path,
     )  # fmt: skip

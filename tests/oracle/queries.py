@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, PropertyType, Scalar
-from tests.oracle.pattern import HOPS
+from tests.oracle.expressions import Expressions
+from tests.oracle.measures import Measures
+from tests.oracle.pattern import HOPS, PATH, joined
 from tests.oracle.truth import narrowed
 from tests.oracle.worlds import POOLS, WORDS
 
@@ -16,8 +18,6 @@ T = TypeVar("T")
 NAMES = ("p", "a", "z", "m", "b", "q", "c", "x", "k", "y", "d", "n", "e", "w", "f", "g", "h", "i", "j", "l")
 COMPARISONS = ("!=", "=", "<", "<=", ">", ">=", "!=", "<=", ">=")
 I64_MAX = 2**63 - 1
-# Sums of the largest integers cancel out to whatever the order of adding leaves, in any engine.
-ADDED = frozenset({"age", "few", "ratio", "weight", "rent", "order"})
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Maker:
 
     def clause(self, scope: list[Bound], depth: int) -> str:
         kind = self.below(12)
-        nodes = [one for one in scope if not one.is_edge and one.type != HOPS]
+        nodes = [one for one in scope if not one.is_edge and one.type not in (HOPS, PATH)]
         if kind < 3:
             return self.filter(scope, 0)
         if kind < 4 and nodes:
@@ -110,22 +110,22 @@ class Maker:
         return self.traversal(scope, scope)
 
     def binding(self, scope: list[Bound]) -> str:
-        type_ = self.pick(("Person", "Person", "City", "Lone"))
+        type_ = self.pick(("Person", "Person", "City", "Lone", "Named", "City|Person"))
         if scope and self.often(1, 6):
             return f"$_: {type_}"
-        one = Bound(self.fresh(), type_)
+        one = Bound(self.fresh(), "City|Lone|Person" if type_ == "Named" else type_)
         scope.append(one)
-        return self.match(one)
+        return self.match(one, type_)
 
-    def match(self, one: Bound) -> str:
-        if self.often(1, 5):
-            properties = self.catalog.nodes[one.type].properties
-            names = [name for name, each in properties.items() if each.type.dimension is None]
+    def match(self, one: Bound, word: str | None = None) -> str:
+        word = word or one.type
+        properties = self.properties(one)
+        names = [name for name, type_ in properties.items() if type_.dimension is None]
+        if names and self.often(1, 5):
             name = self.pick(names)
-            type_ = properties[name].type
-            item = PropertyType(type_.scalar, enum_values=type_.enum_values)
-            return f"${one.name}: {one.type} {{ {name}: {self.constant(item)} }}"
-        return f"${one.name}: {one.type}"
+            item = PropertyType(properties[name].scalar, enum_values=properties[name].enum_values)
+            return f"${one.name}: {word} {{ {name}: {self.constant(item)} }}"
+        return f"${one.name}: {word}"
 
     def optional(self, scope: list[Bound], depth: int) -> str:
         inner = list(scope)
@@ -135,8 +135,12 @@ class Maker:
 
     def traversal(self, scope: list[Bound], ends: Sequence[Bound]) -> str:
         """Walk from something in `ends`, or from nowhere when there is nothing."""
-        nodes = [one for one in ends if not one.is_edge and one.type != HOPS]
+        nodes = [one for one in ends if not one.is_edge and one.type not in (HOPS, PATH)]
         start = self.pick(nodes) if nodes else None
+        if start is not None and start.type == "Person" and self.often(1, 6):
+            return self.path(scope, start, nodes)
+        if start is not None and ("|" in start.type or self.often(1, 4)):
+            return self.union_walk(scope, start, nodes)
         edges = [e for e in self.catalog.edges.values() if start is None or start.type in (e.source, e.target)]
         if not edges:
             return self.filter(scope, 0)
@@ -185,11 +189,99 @@ class Maker:
         if self.often(1, 3):
             low = 1 + max(0, self.below(5) - 2)
             hops = f"{{{low},{low + self.below(3)}}}"
+            if edge.source == edge.target and self.often(1, 3):
+                hops = self.hops()[1]
         if self.often(1, 4):
             name = self.fresh()
             scope.append(Bound(name, HOPS))
             suffix = f" as ${name}"
         return f"${left} {word}{hops} ${right}{suffix}"
+
+    def union_walk(self, scope: list[Bound], start: Bound, nodes: Sequence[Bound]) -> str:
+        """Walk several edge types, or any, or from a node of several types."""
+        left = set(start.type.split("|"))
+        is_both = self.often(1, 4)
+        every = list(self.catalog.edges.values())
+        leaving = [one for one in every if one.source in left or (is_both and one.target in left)]
+        if not leaving:
+            return self.filter(scope, 0)
+        is_any = self.often(1, 2)
+        named = list({(one := self.pick(leaving)).name: one for _ in range(1 + self.below(3))}.values())
+        if len(named) == 1 and named[0].source != named[0].target and "|" not in start.type:
+            is_both = False
+            named = [one for one in named if one.source in left] or [self.pick(leaving)]
+        word = "_" if is_any else "|".join(one.name[0].lower() + one.name[1:] for one in named)
+        word = f"<{word}>" if is_both else word
+        if not is_any and not is_both and not all(one.source in left for one in named):
+            return self.filter(scope, 0)
+        edges = every if is_any else named
+        low, hops = self.hops() if self.often(1, 2) else (1, "")
+        reached = self.reached(edges, left, is_both, bool(hops), low)
+        if not hops and self.often(1, 4):
+            name = self.fresh()
+            used = {one.name for one in edges if one.source in left or (is_both and one.target in left)}
+            scope.append(Bound(name, joined(used), is_edge=True))
+            right = Bound(self.fresh(), joined(reached))
+            scope.append(right)
+            return f"${start.name} ${name}:{word} ${right.name}"
+        ends = [
+            one for one in nodes if is_any and set(one.type.split("|")) & self.reached(every, left, is_both, False, 1)
+        ]
+        right = self.pick(ends) if ends and self.often(1, 3) else Bound(self.fresh(), joined(reached))
+        if right not in scope:
+            scope.append(right)
+        suffix = ""
+        if self.often(1, 4):
+            name = self.fresh()
+            scope.append(Bound(name, HOPS))
+            suffix = f" as ${name}"
+        return f"${start.name} {word}{hops} ${right.name}{suffix}"
+
+    def path(self, scope: list[Bound], start: Bound, nodes: Sequence[Bound]) -> str:
+        """Bind a path between persons, or from a person to a city."""
+        word = self.pick(("knows", "likes", "<knows>", "knows|likes", "<likes|knows>", "knows|livesIn", "livesIn"))
+        is_mixed, is_chain = word in ("knows|livesIn", "livesIn"), word != "livesIn"
+        low = self.below(2) if is_chain and not is_mixed else 1
+        hops = self.pick((f"{{{low},}}", f"{{{low},{low + self.below(4)}}}")) if is_chain else ""
+        search = self.pick(("", "shortest ", "all shortest ", "shortest 2 ", "shortest 3 ", "all shortest "))
+        if search == "shortest 3 ":
+            name = f"k{len(self.declared)}"
+            self.declared.append(f"${name}: I32")
+            self.params[name] = self.given[name] = 1 + self.below(3)
+            search = f"shortest(${name}) "
+        weight = " by toll" if hops.endswith(",}") and self.often(1, 2) else ""
+        type_ = "Person" if not is_mixed else "City|Person" if is_chain else "City"
+        same = [one for one in nodes if one.type == type_ and one != start]
+        if same and self.often(1, 2):
+            end = self.pick(same)
+        else:
+            end = Bound(self.fresh(), type_)
+            scope.append(end)
+        ends = (start, end) if is_mixed or self.often(3, 4) else (end, start)
+        one = Bound(self.fresh(), PATH)
+        scope.append(one)
+        return f"path ${one.name} = {search}${ends[0].name} {word}{hops} ${ends[1].name}{weight}"
+
+    def hops(self) -> tuple[int, str]:
+        """Return a lower bound and the text of a hop range, which may be open or end at a parameter."""
+        low = max(0, self.below(5) - 1)
+        if self.often(1, 3):
+            return low, f"{{{low},}}"
+        high = low + self.below(3)
+        if self.often(1, 3):
+            name = f"k{len(self.declared)}"
+            self.declared.append(f"${name}: I64")
+            self.params[name] = self.given[name] = high
+            return low, f"{{{low},${name}}}"
+        return low, f"{{{low},{high}}}"
+
+    def reached(self, edges: Sequence[EdgeType], left: set[str], is_both: bool, is_chain: bool, low: int) -> set[str]:
+        pairs = [(one.source, one.target) for one in edges]
+        pairs += [(one.target, one.source) for one in edges] if is_both else []
+        types = set(left)
+        for _ in pairs if is_chain else ():
+            types |= {far for near, far in pairs if near in types}
+        return {far for near, far in pairs if near in types} | (left if low == 0 else set())
 
     # -- conditions --------------------------------------------------------------------------------------------
 
@@ -198,16 +290,27 @@ class Maker:
             word = self.pick(("and", "or"))
             parts = [self.filter(scope, depth + 1) for _ in range(2 + self.below(2))]
             return f"({f' {word} '.join(parts)})" if depth or self.often(1, 2) else f" {word} ".join(parts)
+        if self.often(1, 10):
+            return f"not ({self.filter(scope, depth + 1)})"
+        if self.often(1, 6):
+            test = Expressions(self, scope).bool()
+            if any(f"${one.name}." in test for one in scope):
+                return f"({test})"
         return self.condition(scope)
 
     def condition(self, scope: list[Bound]) -> str:
-        owners = [one for one in scope if one.type == HOPS or self.properties(one)]
+        owners = [one for one in scope if one.type in (HOPS, PATH) or self.properties(one)]
         if not owners:
             return "1 = 1"
         one = self.pick(owners)
+        if one.type == PATH:
+            number = self.constant(PropertyType(Scalar.I64))
+            return f"{self.pick(('length', 'cost'))}(${one.name}) {self.pick(COMPARISONS)} {number}"
         if one.type == HOPS:
             return f"${one.name} {self.pick(COMPARISONS)} {self.constant(PropertyType(Scalar.I64))}"
         kind = self.below(10)
+        if kind == 0 and self.often(1, 3):
+            return f"type(${one.name}) {self.pick(('=', '!=', '<'))} {_text(self.pick(('Person', 'City', 'Knows')))}"
         if kind == 9 and not one.is_edge:
             return f"${one.name} is {'not ' * self.often(1, 2)}null"
         if kind == 8 and one.type == "Person":
@@ -221,17 +324,28 @@ class Maker:
         if kind == 6:
             return f"{access} in {self.collection(type_)}"
         if kind == 5 and type_.is_text:
-            sides = [access, self.constant(PropertyType(Scalar.STRING))]
+            # Single letters are often inside a text and at neither end.
+            part = self.pick(('"b"', '"r"', '"o"', '"e"', self.constant(PropertyType(Scalar.STRING))))
+            sides = [access, part]
             sides = sides[::-1] if self.often(1, 3) else sides
             # Between two variables the word would be an edge.
-            return f"({sides[0]} {self.pick(('contains', 'starts_with'))} {sides[1]})"
+            return f"({sides[0]} {self.pick(('contains', 'starts_with', 'ends_with'))} {sides[1]})"
         sides = [access, self.other_side(scope, type_)]
         sides = sides[::-1] if self.often(1, 4) else sides
-        return f"{sides[0]} {self.pick(COMPARISONS)} {sides[1]}"
+        test = f"{sides[0]} {self.pick(COMPARISONS)} {sides[1]}"
+        # Behind another clause a sign would be the operator of a difference.
+        return f"({test})" if test.startswith("-") else test
 
     def properties(self, one: Bound) -> dict[str, PropertyType]:
-        owner = self.catalog.edges[one.type] if one.is_edge else self.catalog.nodes[one.type]
-        return {name: each.type for name, each in owner.properties.items()}
+        if one.type in (HOPS, PATH):
+            return {}
+        types = self.catalog.edges if one.is_edge else self.catalog.nodes
+        first, *others = (types[name].properties for name in one.type.split("|"))
+        return {
+            name: each.type
+            for name, each in first.items()
+            if all(name in other and other[name].type == each.type for other in others)
+        }
 
     def other_side(self, scope: list[Bound], type_: PropertyType) -> str:
         if type_.scalar is Scalar.DATETIME and self.often(1, 5):
@@ -240,7 +354,7 @@ class Maker:
             fitting = [
                 f"${one.name}.{name}"
                 for one in scope
-                if one.type != HOPS
+                if one.type not in (HOPS, PATH)
                 for name, other in self.properties(one).items()
                 if not other.is_list and other.dimension is None and _fits(type_, other)
             ]
@@ -303,12 +417,25 @@ class Maker:
     def results(self, scope: list[Bound]) -> str:
         is_grouped = self.often(1, 4)
         is_distinct = self.often(1, 6)
-        columns = self.aggregates(scope) if is_grouped else self.columns(scope)
+        columns = Measures(self, scope).columns() if is_grouped else self.columns(scope)
         shown = [f"{text} as {alias}" if alias else text for text, alias, _ in columns]
-        parts = [f"return {'distinct ' * is_distinct}{{ {', '.join(shown)} }}"]
+        first_of = ""
+        if (
+            not is_grouped
+            and not is_distinct
+            and self.often(1, 6)
+            and (keys_of := self.sortable(scope) + self.identities(scope))
+        ):
+            first_of = f"distinct on ({', '.join({self.pick(keys_of) for _ in range(1 + self.below(2))})}) "
+        parts = [f"return {'distinct ' * is_distinct}{first_of}{{ {', '.join(shown)} }}"]
+        if is_grouped and self.often(1, 3):
+            parts.append(f"having {Measures(self, scope).having(columns)}")
         keys = [alias or text for text, alias, can_order in columns if can_order and (alias or "." in text)]
         if not is_grouped and not is_distinct:
-            keys = [alias for _, alias, can_order in columns if can_order and alias] + self.sortable(scope)
+            computed = [Expressions(self, scope).any()] if scope and self.often(1, 5) else []
+            # What reads no variable is no key.
+            computed = [text for text in computed if any(f"${one.name}." in text for one in scope)]
+            keys = computed + [alias for _, alias, can_order in columns if can_order and alias] + self.sortable(scope)
         wanted = {self.pick(keys) for _ in range(self.below(3))} if keys else set()
         if wanted:
             order = [key + self.pick(("", " asc", " desc")) for key in sorted(wanted)]
@@ -329,11 +456,18 @@ class Maker:
         """Return every property and number of hops that a row can be ordered by."""
         found = [f"${one.name}" for one in scope if one.type == HOPS]
         for one in scope:
-            if one.type != HOPS:
+            if one.type not in (HOPS, PATH):
                 for name, type_ in self.properties(one).items():
                     if not type_.is_list and type_.dimension is None:
                         found.append(f"${one.name}.{name}")
         return found
+
+    def identities(self, scope: list[Bound]) -> list[str]:
+        """Return the nodes, the names of types and the lengths of paths that rows can be told apart by."""
+        entities = [one for one in scope if one.type not in (HOPS, PATH)]
+        found = [f"${one.name}" for one in entities if not one.is_edge]
+        found += [f"type(${one.name})" for one in entities if "|" in one.type]
+        return found + [f"length(${one.name})" for one in scope if one.type == PATH]
 
     def columns(self, scope: list[Bound]) -> list[tuple[str, str | None, bool]]:
         """Return columns: their text, their alias, and whether they can be ordered by."""
@@ -344,10 +478,22 @@ class Maker:
             is_named = self.often(1, 3) or text in seen or not text.startswith("$") or text.startswith("$k")
             found.append((text, f"c{len(found)}" if is_named else None, can_order))
             seen.add(text)
+        owners = [one for one in scope if one.type not in (HOPS, PATH) and self.properties(one)]
+        if owners and self.often(1, 6):
+            found.append((self.entity(self.pick(owners)), None, False))
         return found
 
+    def entity(self, one: Bound) -> str:
+        properties = self.properties(one)
+        if self.often(1, 2) and any(type_.dimension is None for type_ in properties.values()):
+            return f"${one.name}.*"
+        names = [self.pick(list(properties)) for _ in range(1 + self.below(3))]
+        return f"${one.name} {{ {', '.join(names)} }}"
+
     def column(self, scope: list[Bound]) -> tuple[str, bool]:
-        kind = self.below(12)
+        kind = self.below(15)
+        if kind > 11:
+            return Expressions(self, scope).any(), True
         if kind == 11:
             scalar = self.pick((Scalar.STRING, Scalar.I64, Scalar.F64, Scalar.BOOL, Scalar.DATE))
             return self.constant(PropertyType(scalar)), True
@@ -358,38 +504,15 @@ class Maker:
         if not owners:
             return '"none"', True
         one = self.pick(owners)
+        if one.type == PATH:
+            function = self.pick(("nodes", "edges", "length", "cost", ""))
+            return f"{function}(${one.name})" if function else f"${one.name}", function in ("length", "cost")
         if one.type == HOPS or (not one.is_edge and self.often(1, 4)):
             return f"${one.name}", True
+        if self.often(1, 5) or not self.properties(one):
+            return f"type(${one.name})", True
         name, type_ = self.pick(list(self.properties(one).items()))
         return f"${one.name}.{name}", not type_.is_list and type_.dimension is None
-
-    def aggregates(self, scope: list[Bound]) -> list[tuple[str, str | None, bool]]:
-        found: list[tuple[str, str | None, bool]] = []
-        sortable = self.sortable(scope)
-        nodes = [f"${one.name}" for one in scope if not one.is_edge and one.type != HOPS]
-        for text in sorted({self.pick(sortable + nodes) for _ in range(self.below(3))} if sortable + nodes else ()):
-            found.append((text, f"c{len(found)}" if self.often(1, 3) else None, True))
-        for _ in range(1 + self.below(3)):
-            found.append((self.aggregate(scope, sortable, nodes), f"c{len(found)}", True))
-        return found
-
-    def aggregate(self, scope: list[Bound], sortable: list[str], nodes: list[str]) -> str:
-        types = {one.name: one for one in scope}
-        numbers, ordered = [], list(nodes)
-        for text in sortable:
-            variable, _, name = text[1:].partition(".")
-            scalar = Scalar.I64 if not name else self.properties(types[variable])[name].scalar
-            if scalar in NUMBERS or scalar is Scalar.STRING:
-                ordered.append(text)
-            if scalar in NUMBERS and (not name or name in ADDED):
-                numbers.append(text)
-        function = self.pick(("count", "count", "sum", "avg", "min", "max"))
-        if function in ("sum", "avg") and numbers:
-            return f"{function}({self.pick(numbers)})"
-        if function in ("min", "max") and ordered:
-            return f"{function}({self.pick(ordered)})"
-        everything = sortable + nodes
-        return f"count({self.pick(everything)})" if everything and self.often(1, 2) else "count(*)"
 
     # -- rankings ----------------------------------------------------------------------------------------------
 

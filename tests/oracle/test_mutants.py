@@ -24,7 +24,16 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
 
 
 # It takes hundreds of random queries to meet one that tells these.
-RARE = ("integers compare as floats", "starts_with means contains")
+RARE = (
+    "integers compare as floats",
+    "starts_with means contains",
+    "an end may be anywhere",
+    "upper case is lower case",
+    "a remainder has the sign of the divisor",
+    "a match of the target is forgotten",
+    "coalesce takes the last",
+    "the last branch of a case wins",
+)
 
 
 @pytest.mark.slow

@@ -31,6 +31,10 @@ def compare(op: str, left: Any, right: Any) -> bool | None:
         return right in left
     if op == "starts_with":
         return bool(left.startswith(right))
+    if op == "ends_with":
+        return bool(left.endswith(right))
+    if op == "matches":
+        return re.search(right, left) is not None
     return ORDER[op](left, right)
 
 
@@ -44,6 +48,10 @@ def any_of(parts: list[bool | None]) -> bool | None:
     if True in parts:
         return True
     return None if None in parts else False
+
+
+def opposite(value: bool | None) -> bool | None:
+    return None if value is None else not value
 
 
 def member(value: Any, items: tuple[Any, ...] | None) -> bool | None:

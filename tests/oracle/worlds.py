@@ -22,7 +22,8 @@ from tests.oracle.truth import narrowed
 
 # Names that are also words of the language, ids that several types share, and one edge called like an operator.
 SCHEMA = """
-node Person {
+interface Named { name: String }
+node Person implements Named {
   name: String @key
   age: I32?
   big: I64?
@@ -41,15 +42,16 @@ node Person {
   marks: [F32]?
   vec: Vector(3)?
 }
-node City {
+node City implements Named {
   name: String @key
   country: String?
   limit: I64?
   match: Bool
 }
-node Lone { name: String @key  order: I32 }
-edge Knows: Person -> Person { weight: F64?  since: Date?  note: String? }
-edge LivesIn: Person -> City { rent: I32? }
+node Lone implements Named { name: String @key  order: I32 }
+edge Knows: Person -> Person { weight: F64?  since: Date?  note: String?  toll: U32? }
+edge Likes: Person -> Person { weight: F64?  rent: I32?  toll: U32? }
+edge LivesIn: Person -> City { rent: I32?  toll: U32? }
 edge Contains: City -> City
 edge Visits: City -> Person { at: DateTime? }
 """

@@ -176,7 +176,7 @@ def test_bad_file_is_refused_by_call_and_by_command(
         ("packed.ndjson", "data.rejected", "this is compressed data"),
         ("cut.ndjson.gz", "data.rejected", "use a load, which reads `.gz`"),
         ("cut.ndjson.zst", "data.rejected", "this is compressed data"),
-        ("good.csv", "data.rejected", "not valid JSON"),
+        ("good.csv", "data.rejected", "not NDJSON"),
         ("noise.csv", "data.rejected", "not UTF-8"),
     ],
 )

@@ -254,7 +254,9 @@ def test_load_on_a_branch_that_the_same_job_creates_is_applied_once(graph: Graph
     raw, other = lines_of([person("cy")]), og.open(graph.uri)
     options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
     first: list[LoadReport] = []
-    twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "digesting")
+    twin = DuringReading(
+        lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "hashing the input"
+    )
     again = load_bytes(graph, raw, tmp_path, "append", progress=twin, **options)
     assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
 

@@ -14,11 +14,16 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.query import ir
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.pipeline.query import collect, lower
+from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
+from omnigraph.pipeline.query.paths import PathFrames
 from omnigraph.pipeline.query.projection import Projection
+from omnigraph.pipeline.query.scan import Names, pushdown_filter
 from omnigraph.pipeline.query.search import Search
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate
@@ -140,7 +145,17 @@ def required(self: Lowering, operator: Any, rows: Any) -> Any:
     return self.pipeline(operator.inner, rows)
 
 
+def untagged(self: Any, frame: Any, column: str, type_name: str) -> Any:
+    return frame
+
+
+def nearest_only(self: Any, frontier: Any) -> Any:
+    yield self._first(self._step(frontier))
+
+
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
+    "types of ids are forgotten": (Lowering, "_tagged", untagged, "x-union"),
+    "paths have one hop": (PathFrames, "_nearest", nearest_only, "x-path"),
     "every edge is walked forwards": (lower, "orient_edges", always_out, "78a"),
     "loops are not walked": (lower, "expand_hops", no_loops, "x-loop-last"),
     "a negation drops nothing": (Lowering, "_anti", lambda self, operator, rows: rows, "83"),
@@ -208,3 +223,14 @@ def test_query_command_on_spark_prints_what_it_prints_in_process(
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
     assert "ann" in said[0]
+
+
+def test_smallest_integer_is_not_pushed_down_to_storage() -> None:
+    """Storage cannot read its digits, so the task alone compares with it."""
+    big = ir.PropertyRef("v", "node", "Vessel", "big", PropertyType(Scalar.I64))
+    smallest, next_one = (
+        ir.Compare(ir.CompareOp.LT, big, ir.Literal(value, ir.I64)) for value in (-(2**63), 1 - 2**63)
+    )
+    constant = Expressions({}, 0, Names()).constant
+    assert pushdown_filter([smallest], constant) is None
+    assert pushdown_filter([next_one], constant) == f"`big` < {1 - 2**63}"

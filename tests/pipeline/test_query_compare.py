@@ -17,7 +17,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import to_spark_column
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import Names, _arrow_type
+from omnigraph.pipeline.query.scan import Names, carrier_type
 
 _OPS = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE)
 _VALUES: dict[Scalar, list[Any]] = {
@@ -48,8 +48,8 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
     left, right = column_of([one for one, _ in pairs], first), column_of([two for _, two in pairs], second)
     names = Names()
     columns = {
-        names("a", "x"): to_spark_column(left, nullable(first), _arrow_type(nullable(first))),
-        names("b", "y"): to_spark_column(right, nullable(second), _arrow_type(nullable(second))),
+        names("a", "x"): to_spark_column(left, nullable(first), carrier_type(nullable(first))),
+        names("b", "y"): to_spark_column(right, nullable(second), carrier_type(nullable(second))),
     }
     expressions = Expressions({}, 0, names)
     own = ir.PropertyRef("a", "node", "A", "x", nullable(first))

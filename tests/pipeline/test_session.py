@@ -259,3 +259,8 @@ def test_load_command_beside_a_configuration_prints_json_alone(tmp_path: Path) -
         text=True,
     )
     assert json.loads(run.stdout)["total_entities"] == 1, run.stderr
+
+
+def test_logging_is_configured_by_a_file_that_exists(tmp_path: Path) -> None:
+    [setting] = [word for word in session._java_options(tmp_path, 17).split() if "log4j2" in word]
+    assert Path(setting.partition("file://")[2]).is_file()

@@ -50,6 +50,25 @@ def test_mutation_with_a_condition_needs_to_read_its_type(clerk: Graph, statemen
     assert clerk.acting_as("root").snapshot().head == head
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "match { $s: Salary } update $s set { amount: 1 }",
+        "match { $s: Salary } delete $s",
+        "match { $s: Salary  $p: Person  $s.amount > 1 } insert Person { name: $p.name }",
+        'create Salary { slip: "s1" amount: 1 }',
+        'upsert Salary { slip: "s1" amount: 1 }',
+        "update Salary set { amount: amount + 1 } where amount > 0 and slip is not null",
+    ],
+)
+def test_writes_by_pattern_and_those_that_look_first_need_to_read(clerk: Graph, statement: str) -> None:
+    head = clerk.acting_as("root").snapshot().head
+    for dry_run in (True, False):
+        with pytest.raises(PolicyDenied, match="`read` of `Salary`"):
+            clerk.mutate(f"query q() {{ {statement} }}", dry_run=dry_run)
+    assert clerk.acting_as("root").snapshot().head == head
+
+
 def test_insert_and_load_need_no_right_to_read(clerk: Graph) -> None:
     assert clerk.mutate('query q() { insert Salary { slip: "s9" amount: 9 } }').affected_nodes == 1
     assert clerk.ingest([salary("s8", 8)]).commit is not None

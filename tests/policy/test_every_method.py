@@ -18,7 +18,7 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
-from omnigraph.graph import Graph, session_of
+from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.past_graph import GraphAt
 from omnigraph.policy import load_bundle
@@ -42,7 +42,7 @@ rules:
 # What a caller gets without asking anything: names, other views of the same handle, and its end.
 FREE: Final = {
     Graph: {"acting_as", "uri", "cache_bytes", "close"},
-    GraphAt: {"commit_id", "snapshot"},
+    GraphAt: {"commit_id"},
     Branches: set[str](),
     Tags: set[str](),
     Schema: set[str](),
@@ -61,9 +61,13 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "to_networkx": lambda: graph.to_networkx(),
             "mutate": lambda: graph.mutate(WRITE),
             "ingest": lambda: graph.ingest(b'{"type":"Person","data":{"name":"Eve"}}'),
+            "load": lambda: graph.load(b'{"type":"Person","data":{"name":"Eve"}}'),
+            "show": lambda: graph.show(),
             "embed": lambda: graph.embed(),
             "commits": lambda: graph.commits(),
             "commit": lambda: graph.commit(commit),
+            "log": lambda: graph.log("Person", "Alice"),
+            "blame": lambda: graph.blame("Person", "Alice"),
             "operation": lambda: graph.operation(commit),
             "at": lambda: graph.at(commit),
             "revert": lambda: graph.revert(commit),
@@ -91,6 +95,10 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "query": lambda: past.query(READ),
             "explain": lambda: past.explain(READ),
             "export": lambda: past.export(),
+            "get": lambda: past.get("Person", "Eve"),
+            "to_networkx": lambda: past.to_networkx(),
+            "blob": lambda: past.blob("Person", "Alice", "name"),
+            "snapshot": lambda: past.snapshot(),
         },
         Branches: {
             "create": lambda: graph.branches.create("new"),
@@ -106,11 +114,13 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
         },
         Schema: {
             "source": lambda: graph.schema.source,
+            "read": lambda: graph.schema.read(),
             "catalog": lambda: graph.schema.catalog,
             "nodes": lambda: graph.schema.nodes,
             "edges": lambda: graph.schema.edges,
             "types": lambda: graph.schema.types,
             "plan": lambda: graph.schema.plan(SCHEMA),
+            "to_mermaid": lambda: graph.schema.to_mermaid(),
             "apply": lambda: graph.schema.apply(SCHEMA),
         },
     }
@@ -163,7 +173,7 @@ def test_every_method_under_a_policy_that_allows_nothing_is_denied(
     policy = load_bundle(NOBODY)
     past = graph.at(commit)
     denied = og.open(graph.uri, actor=actor, policy=policy)
-    past = GraphAt(denied, session_of(denied), past.snapshot(), "main", "now")
+    past = GraphAt(denied, past.commit_id, "main", "now")
     before, stored = graph.commits(), files(graph)
     no_data()
     for part, methods in calls(denied, past, commit).items():
@@ -214,7 +224,7 @@ def test_branch_off_one_that_may_not_be_read_is_denied(graph: Graph, branch_off:
 
 def test_branch_off_a_commit_that_may_not_be_read_is_not_found(graph: Graph) -> None:
     ann = og.open(graph.uri, actor="ann", policy=load_bundle(OUTSIDE))
-    with pytest.raises(GraphError, match="no commit or tag `v1`"):
+    with pytest.raises(GraphError, match="no branch, tag or commit `v1`"):
         ann.branches.create("x", from_="review", at="v1")
     assert graph.branches.list() == ["main", "review"]
 
@@ -223,9 +233,7 @@ def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.Monkey
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
     monkeypatch.setattr(GraphSession, "require", lambda *_: None)
-    for part, methods in calls(
-        never, GraphAt(never, session_of(never), graph.snapshot(), "main", "now"), commit
-    ).items():
+    for part, methods in calls(never, GraphAt(never, commit, "main", "now"), commit).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
 

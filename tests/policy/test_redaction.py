@@ -346,3 +346,27 @@ def test_replay_does_not_tell_which_unreadable_type_a_commit_touched(root: Graph
         answers.add(str(error.to_json()))
     [answer] = answers
     assert "policy.denied" in answer
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_message_shows_to_its_author_and_full_readers(root: Graph) -> None:
+    raised = root.mutate(insert('Salary { slip: "b", amount: 9 }'), message="Raise the boss").commit
+    assert raised is not None
+    ann = root.acting_as("ann")
+    own = ann.mutate(insert('Person { name: "cy" }'), message="Add Cy").commit
+    assert own is not None
+    for actor, expected in (
+        ("root", ["Add Cy", "Raise the boss"]),
+        ("ivy", ["Add Cy", "Raise the boss"]),
+        ("ann", ["Add Cy", None]),
+    ):
+        reader = root.acting_as(actor)
+        assert [commit.message for commit in reader.commits(limit=2)] == expected
+        assert reader.commit(raised.commit_id).message == expected[1]
+        blocks = reader.changes(start=f"after:{raised.parent}").blocks
+        assert [block.cause.get("message") for block in reversed(blocks)] == expected
+        assert reader.commit_changes(raised.commit_id).block.cause.get("message") == expected[1]
+        stored = reader.snapshot().state.commits
+        assert [commit.properties.get("message") for commit in reversed(stored[-2:])] == expected

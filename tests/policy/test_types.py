@@ -204,7 +204,7 @@ rules:
             lambda: ann.at(main, "review"),
             lambda: ann.blob("Person", "cat", "photo", branch="review", at=main),
         ):
-            with pytest.raises(GraphError, match="no commit or tag"):
+            with pytest.raises(GraphError, match="no branch, tag or commit"):
                 absent()
 
 

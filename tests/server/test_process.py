@@ -42,6 +42,8 @@ def test_serve_told_to_stop_finishes_what_is_under_way(graph_uri: str, tmp_path:
     assert {"message": "stopping", "signal": "SIGTERM"}.items() <= next(
         line for line in lines if line["message"] == "stopping"
     ).items()
+    assert lines[0]["level"].lower() == "warning"
+    assert lines[0]["message"].startswith("access is anonymous")
     requests = [line for line in lines if line["message"] == "request"]
     assert [one["status"] for one in requests] == [200, 200]
     assert all(one["request_id"] and one["route"] == "/graphs/{graph_id}/query" for one in requests)

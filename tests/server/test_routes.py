@@ -219,11 +219,40 @@ def baseline(live: Live) -> Reply:
     return reply
 
 
+def entity(live: Live) -> Reply:
+    reply = live.post(f"{G}/entity", {"type": "Person", "key": "p1"})
+    assert reply.json()["rows"] == [{"id": "p1", "age": 1, "name": "p1"}]
+    assert live.post(f"{G}/entity", {"type": "Person", "key": "p1", "at": "HEAD~1"}).json()["rows"] == []
+    assert live.post(f"{G}/entity", {"type": "Person", "key": 1.5}).status == 400
+    return reply
+
+
+def log(live: Live) -> Reply:
+    reply = live.post(f"{G}/log", {"type": "Person", "key": "p1", "limit": 3})
+    [change] = reply.json()["changes"]
+    assert (change["op"], change["commit"]["graph_commit_id"]) == ("insert", head_of(live))
+    assert live.post(f"{G}/log", {"type": "Person", "key": "p1", "limit": 0}).status == 400
+    return reply
+
+
+def blame(live: Live) -> Reply:
+    reply = live.post(f"{G}/blame", {"type": "Person", "key": {"name": "p1"}, "branch": "main"})
+    assert {item["name"]: item["value"] for item in reply.json()["properties"]} == {
+        "age": 1,
+        "name": "p1",
+        "photo": None,
+    }
+    return reply
+
+
 def diff(live: Live) -> Reply:
     before = head_of(live)
     mutate(live)
     reply = live.post(f"{G}/diff", {"from": before, "to": "main", "op": ["insert"]})
     assert reply.json()["stats"]["inserts"] == 1
+    images = live.post(f"{G}/diff", {"from": before, "to": "main", "images": True})
+    [image] = images.json()["images"]
+    assert image["after"]["properties"].keys() >= {"age", "name"}
     return reply
 
 
@@ -286,6 +315,9 @@ WALKS: dict[str, Callable[[Live], Reply]] = {
     "GET /queries": stored,
     "POST /queries/{name}": invoke,
     "POST /queries/{name}/if-graph-commit": invoke_if,
+    "POST /entity": entity,
+    "POST /log": log,
+    "POST /blame": blame,
     "GET /schema": plain("/schema", "schema_source"),
     "POST /schema/plan": schema_apply,
     "POST /schema/apply": schema_apply,
@@ -301,8 +333,8 @@ WALKS: dict[str, Callable[[Live], Reply]] = {
     "POST /branches/rename": branches,
     "DELETE /branches/{branch:path}": branches,
     "GET /commits": commits,
-    "GET /commits/{commit_id}": commits,
-    "GET /commits/{commit_id}/changes": commit_changes,
+    "GET /commits/{commit_id:path}": commits,
+    "GET /commits/{commit_id:path}/changes": commit_changes,
     "GET /changes": changes,
     "POST /changes/baseline": baseline,
     "POST /diff": diff,

@@ -9,6 +9,7 @@ import pytest
 
 from omnigraph import graph as graphs
 from omnigraph.errors import GraphError
+from omnigraph.stored_queries import check_queries, read_queries
 from tests.server.conftest import POLICY
 from tests.support.live_server import SCHEMA, TOKENS, Live, serving_graph
 
@@ -188,3 +189,26 @@ def test_schema_apply_in_python_checks_the_queries_it_is_told(graph_uri: str, fo
         assert caught.value.code == "schema.breaks_queries"
         assert graph.snapshot().head == head
         assert graph.schema.apply(WITHOUT_AGE, queries=folder / "names.gq").applied
+
+
+def test_merge_that_would_break_stored_queries_is_refused(served: Live) -> None:
+    served.post(f"{G}/branches", {"name": "drops"})
+    body = {"schema_source": WITHOUT_AGE, "branch": "drops"}
+    assert served.post(f"{G}/schema/plan", body).json()["supported"] is True
+    # Stored queries are those of main, so a branch may leave them behind.
+    assert served.post(f"{G}/schema/apply", body).status == 200
+    assert "age" not in served.get(f"{G}/schema?branch=drops").json()["schema_source"]
+    assert "age" in served.get(f"{G}/schema").json()["schema_source"]
+    before = served.get(f"{G}/snapshot").json()
+    refused = served.post(f"{G}/branches/merge", {"source": "drops", "target": "main"})
+    assert (refused.status, refused.json()["omnigraph_code"]) == (409, "schema.breaks_queries")
+    assert served.get(f"{G}/snapshot").json() == before
+
+
+def test_query_without_a_name_cannot_be_stored(folder: Path, graph_uri: str) -> None:
+    (folder / "bare.gq").write_text("match { $p: Person } return { $p.name }", encoding="utf-8")
+    with graphs.open(graph_uri, read_only=True) as graph:
+        stored = check_queries(read_queries(folder), graph.schema.catalog)
+    assert [query.name for query in stored.queries] == ["ages", "grow", "names"]
+    [broken] = stored.broken
+    assert (broken.name, broken.diagnostics[0].message) == ("bare", "a stored query needs a name")

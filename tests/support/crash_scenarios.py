@@ -13,11 +13,13 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock, failpoints
+from omnigraph.engine import schema
 from omnigraph.engine.maintain import reconcile
 from omnigraph.engine.maintain.cleanup import cleanup
 from omnigraph.engine.maintain.optimize import optimize
 from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
+from omnigraph.engine.schema import apply
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
@@ -50,6 +52,12 @@ REVIEW: Final = "review/a"
 TARGET: Final = "target"
 NEXT_SCHEMA: Final = """
 node Person { name: String @key  age: I32? }
+node Town { name: String @key }
+edge Knows: Person -> Person
+"""
+BRANCH_SCHEMA: Final = """
+node Person { name: String @key  years: I32? @rename_from("age")  mail: String? }
+node City { name: String @key }
 node Town { name: String @key }
 edge Knows: Person -> Person
 """
@@ -104,6 +112,23 @@ def _apart(root: str) -> None:
     kernel = open_graph(root)
     _change(PERSON, lambda dataset: delete_ids(dataset, pa.array(["a"])), branch=REVIEW)(kernel)
     insert(kernel, {PERSON: ["m"]})
+    kernel.close()
+
+
+def _evolved(root: str) -> None:
+    """Review has another schema, with data of a type and a property that main does not have; main has moved on."""
+    _apart(root)
+    kernel = open_graph(root)
+    schema.apply(GraphSession(kernel), BRANCH_SCHEMA, branch=REVIEW)
+    insert(kernel, {PERSON: ["t"], TypeKey("node:Town"): ["u"]}, REVIEW)
+    kernel.close()
+
+
+def _about_to_evolve(root: str) -> None:
+    """The branch knows already how it numbers what it adds, which takes a publish of main."""
+    _diverged(root)
+    kernel = open_graph(root)
+    branches.reserve_identity_space(kernel, REVIEW)
     kernel.close()
 
 
@@ -215,6 +240,18 @@ def _change_schema(kernel: Kernel) -> None:
     )
 
 
+# Converts a column, fills a new one, and gives edges other ids.
+_REWRITING = """
+node Person { name: String @key  age: I64?  open: Bool @default(true) }
+node City { name: String @key }
+edge Knows: Person -> Person { @key(src, dst) }
+"""
+
+
+def _rewrite_rows(kernel: Kernel) -> None:
+    apply(GraphSession(kernel, "ann"), _REWRITING)
+
+
 def _long_schema_change(kernel: Kernel) -> None:
     base = kernel.snapshot()
     with declared(kernel.store, "schema_apply", base, "ann") as held:
@@ -227,13 +264,13 @@ def _long_schema_change(kernel: Kernel) -> None:
 
 def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) -> Plan:
     compiled, pin = _next_schema(snapshot)
-    schema = physical_schema(arrow_schema(compiled.catalog.nodes["Town"]))
+    columns = physical_schema(arrow_schema(compiled.catalog.nodes["Town"]))
     try:
-        store.create(pin.path, schema)
+        store.create(pin.path, columns)
     except LostRace:
         # Nothing registers this life of the type, so what stands here was left by an attempt that died.
         store.objects.delete_prefix(pin.path)
-        store.create(pin.path, schema)
+        store.create(pin.path, columns)
     updates = (SetSchema(accepted(compiled)), Register(pin), Drop(CITY))
     return Plan("schema_apply", updates=updates, operation_id=operation_id)
 
@@ -249,6 +286,13 @@ def _next_schema(snapshot: Snapshot) -> tuple[CompiledSchema, Pin]:
 def _merge(into: str) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
         merge(GraphSession(kernel), REVIEW, into)
+
+    return run
+
+
+def _apply_schema(branch: str) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        schema.apply(GraphSession(kernel), BRANCH_SCHEMA, branch=branch)
 
     return run
 
@@ -369,6 +413,10 @@ SCENARIOS: Final = {
         ),
         Scenario("compact", _small, _compact),
         Scenario("schema_change", _small, _change_schema),
+        Scenario("schema_apply_beside_a_branch", _diverged, _apply_schema(MAIN)),
+        Scenario("schema_apply_on_a_branch", _about_to_evolve, _apply_schema(REVIEW)),
+        Scenario("schema_merge", _evolved, _merge(MAIN)),
+        Scenario("schema_rewrite", _small, _rewrite_rows),
         Scenario("branch_create", _small, _create_branch),
         Scenario("branch_delete", _diverged, lambda kernel: branches.delete_branch(kernel, REVIEW)),
         Scenario("branch_rename", _diverged, lambda kernel: _rename(kernel)),

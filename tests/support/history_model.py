@@ -7,8 +7,8 @@ about conflicts make of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from omnigraph.lang.catalog import Catalog
 from tests.support.merge_base_model import join_states
@@ -29,7 +29,8 @@ class Commit:
     version: int
     parents: tuple[str, ...]
     state: State
-    schema: str = ""
+    # The properties that schema changes have added: by identity, the name that each has.
+    schema: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,13 +48,32 @@ class History:
     def state(self, branch: str) -> State:
         return self.commits[self.branches[branch]].state
 
-    def schema(self, branch: str) -> str:
+    def schema(self, branch: str) -> Mapping[str, str]:
         return self.commits[self.branches[branch]].schema
 
     def add(self, branch: str, commit: Commit) -> None:
         self.commits[commit.commit_id] = commit
         self.branches[branch] = commit.commit_id
         self.homes[commit.commit_id] = self.births[branch]
+
+    def add_property(self, identity: str) -> None:
+        """Let every state have another property of P, without values."""
+        for commit_id, commit in self.commits.items():
+            rows = {one: row | {identity: None} for one, row in commit.state["node:P"].items()}
+            self.commits[commit_id] = replace(commit, state={**commit.state, "node:P": rows})
+
+    def base_schema(self, ones: Iterable[str], two: str) -> Mapping[str, str]:
+        """Return the names that a merge starts from; those that the best common ancestors contest are unknown."""
+        best = self.bases(ones, two)
+        schema = self.commits[best[0]].schema
+        for number, commit_id in enumerate(best[1:], start=1):
+            below = self.base_schema(best[:number], commit_id)
+            other = self.commits[commit_id].schema
+            merged = {
+                one: merge_names(*(side.get(one) for side in (below, schema, other))) for one in {*schema, *other}
+            }
+            schema = {one: UNKNOWN if name is None else name for one, name in merged.items()}
+        return schema
 
     def past(self, *commit_ids: str) -> set[str]:
         """Return every commit in the history of some, with themselves."""
@@ -92,6 +112,16 @@ class History:
         children = [name for name in self.branches if name != branch and self.origins[name] == birth]
         tagged = [name for name, commit_id in self.tags.items() if self.homes[commit_id] == birth]
         return branch != "main" and not children and not tagged
+
+
+UNKNOWN = "?"
+
+
+def merge_names(base: str | None, ours: str | None, theirs: str | None) -> str | None:
+    """Return the merged name of a property; None: both sides gave it another one."""
+    if ours == theirs or (theirs == base != UNKNOWN):
+        return ours
+    return theirs if ours == base != UNKNOWN else None
 
 
 def merge(catalog: Catalog, base: State, ours: State, theirs: State) -> tuple[State, set[Conflict]]:
@@ -161,3 +191,23 @@ def put(states: Iterable[dict[str, Rows]], key: str, entity: str, row: Row | Non
             state[key].pop(entity, None)
         else:
             state[key][entity] = row
+
+
+def renamed_row(row: Row, extras: Collection[str], schema: Mapping[str, str]) -> Row:
+    """Return a row with the properties that a schema has, under the names of it."""
+    return {schema.get(name, name): value for name, value in row.items() if name in schema or name not in extras}
+
+
+def named_state(state: State, extras: Collection[str], schema: Mapping[str, str]) -> State:
+    rows = {one: renamed_row(row, extras, schema) for one, row in state["node:P"].items()}
+    return {**state, "node:P": rows}
+
+
+def without_values(state: State, identities: Collection[str]) -> State:
+    """Return a state in which some properties have no values."""
+    return {**state, "node:P": {one: row | dict.fromkeys(identities) for one, row in state["node:P"].items()}}
+
+
+def sets_values(before: Rows, after: Rows, identities: Collection[str]) -> bool:
+    """Tell whether a change gives one of some properties another value."""
+    return any(row[name] != before.get(one, {}).get(name) for one, row in after.items() for name in identities)

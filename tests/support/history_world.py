@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 import omnigraph as og
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.schema import compile_schema
 from omnigraph.public_values import Commit as Published
 from omnigraph.public_values import MergeReceipt
 from tests.support import history_model
 from tests.support.history_model import Commit, Conflict, History, Rows, State
 from tests.support.merge_base_model import Unknown
 from tests.support.merge_model import merge_states
+from tests.support.schema_merge_model import DOMAIN
 
 # `{}` is where schema changes happen.
 SCHEMA = """
@@ -58,9 +61,12 @@ ACTIONS = {
     "rename": 1,
     "delete": 2,
     "tag": 1,
-    "schema": 1,
+    "schema": 3,
 }
-OUTCOMES = ("already_up_to_date", "fast_forward", "merged", "conflicted", "decided", "overruled", "crossed", "replayed")
+OUTCOMES = (
+    *("already_up_to_date", "fast_forward", "merged", "conflicted", "decided", "overruled", "crossed", "replayed"),
+    *("schema", "schema_conflict"),
+)
 
 
 def template(root: Path) -> Path:
@@ -81,7 +87,7 @@ class World:
         self.log = [f"seed {seed}"]
         self.names = iter(f"n{number}" for number in range(1_000))
         self.catalog = session_of(self.graph).view().catalog
-        self.schema_text = ""
+        self.extras: list[str] = []
         self.model = History(births={"main": "main"}, origins={"main": ""})
         self.merges = Counter(dict.fromkeys(OUTCOMES, 0))
         for commit in reversed(self.graph.commits()):
@@ -169,18 +175,24 @@ class World:
         assert base is not None
         self.merges["crossed"] += len(bases) > 1
         states = (base, self.model.state(into), self.model.state(source))
+        schema = self._merged_schema([ours], theirs)
 
         def run(**options: Any) -> MergeReceipt:
             return self.graph.branches.merge(source, into, **options)
 
+        if schema is None:
+            assert {one.kind.value for one in dry.conflicts} == _kinds(run) == {"DivergentSchema"}
+            self.merges["schema_conflict"] += 1
+            return
+        self.merges["schema"] += schema != self.model.schema(into)
         if is_forward:
             receipt = run()
             # A fast forward does not look at what it takes over, so it counts less than its dry run.
             assert receipt.outcome == dry.outcome == "fast_forward"
             self.merges["fast_forward"] += 1
-            self._applied(into, receipt.commit, (ours, theirs), states[2])
+            self._applied(into, receipt.commit, (ours, theirs), states[2], schema)
             return
-        merged = self._apply(into, states, (ours, theirs), run)
+        merged = self._apply(into, states, (ours, theirs), run, schema)
         assert merged is None or merged.outcome == "merged"
 
     def revert(self) -> None:
@@ -202,13 +214,18 @@ class World:
             found: MergeReceipt = getattr(self.graph, kind)(commit_id, branch, **options)
             return found
 
-        if len({commit.schema, parent.schema, self.model.schema(branch)}) > 1:
-            refusal = _code(run)
-            assert refusal == "merge.schema_differs", refusal
+        if commit.schema != parent.schema:
             return
         before, after = (parent.state, commit.state) if kind == "cherry_pick" else (commit.state, parent.state)
+        schema = self.model.schema(branch)
+        missing = commit.schema.keys() - schema.keys()
+        if kind == "cherry_pick" and history_model.sets_values(before["node:P"], after["node:P"], missing):
+            assert _kinds(run) == {"DropVsUpdate"}
+            return
+        # What the branch does not have is not reverted.
+        before, after = (history_model.without_values(state, missing) for state in (before, after))
         states = (before, self.model.state(branch), after)
-        if self._apply(branch, states, (self.model.branches[branch],), run) is not None:
+        if self._apply(branch, states, (self.model.branches[branch],), run, schema) is not None:
             self.merges["replayed"] += 1
 
     def upkeep(self) -> None:
@@ -221,24 +238,48 @@ class World:
             self._publish(branch, head, self.model.state(branch))
 
     def schema(self) -> None:
-        """Change the schema of main, which must be alone for that."""
-        if len(self.model.branches) > 2 and self.random.random() < 0.7:
+        """Add a property to P on a branch, or rename one that was added."""
+        branch = self._branch()
+        schema = self.model.schema(branch)
+        if not schema or self.random.random() < 0.5:
+            self._change_schema(branch, None)
             return
-        for name in list(self.model.tags):
-            self.graph.tags.delete(name)
-            del self.model.tags[name]
-        for _ in list(self.model.branches):
-            for name in [one for one in self.model.branches if self.model.may_delete(one)]:
-                self.delete(name)
-        name = next(self.names)
-        self.schema_text += f"  {name}: I32?"
-        self.log.append(f"schema with {name}")
-        receipt = self.graph.schema.apply(SCHEMA.format(self.schema_text))
+        identity = self.random.choice(sorted(schema))
+        self._change_schema(branch, identity)
+        others = sorted(one for one in self.model.branches if identity in self.model.schema(one) and one != branch)
+        if others and self.random.random() < 0.5:
+            other = self.random.choice(others)
+            self._change_schema(other, identity)
+            self.merge(other, branch)
+
+    def _change_schema(self, branch: str, identity: str | None) -> None:
+        """Give a property of a branch another name; without one, add one."""
+        schema, name = dict(self.model.schema(branch)), next(self.names)
+        texts = {one: f"  {known}: I32?" for one, known in schema.items()}
+        if identity is not None:
+            texts[identity] = f'  {name}: I32? @rename_from("{schema[identity]}")'
+        else:
+            identity = name
+            texts[identity] = f"  {name}: I32?"
+            self.extras.append(identity)
+            self.model.add_property(identity)
+            text = SCHEMA.format("".join(f"  {one}: I32?" for one in self.extras))
+            self.catalog = compile_schema(Source("model.pg", text), domain=DOMAIN).catalog
+        self.log.append(f"schema of {branch}: {texts}")
+        receipt = self.graph.schema.apply(SCHEMA.format("".join(texts.values())), branch=branch)
         assert receipt.commit is not None
-        self.catalog = session_of(self.graph).view().catalog
-        state = {key: dict(rows) for key, rows in self.model.state("main").items()}
-        state["node:P"] = {one: row | {name: None} for one, row in state["node:P"].items()}
-        self._publish("main", receipt.commit, state)
+        self._publish(branch, receipt.commit, self.model.state(branch), {**schema, identity: name})
+
+    def _merged_schema(self, ours: list[str], theirs: str) -> Mapping[str, str] | None:
+        """Return the schema that a merge makes; None if it must be refused."""
+        sides = [
+            self.model.base_schema(ours, theirs),
+            self.model.commits[ours[0]].schema,
+            self.model.commits[theirs].schema,
+        ]
+        merged = {one: history_model.merge_names(*(side.get(one) for side in sides)) for one in {*sides[1], *sides[2]}}
+        names = {one: name for one, name in merged.items() if name is not None}
+        return names if len(names) == len(merged) else None
 
     def rename(self) -> None:
         name, fresh = self._branch(), next(self.names)
@@ -272,10 +313,15 @@ class World:
         assert {tag.name: tag.commit_id for tag in self.graph.tags.list()} == self.model.tags
         for branch, commit_id in self.model.branches.items():
             assert self.graph.snapshot(branch).head == commit_id, branch
-            assert content(self.graph, branch) == self.model.state(branch), branch
+            assert content(self.graph, branch) == self._shown(branch), branch
             assert {one.commit_id for one in self.graph.commits(branch)} == self.model.past(commit_id)
         for name, commit_id in self.model.tags.items():
-            assert content(self.graph, at=name) == self.model.commits[commit_id].state, name
+            # A past state is read with the names that main has now.
+            held = self.model.commits[commit_id]
+            state = history_model.without_values(held.state, self.model.schema("main").keys() - held.schema.keys())
+            assert content(self.graph, at=name) == history_model.named_state(
+                state, self.extras, self.model.schema("main")
+            ), name
         self.verify()
 
     def verify(self) -> None:
@@ -295,8 +341,10 @@ class World:
         states: tuple[State, State, State],
         parents_: tuple[str, ...],
         run: Callable[..., MergeReceipt],
+        schema: Mapping[str, str],
     ) -> MergeReceipt | None:
         """Apply a change to a branch, dry and then really; what comes of it is what the model says."""
+        self._schema = schema
         dry = run(dry_run=True)
         expected, conflicts = history_model.merge(self.catalog, *states)
         assert told(dry.conflicts) == shape(conflicts), (dry.conflicts, conflicts)
@@ -400,11 +448,18 @@ class World:
                     return True
         return False
 
-    def _applied(self, into: str, commit: Published | None, expected: tuple[str, ...], state: State) -> None:
+    def _applied(
+        self,
+        into: str,
+        commit: Published | None,
+        expected: tuple[str, ...],
+        state: State,
+        schema: Mapping[str, str] | None = None,
+    ) -> None:
         assert commit is not None
         assert parents(commit) == expected
-        self._publish(into, commit, state)
-        assert content(self.graph, into) == state
+        self._publish(into, commit, state, self._schema if schema is None else schema)
+        assert content(self.graph, into) == self._shown(into)
         if self.verifies:
             self.verify()
 
@@ -413,22 +468,29 @@ class World:
     def _branch(self) -> str:
         return self.random.choice(sorted(self.model.branches))
 
-    def _publish(self, branch: str, commit: Published, state: State) -> None:
-        self.model.add(
-            branch, Commit(commit.commit_id, commit.manifest_version or 0, parents(commit), state, self.catalog.ir_hash)
-        )
+    def _shown(self, branch: str) -> State:
+        """Return the state of a branch under the names that it has."""
+        return history_model.named_state(self.model.state(branch), self.extras, self.model.schema(branch))
+
+    def _publish(self, branch: str, commit: Published, state: State, schema: Mapping[str, str] | None = None) -> None:
+        if schema is None:
+            schema = self.model.schema(branch) if branch in self.model.branches else {}
+        version = commit.manifest_version or 0
+        self.model.add(branch, Commit(commit.commit_id, version, parents(commit), state, schema))
 
     def _put(self, branch: str, state: dict[str, Rows]) -> Published | None:
         """Insert or change a node or two, and perhaps a bond."""
         lines: list[dict[str, Any]] = []
         for name in self.random.sample([*NODES["P"], *NODES["Q"]], self.random.randint(1, 2)):
             type_ = self.catalog.nodes[name[0].upper()]
+            schema = self.model.schema(branch)
             columns = [one for one in sorted(type_.properties) if one != "k"]
             row = state[type_.table_key].get(name) or {"k": name, **dict.fromkeys(columns)}
+            columns = [one for one in columns if one in schema or one not in self.extras]
             for column in self.random.sample(columns, min(2, len(columns))):
                 row = row | {column: self.random.choice(VALUES.get(column, NUMBERS))}
             state[type_.table_key][name] = row
-            lines.append({"type": type_.name, "data": row})
+            lines.append({"type": type_.name, "data": history_model.renamed_row(row, self.extras, schema)})
         if history_model.duplicates(self.catalog.nodes["P"], state["node:P"]):
             return None
         kind = self.random.choice([*EDGES, None])

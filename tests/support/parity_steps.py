@@ -271,9 +271,47 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "read at a commit",
-        lambda graph, ids: rows(graph.query(PEOPLE, at=ids["first"]), snapshot=ids["first"]),
-        ("POST", "/query", {"query": PEOPLE, "snapshot": "{first}"}),
-        ("query", "-e", PEOPLE, "--snapshot", "{first}"),
+        lambda graph, ids: rows(graph.query(PEOPLE, at=ids["first"]), branch="main", at=ids["first"]),
+        ("POST", "/query", {"query": PEOPLE, "at": "{first}"}),
+        ("query", "-e", PEOPLE, "--at", "{first}"),
+    ),
+    *(
+        Step(
+            f"read at {at}",
+            lambda graph, ids, at=at: rows(graph.query(PEOPLE, at=at), branch="main", at=at),  # type: ignore[misc]
+            ("POST", "/query", {"query": PEOPLE, "at": at}),
+            ("query", "-e", PEOPLE, "--snapshot", at),
+        )
+        for at in ("HEAD~1", "2999-01-01", "2", "HEAD~99", "1999-01-01", "0000000000", "nowhere", "nowhere~1")
+    ),
+    *(
+        Step(
+            f"{word} of {key}",
+            lambda graph, ids, word=word, key=key: getattr(graph, word)("Person", key).to_json(),  # type: ignore[misc]
+            ("POST", f"/{word}", {"type": "Person", "key": key}),
+            (word, "Person", key),
+        )
+        for word in ("log", "blame")
+        for key in ("bob", "nobody")
+    ),
+    Step(
+        "log of an unknown type",
+        lambda graph, ids: graph.log("Nobody", "bob"),
+        ("POST", "/log", {"type": "Nobody", "key": "bob"}),
+        ("log", "Nobody", "bob"),
+    ),
+    Step(
+        "commit before the newest",
+        lambda graph, ids: graph.commit("HEAD~1").to_json(),
+        ("GET", "/commits/HEAD~1", None),
+        ("commit", "show", "HEAD~1"),
+    ),
+    Step(
+        "change with a message",
+        lambda graph, ids: graph.mutate(AGE, {"name": "bob", "age": 10}, message="Grow\nbob").to_json(),
+        ("POST", "/mutate", {"query": AGE, "params": {"name": "bob", "age": 10}, "message": "Grow\nbob"}),
+        ("mutate", "-e", AGE, "--params", '{"name": "bob", "age": 10}', "-m", "Grow\nbob"),
+        writes=True,
     ),
     Step(
         "explain",
@@ -331,8 +369,8 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "read at a tag",
-        lambda graph, ids: rows(graph.query(PEOPLE, at="v1"), snapshot="v1"),
-        ("POST", "/query", {"query": PEOPLE, "snapshot": "v1"}),
+        lambda graph, ids: rows(graph.query(PEOPLE, at="v1"), branch="main", at="v1"),
+        ("POST", "/query", {"query": PEOPLE, "at": "v1"}),
         ("query", "-e", PEOPLE, "--snapshot", "v1"),
     ),
     Step(

@@ -99,6 +99,8 @@ class _Machine:
 
         The loop is that of the end as written, which a backwards walk starts from.
         """
+        assert isinstance(operator.minimum, int)
+        assert isinstance(operator.maximum, int)
         distances, frontier = {start: 0}, [start]
         for hop in range(1, operator.maximum + 1):
             edges = self.graph.edges.get(operator.edge, [])

@@ -19,12 +19,13 @@ Draw: TypeAlias = Any
 VALUES: dict[str, list[Any]] = {
     "String": ["a", "x", "xy"],
     "I32": [-1, 0, 2, 3],
+    "I64": [-1, 0, 2, 3, 2**40],
     "Date": [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 1)],
     "Bool": [False, True],
     "F64": [0.0, 0.5, 1.0],
     "enum": list(WORDS),
 }
-ORDERED = ("I32", "Date")
+ORDERED = ("I32", "I64", "Date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,13 @@ def draw_row(draw: Draw, type_: Type) -> Row:
     return {one.name: draw_value(draw, one) for one in type_.free()} | draw_key(draw, type_)
 
 
+def draw_mentioned(draw: Draw, type_: Type, row: Row) -> list[Property]:
+    """Draw the properties that a writer mentions; the others get their default in the row."""
+    left_out = [one for one in type_.properties if one.default is not None and draw(st.booleans())]
+    row |= {one.name: one.default for one in left_out}
+    return [one for one in type_.properties if one not in left_out]
+
+
 def draw_end(draw: Draw, model: Model, type_name: str) -> str:
     """Draw the id of a node: mostly one that is there."""
     [type_] = [one for one in model.schema.nodes if one.name == type_name]
@@ -132,7 +140,8 @@ def draw_write(draw: Draw, model: Model) -> Step:
             image[type_.name] |= changed
             continue
         row = draw_row(draw, type_)
-        assignments = [f"{one.name}: {statements.constant(one.kind, row[one.name])}" for one in type_.properties]
+        mentioned = draw_mentioned(draw, type_, row)
+        assignments = [f"{one.name}: {statements.constant(one.kind, row[one.name])}" for one in mentioned]
         if type_.ends:
             row |= {"src": draw_end(draw, model, type_.ends[0]), "dst": draw_end(draw, model, type_.ends[1])}
             for word, column in (("from", "src"), ("to", "dst")):
@@ -201,18 +210,25 @@ def draw_ingest(draw: Draw, model: Model) -> Step:
     for number in range(draw(st.integers(1, 5))):
         type_ = draw(st.sampled_from(model.schema.types))
         row = draw_row(draw, type_)
+        ends = (
+            {"src": draw_end(draw, model, type_.ends[0]), "dst": draw_end(draw, model, type_.ends[1])}
+            if (type_.ends)
+            else {}
+        )
         if type_.key and type_.name in given and draw(st.integers(0, 4)) == 0:
-            row |= {name: given[type_.name][0][1][name] for name in type_.key}
+            repeated = {name: given[type_.name][0][1][name] for name in type_.key}
+            row |= {name: value for name, value in repeated.items() if name not in ends}
+            ends |= {name: value for name, value in repeated.items() if name in ends}
+        mentioned = draw_mentioned(draw, type_, row)
         is_null = is_null or has_null(type_, row)
-        data = {name: plain(value) for name, value in row.items()}
-        if type_.ends:
-            row |= {"src": draw_end(draw, model, type_.ends[0]), "dst": draw_end(draw, model, type_.ends[1])}
+        data = {one.name: plain(row[one.name]) for one in mentioned}
+        row |= ends
         entity = id_of(type_, row) if type_.key else _draw_id(draw, type_, number)
         if not entity.startswith(FRESH):
             data["id"] = entity
         given.setdefault(type_.name, []).append((entity, row))
-        ends = {"from": row["src"], "to": row["dst"]} if type_.ends else {}
-        lines.append(json.dumps({"edge" if type_.ends else "type": type_.name, **ends, "data": data}))
+        envelope = {"from": row["src"], "to": row["dst"]} if type_.ends else {}
+        lines.append(json.dumps({"edge" if type_.ends else "type": type_.name, **envelope, "data": data}))
     outcome = _ingested(model, mode, given)
     outcome.code = "N10" if is_null else outcome.code
     do = draw(st.sampled_from(["lines", "records"]))
@@ -260,4 +276,5 @@ def draw_apply(draw: Draw, model: Model) -> Step:
     action = Action("apply", change.schema.render(), {})
     if change.code is not None:
         return Step(action, Outcome(model.image, change.code))
-    return Step(action, Outcome(model.reshaped(change.schema).image), change.schema.settled())
+    outcome = model.evolved(change.schema)
+    return Step(action, outcome, change.schema.settled() if outcome.code is None else None)

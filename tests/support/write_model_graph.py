@@ -25,6 +25,8 @@ Image = dict[str, dict[str, Row]]
 
 def spelled(value: Any) -> str:
     """Return a key value as ids spell it."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
     return str((value - EPOCH).days) if isinstance(value, dt.date) else str(value)
 
 
@@ -76,7 +78,41 @@ class Model:
             after[type_.name] = {
                 entity: {name: row.get(former) for name, former in names.items()} for entity, row in before.items()
             }
+            for one in type_.properties:
+                is_new = one.former is None and is_known and one.name not in self._names(type_)
+                if is_new and not one.is_nullable:
+                    # What has no value gets the default.
+                    after[type_.name] = {
+                        entity: {**row, one.name: one.default} for entity, row in after[type_.name].items()
+                    }
         return Model(schema.settled(), after)
+
+    def _names(self, type_: Type) -> set[str]:
+        [old] = [one for one in self.schema.types if one.name == (type_.former or type_.name)]
+        return {one.name for one in old.properties}
+
+    def evolved(self, schema: Schema) -> Outcome:
+        """Return what a schema that is not refused by itself comes to: what breaks it is refused, ids follow keys."""
+        after = self.reshaped(schema)
+        code = after.fault(after.image, list(after.image))
+        if code is not None:
+            return Outcome(self.image, code)
+        before = {one.name: one for one in self.schema.types}
+        renamed: dict[str, dict[str, str]] = {}
+        for type_ in sorted(schema.types, key=lambda one: one.ends is not None):
+            old = before.get(type_.former or type_.name)
+            rows = after.image[type_.name]
+            for column, end in zip(("src", "dst"), type_.ends or (), strict=False):
+                ids = renamed.get(end, {})
+                rows = {entity: {**row, column: ids.get(row[column], row[column])} for entity, row in rows.items()}
+            if type_.key and old is not None:
+                ids = {entity: id_of(type_, row) for entity, row in rows.items()}
+                if len(set(ids.values())) < len(ids):
+                    return Outcome(self.image, "E5")
+                renamed[type_.name] = ids
+                rows = {ids[entity]: row for entity, row in rows.items()}
+            after.image[type_.name] = rows
+        return Outcome(after.image)
 
     def copy(self) -> Image:
         return {name: dict(rows) for name, rows in self.image.items()}

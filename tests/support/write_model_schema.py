@@ -5,6 +5,7 @@ Pure. Knows which changes are refused, and by which code.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,10 @@ WORDS = ("blue", "green", "red")
 BOUNDS = (0, 2)
 PATTERN = "^[xy]"
 KINDS = ("String", "I32", "Date", "Bool", "F64", "enum")
+KEY_KINDS = ("String", "I32", "I64", "Date", "enum")
+# What becomes what without a loss.
+WIDER = {("I32", "I64"), ("I32", "F64"), ("enum", "String")}
+DEFAULTS: dict[str, str | int] = {"String": "x", "I32": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,13 @@ class Property:
     is_bounded: bool = False
     is_checked: bool = False
     former: str | None = None
+    default: str | int | None = None
 
     def render(self) -> str:
         kind = f"enum({', '.join(self.words)})" if self.kind == "enum" else self.kind
         parts = [f"{self.name}: {kind}{'?' if self.is_nullable else ''}"]
         parts += [f'@rename_from("{self.former}")'] if self.former else []
+        parts += [f"@default({json.dumps(self.default)})"] if self.default is not None else []
         parts += [f"@range({self.name}, {BOUNDS[0]}..{BOUNDS[1]})"] if self.is_bounded else []
         parts += [f'@check({self.name}, "{PATTERN}")'] if self.is_checked else []
         return " ".join(parts)
@@ -43,7 +50,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A node type, or with `ends` an edge type. `key` is in the order in which ids spell it."""
+    """A node type, or with `ends` an edge type. `key` is in the order in which ids spell it: ends, then properties."""
 
     name: str
     properties: tuple[Property, ...]
@@ -126,7 +133,16 @@ def edge_types(draw: DrawFn, name: str, nodes: list[str]) -> Type:
     choices += [((members[0].name,),), ((members[0].name, "src"),)] if members else []
     # Edges take no ranges and no checks.
     plain = tuple(replace(one, is_bounded=False, is_checked=False) for one in members)
-    return Type(name, plain, (), draw(st.sampled_from(choices)), ends, least, most)
+    key = draw(st.sampled_from(_possible_keys(plain, is_edge=True)))
+    return Type(name, plain, key, draw(st.sampled_from(choices)), ends, least, most)
+
+
+def _possible_keys(members: tuple[Property, ...], is_edge: bool) -> list[tuple[str, ...]]:
+    """Return no key, and keys of ends and required properties."""
+    fit = [one.name for one in members if not one.is_nullable and one.kind in KEY_KINDS]
+    keys: list[tuple[str, ...]] = [(), *((name,) for name in fit)]
+    keys += [tuple(fit[:2])] if len(fit) > 1 else []
+    return [*keys, ("src", "dst"), *(("src", "dst", name) for name in fit)] if is_edge else keys
 
 
 @st.composite
@@ -138,7 +154,7 @@ def schemas(draw: DrawFn) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A next schema, and the code by which it is refused, if it is."""
+    """A next schema, and the code by which it is refused whatever the data is, if it is."""
 
     schema: Schema
     code: str | None = None
@@ -162,7 +178,9 @@ def _add_property(draw: DrawFn, schema: Schema) -> Change | None:
     if not names:
         return None
     added = draw(properties(draw(st.sampled_from(names)), is_ruled=False))
-    code = None if added.is_nullable else "OG-MF-103"
+    if added.kind in DEFAULTS and draw(st.booleans()):
+        added = replace(added, default=DEFAULTS[added.kind])
+    code = None if added.is_nullable or added.default is not None else "OG-MF-103"
     return Change(_put(schema, type_, replace(type_, properties=(*type_.properties, added))), code)
 
 
@@ -172,12 +190,8 @@ def _drop_property(draw: DrawFn, schema: Schema) -> Change | None:
         return None
     gone = draw(st.sampled_from(type_.free()))
     unique = tuple(one for one in type_.unique if gone.name not in one)
-    # A rule goes along with its property, unless it also speaks of others, which stay.
-    is_shared = any(gone.name in one and len(one) > 1 for one in type_.unique)
     kept = tuple(one for one in type_.properties if one is not gone)
-    return Change(
-        _put(schema, type_, replace(type_, properties=kept, unique=unique)), "OG-MF-100" if is_shared else None
-    )
+    return Change(_put(schema, type_, replace(type_, properties=kept, unique=unique)))
 
 
 def _rename_property(draw: DrawFn, schema: Schema) -> Change | None:
@@ -231,20 +245,57 @@ def _change_type(draw: DrawFn, schema: Schema) -> Change | None:
     if not plain:
         return None
     type_, old = draw(st.sampled_from(plain))
-    kind = "I64" if old.kind != "I64" else "String"
-    return Change(_put(schema, type_, _with_property(type_, old, replace(old, kind=kind, words=()))), "OG-MF-106")
+    kind = draw(st.sampled_from([one for one in ("I64", "F64", "String") if one != old.kind]))
+    code = None if (old.kind, kind) in WIDER else "OG-MF-106"
+    # A default of another type is refused before anything is compared.
+    new = replace(old, kind=kind, words=(), default=None)
+    return Change(_put(schema, type_, _with_property(type_, old, new)), code)
+
+
+def _change_null(draw: DrawFn, schema: Schema) -> Change | None:
+    """Make a property optional, or required if no entity is without it."""
+    places = [(type_, one) for type_ in schema.types for one in type_.free()]
+    if not places:
+        return None
+    type_, old = draw(st.sampled_from(places))
+    return Change(_put(schema, type_, _with_property(type_, old, replace(old, is_nullable=not old.is_nullable))))
+
+
+def _change_key(draw: DrawFn, schema: Schema) -> Change | None:
+    """Take another key, or none."""
+    type_ = draw(st.sampled_from(schema.types))
+    keys = [one for one in _possible_keys(type_.properties, bool(type_.ends)) if one != type_.key]
+    return Change(_put(schema, type_, replace(type_, key=draw(st.sampled_from(keys))))) if keys else None
+
+
+def _change_ranges(draw: DrawFn, schema: Schema) -> Change | None:
+    """Add or drop the range or the check of a property."""
+    places = [
+        (type_, one) for type_ in schema.nodes for one in type_.properties if one.kind in ("I32", "I64", "String")
+    ]
+    if not places:
+        return None
+    type_, old = draw(st.sampled_from(places))
+    is_text = old.kind == "String"
+    new = replace(old, is_bounded=not is_text and not old.is_bounded, is_checked=is_text and not old.is_checked)
+    return Change(_put(schema, type_, _with_property(type_, old, new)))
 
 
 def _add_rule(draw: DrawFn, schema: Schema) -> Change | None:
-    """Add a rule that existing data might break."""
+    """Add or drop a rule that existing data might break."""
     type_ = draw(st.sampled_from(schema.types))
     if type_.ends:
-        bounds = (type_.least, 3) if type_.most != 3 else (type_.least, None)
-        return Change(_put(schema, type_, replace(type_, least=bounds[0], most=bounds[1])), "OG-MF-100")
+        bounds: tuple[int, int | None] = (type_.least, 3) if type_.most != 3 else (type_.least, None)
+        if draw(st.booleans()):
+            bounds = draw(st.sampled_from([(0, None), (0, 1), (1, 1), (1, 2), (2, None)]))
+        return Change(_put(schema, type_, replace(type_, least=bounds[0], most=bounds[1])))
+    is_dropping: bool = draw(st.booleans())
+    if type_.unique and is_dropping:
+        return Change(_put(schema, type_, replace(type_, unique=())))
     names = tuple(sorted(one.name for one in type_.properties))
     if names in type_.unique:
         return None
-    return Change(_put(schema, type_, replace(type_, unique=(*type_.unique, names))), "OG-MF-100")
+    return Change(_put(schema, type_, replace(type_, unique=(*type_.unique, names))))
 
 
 def _add_type(draw: DrawFn, schema: Schema) -> Change | None:
@@ -270,6 +321,9 @@ _CHANGES: tuple[Callable[[DrawFn, Schema], Change | None], ...] = (
     _rename_type,
     _change_words,
     _change_type,
+    _change_null,
+    _change_key,
+    _change_ranges,
     _add_rule,
     _add_type,
     _drop_type,

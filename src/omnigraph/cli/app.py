@@ -6,6 +6,7 @@ Also adds the shared target options (`--store`, `--server`, …) to commands and
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
+from omnigraph.cli.options import is_query_text
 from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_streams, output_error, print_error
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
@@ -29,6 +31,10 @@ from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The environment variable by which shells request completions; Click derives its name from the command's name.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
+
+
+# An argument that is a file to load, and not a graph.
+_DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|parquet)(\.\w+)?$|^-$")
 
 
 class Shell(StrEnum):
@@ -58,13 +64,14 @@ def version() -> int:
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
     "store": ("--store", "URI", "URI of the graph: a path, `file://…` or `s3://…`."),
     "server": ("--server", "NAME", "Server, by its name in `config.yaml` or its URL."),
-    "graph": ("--graph", "ID", "ID of the graph on the server."),
+    "graph": ("--graph", "ID", "ID of the graph on the server, or in the cluster."),
+    "cluster": ("--cluster", "CLUSTER", "Cluster of the graph, as applied: a folder, its storage, or a name."),
     "profile": ("--profile", "NAME", "Profile of `config.yaml` to use."),
     "actor": ("--as", "ACTOR", "Actor to record in the commit."),
 }
 _SWITCHES: Final = {
-    "yes": ("--yes", "Skip the confirmation of destructive work on a remote graph."),
-    "quiet": ("--quiet", "Print only errors, and JSON if asked for."),
+    "yes": ("--yes", "Do not ask before destructive changes to a remote graph."),
+    "quiet": ("--quiet", "Print only errors, and the JSON of `--json`."),
 }
 # Alias of `--store`.
 _URI: Final = "--uri"
@@ -106,7 +113,6 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
     ]
     use = _target_use(hints.get("target"))
     positionals = [name for name, hint in hints.items() if _is_positional(hint)]
-    is_optional = any(parameter.name in positionals and parameter.default is None for parameter in parameters)
     added = [
         parameter
         for parameter in _parameters(capability, use)
@@ -117,8 +123,16 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
-        if use is not None and not use.uri and positionals:
-            _take_graph_from_front(positionals, is_optional, values, shared)
+        if use is not None and "query" in positionals:
+            _sort_query_arguments(values, shared)
+        elif use is not None and "files" in positionals:
+            arguments = [*(values["files"] or ()), *([shared["uri"]] if shared["uri"] is not None else [])]
+            shared["uri"], values["files"] = sort_load_arguments(arguments)
+        elif use is not None and "pipeline_name" in positionals:
+            arguments = [text for text in (values["pipeline_name"], shared["uri"]) if text is not None]
+            shared["uri"], values["pipeline_name"] = sort_pipeline_arguments(arguments)
+        elif use is not None and not use.uri and positionals:
+            _take_graph_from_front(positionals, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
         if use is None or not use.writes:
@@ -145,21 +159,82 @@ def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
         raise
 
 
-def _take_graph_from_front(
-    positionals: Sequence[str], is_optional: bool, values: dict[str, Any], shared: dict[str, Any]
-) -> None:
+def _take_graph_from_front(positionals: Sequence[str], values: dict[str, Any], shared: dict[str, Any]) -> None:
     """Take the graph from the first argument if there is one more than the command has of its own.
 
-    Arguments fill their places from the left, so the place of the graph, the last, holds the last argument. Where the
-    only argument is the optional name of a query, one that cannot be such a name is the graph.
+    Arguments fill their places from the left, so the place of the graph, the last, holds the last argument.
     """
     first, last = values[positionals[0]], shared["uri"]
     if last is not None:
         arguments = [values[name] for name in positionals[1:]] + [last]
         shared["uri"] = str(first)
         values.update((name, type(values[name])(text)) for name, text in zip(positionals, arguments, strict=True))
-    elif is_optional and isinstance(first, str) and is_graph_address(first):
-        shared["uri"], values[positionals[0]] = first, None
+
+
+def _sort_query_arguments(values: dict[str, Any], shared: dict[str, Any]) -> None:
+    """Take the arguments of `query`, `explain` and `mutate` for a graph, a query and its name, as they look."""
+    arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
+    shared["uri"], values["query"], values["name"] = sort_query_arguments(arguments)
+
+
+def sort_query_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None, str | None]:
+    """Return the graph, the query (a file or its text) and the name of a query among arguments.
+
+    The graph comes first. A single argument beside a query file or text is the graph before it, and the name after it;
+    without such a neighbour, it is the graph if it cannot be the name of a query.
+
+    >>> sort_query_arguments(["graph.omni", "queries.gq", "ecosystems"])
+    ('graph.omni', 'queries.gq', 'ecosystems')
+    >>> sort_query_arguments(["graph", "match { … }"]), sort_query_arguments(["queries.gq", "ecosystems"])
+    (('graph', 'match { … }', None), (None, 'queries.gq', 'ecosystems'))
+    >>> sort_query_arguments(["ecosystems"]), sort_query_arguments(["graph.omni"])
+    ((None, None, 'ecosystems'), ('graph.omni', None, None))
+    """
+    queries = [text for text in arguments if is_query(text)]
+    others = [text for text in arguments if not is_query(text)]
+    is_graph_first = bool(others) and (
+        len(others) > 1 or is_graph_address(others[0]) or (bool(queries) and arguments[0] == others[0])
+    )
+    graph, *names = others if is_graph_first else [None, *others]
+    if len(queries) > 1 or len(names) > 1:
+        first, second = (queries if len(queries) > 1 else names)[:2]
+        noun = "queries" if len(queries) > 1 else "names of queries"
+        raise UsageError(f"`{first}` and `{second}` are two {noun}; give one of them")
+    return graph, next(iter(queries), None), next(iter(names), None)
+
+
+def sort_load_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the graph, which comes first, and the files to load; a file that comes first leaves the graph out.
+
+    >>> sort_load_arguments(["graph.omni", "a.ndjson", "more/"]), sort_load_arguments(["a.ndjson.gz"])
+    (('graph.omni', ['a.ndjson', 'more/']), (None, ['a.ndjson.gz']))
+    """
+    if not arguments or _DATA_FILE.search(arguments[0]):
+        return None, list(arguments)
+    return arguments[0], list(arguments[1:])
+
+
+def sort_pipeline_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the graph, which comes first, and the name of a pipeline; either may be left out.
+
+    >>> sort_pipeline_arguments(["graph", "crm"]), sort_pipeline_arguments(["graph.omni"])
+    (('graph', 'crm'), ('graph.omni', None))
+    >>> sort_pipeline_arguments(["crm"]), sort_pipeline_arguments([])
+    ((None, 'crm'), (None, None))
+    """
+    if len(arguments) == 1:
+        return (arguments[0], None) if is_graph_address(arguments[0]) else (None, arguments[0])
+    graph, name = arguments or (None, None)
+    return graph, name
+
+
+def is_query(text: str) -> bool:
+    """Return True for the text of a query, a `.gq` file, and `-`, which is standard input.
+
+    >>> [is_query(text) for text in ("queries.gq", "match { $p: A }", "delete A where k = 1", "graph.omni")]
+    [True, True, True, False]
+    """
+    return is_query_text(text) or text.endswith(".gq") or text == "-"
 
 
 def is_graph_address(text: str) -> bool:
@@ -181,6 +256,19 @@ class _GraphFirst(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         options, *arguments = super().collect_usage_pieces(ctx)
         return [options, *sorted(arguments, key=lambda piece: piece != "[GRAPH]")]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options, without the Python types that Typer would add."""
+        records: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                records[parameter.param_type_name].append((record[0].partition(" <")[0], record[1]))
+        records["argument"].sort(key=lambda record: record[0] != "GRAPH")
+        for kind, rows in records.items():
+            if rows:
+                with formatter.section(f"{kind.capitalize()}s"):
+                    formatter.write_dl(rows)
 
 
 def _target_use(hint: object) -> TargetUse | None:
@@ -282,6 +370,8 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     ['lint', '--query', 'q.gq']
     >>> put_command_first(["commit", "list", "--graph", "--limit", "5", "--graph", "supply"])
     ['commit', 'list', '--draw', '--limit', '5', '--graph', 'supply']
+    >>> put_command_first(["explain", "g.omni", "q.gq", "--profile"])
+    ['explain', 'g.omni', 'q.gq', '--analyze']
     """
     end = 0
     while end < len(arguments) and arguments[end].partition("=")[0] in SHARED_OPTIONS:
@@ -290,13 +380,18 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     command, count = find_command(rest)
     words = command.words if command else ()
     options = rest[count:]
-    if words == ("commit", "list"):
-        # `--graph` draws the history in git. Here it is the graph of a server, but then an ID follows.
+    if words in _SWITCHES_OF:
+        option, switch = _SWITCHES_OF[words]
         options = [
-            "--draw" if option == "--graph" and following.startswith("-") else option
-            for option, following in zip_longest(options, options[1:], fillvalue="-")
+            switch if text == option and following.startswith("-") else text
+            for text, following in zip_longest(options, options[1:], fillvalue="-")
         ]
     return [*words, *front, *options]
+
+
+# Options that are a switch unless a value follows: `--graph` draws history in git, `explain --profile` is an old name.
+# name. With a value they name a graph or a profile, as everywhere.
+_SWITCHES_OF: Final = {("commit", "list"): ("--graph", "--draw"), ("explain",): ("--profile", "--analyze")}
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -316,7 +411,8 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
         is_meant = is_asked or set(command.words) <= set(arguments)
         run = bind_target(command.path, command.capability, command.run) if is_meant else _not_loaded
-        owner.command(command.words[-1], cls=_GraphFirst, help=text, short_help=command.summary, **_NO_CONVERSION)(run)
+        about: dict[str, Any] = {"help": text, "short_help": command.summary, "hidden": command.is_former_name}
+        owner.command(command.words[-1], cls=_GraphFirst, **about, **_NO_CONVERSION)(run)
     return app
 
 

@@ -6,18 +6,19 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
-from omnigraph.cli.conflicts import conflict_lines, resolve_conflicts
+from omnigraph.cli.commit_graph import shorten_ids
+from omnigraph.cli.conflicts import SCHEMA_KINDS, conflict_lines, resolve_conflicts
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, DryRun, Json, Ours, ReadBranch, ResolutionFile, Take, Theirs
+from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
 from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, table
-from omnigraph.cli.revisions import resolve_at, resolve_revision, shorten_ids
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from omnigraph.public_values import Commit, MergeReceipt
 
 
-BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
-NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
+BranchName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the branch.")]
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="New name of the branch.")]
 From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commit or tag to start from.")]
 
 
@@ -42,7 +43,7 @@ def create_branch(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        branch = graph.branches.create(name, resolve_revision(graph, from_))
+        branch = graph.branches.create(name, from_)
     if as_json:
         print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
     else:
@@ -125,18 +126,18 @@ def merge(
     ours: Ours = False,
     theirs: Theirs = False,
     take: Take = None,
+    message: Message = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
 ) -> int:
     on: EngineName = engine.value
-    if ours and theirs:
-        raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
-    decisions: ResolutionsInput = read_resolutions(resolutions)
-    if ours or theirs or take:
-        decisions = _decide(
-            target, source, into, decisions, "ours" if ours else "theirs" if theirs else None, take or []
-        )
+    decisions = _decide(
+        target,
+        read_resolutions(resolutions),
+        Choice(ours, theirs, take or ()),
+        lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
+    )
     is_here = target.is_served or dry_run
     if is_here and (engine is Engine.SPARK or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
@@ -148,7 +149,14 @@ def merge(
                 graph,
                 operation,
                 command,
-                lambda: merge(source, into, delete_branch=delete_branch, dry_run=dry_run, resolutions=decisions),
+                lambda: merge(
+                    source,
+                    into,
+                    delete_branch=delete_branch,
+                    dry_run=dry_run,
+                    resolutions=decisions,
+                    message=message,
+                ),
                 as_json=as_json,
             )
     from omnigraph import pipeline
@@ -162,22 +170,40 @@ def merge(
             into,
             delete_branch=delete_branch,
             resolutions=decisions,
+            message=message,
             engine=on,
             master=master,
         )
         return run_and_report(stored, operation, command, run, as_json=as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How conflicts are resolved on the command line: `--ours`, `--theirs` and `--take`."""
+
+    ours: bool
+    theirs: bool
+    takes: Sequence[str]
+
+    @property
+    def side(self) -> str | None:
+        if self.ours and self.theirs:
+            raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
+        return "ours" if self.ours else "theirs" if self.theirs else None
+
+
 def _decide(
-    target: Target, source: str, into: str, decisions: ResolutionsInput, side: str | None, takes: Sequence[str]
-) -> list[Mapping[str, object]]:
-    """Return the resolutions of a file and of `--ours`, `--theirs` and `--take`, whose conflicts a dry run finds."""
+    target: Target, decisions: ResolutionsInput, choice: Choice, run_dry: Callable[[Any, Any], MergeReceipt]
+) -> ResolutionsInput:
+    """Return the resolutions of a file and of a choice, whose conflicts a dry run finds."""
     from omnigraph.engine.merge.conflicts import resolution_objects
 
+    if choice.side is None and not choice.takes:
+        return decisions
     resolutions = resolution_objects(decisions)
     with target.open_to_read() as graph:
-        conflicts = graph.branches.merge(source, into, dry_run=True, resolutions=resolutions).conflicts
-    return [*resolutions, *resolve_conflicts([item.to_json() for item in conflicts], side, takes)]
+        conflicts = run_dry(graph, resolutions).conflicts
+    return [*resolutions, *resolve_conflicts([item.to_json() for item in conflicts], choice.side, choice.takes)]
 
 
 def read_resolutions(file: Path | None) -> Path | bytes | None:
@@ -210,14 +236,15 @@ def run_and_report(
             raise
         count = plural(len(conflicts), "conflict")
         echo_styled(f"error[{error.code}]", "red", f": the {operation} has {count}, and nothing was changed")
-        for line in (*conflict_lines(conflicts), *_conflict_hints(command)):
+        for line in (*conflict_lines(conflicts), *_conflict_hints(command, conflicts)):
             echo(line, err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
-    for line in (*_receipt_lines(operation, receipt), *(_conflict_hints(command) if receipt.conflicts else ())):
+    conflicts = [item.to_json() for item in receipt.conflicts]
+    for line in (*_receipt_lines(operation, receipt), *(_conflict_hints(command, conflicts) if conflicts else ())):
         echo(line)
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
@@ -225,6 +252,7 @@ def run_and_report(
 
 
 def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
+    yield from receipt.schema_changes or ()
     for item in receipt.types:
         counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
         yield f"{item.type_key.kind} {item.type_key.name}: {counts}"
@@ -240,15 +268,15 @@ def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
         yield f"deleted branch {receipt.source}"
 
 
-def _conflict_hints(command: Sequence[str]) -> Iterator[str]:
+def _conflict_hints(command: Sequence[str], conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts):
+        yield "settle the schemas first: omnigraph schema apply --branch NAME --schema FILE, then try again"
+        return
     yield f"all of both sides: omnigraph {shlex.join(command)} --dry-run --json"
-    if command[0] == "branch":
-        yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"
-    else:
-        yield 'resolve in a file for --resolutions, one per line: {"type_key": …, "entity_id": …, "take": "ours"}'
+    yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"
 
 
-CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit, or a tag that names it.")]
+CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
 
 
 def revert(
@@ -257,9 +285,14 @@ def revert(
     branch: Branch = "main",
     dry_run: DryRun = False,
     resolutions: ResolutionFile = None,
+    ours: Ours = False,
+    theirs: Theirs = False,
+    take: Take = None,
+    message: Message = None,
     as_json: Json = False,
 ) -> int:
-    return _replay("revert", target, commit_id, branch, dry_run, resolutions, as_json)
+    choice = Choice(ours, theirs, take or ())
+    return _replay("revert", target, commit_id, branch, dry_run, resolutions, choice, message, as_json)
 
 
 def cherry_pick(
@@ -268,9 +301,14 @@ def cherry_pick(
     branch: Branch = "main",
     dry_run: DryRun = False,
     resolutions: ResolutionFile = None,
+    ours: Ours = False,
+    theirs: Theirs = False,
+    take: Take = None,
+    message: Message = None,
     as_json: Json = False,
 ) -> int:
-    return _replay("cherry-pick", target, commit_id, branch, dry_run, resolutions, as_json)
+    choice = Choice(ours, theirs, take or ())
+    return _replay("cherry-pick", target, commit_id, branch, dry_run, resolutions, choice, message, as_json)
 
 
 def _replay(
@@ -280,21 +318,29 @@ def _replay(
     branch: str,
     dry_run: bool,
     resolutions: Path | None,
+    choice: Choice,
+    message: str | None,
     as_json: bool,
 ) -> int:
-    decisions = read_resolutions(resolutions)
     operation = f"{command} of {commit_id} {'on' if command == 'revert' else 'onto'} {branch}"
     words = (command, commit_id, "--branch", branch, *target.words)
+
+    def replay(graph: Any, decided: ResolutionsInput, *, dry_run: bool) -> MergeReceipt:
+        run = graph.revert if command == "revert" else graph.cherry_pick
+        receipt: MergeReceipt = run(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
+        return receipt
+
+    decisions = _decide(target, read_resolutions(resolutions), choice, partial(replay, dry_run=True))
     with open_graph_for(target, dry_run=dry_run) as graph:
-        replay = graph.revert if command == "revert" else graph.cherry_pick
-        run = partial(
-            replay, resolve_revision(graph, commit_id, branch), branch, dry_run=dry_run, resolutions=decisions
-        )
+        run = partial(replay, graph, decisions, dry_run=dry_run)
         return run_and_report(graph, operation, words, run, as_json=as_json)
 
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
-At = Annotated[str | None, typer.Option("--at", metavar="ID", help="Commit to tag; default the newest.")]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="ID", help="State to tag: a commit, `HEAD~1` or a time; default the newest."),
+]
 
 
 def create_tag(
@@ -306,7 +352,7 @@ def create_tag(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        tag = graph.tags.create(name, resolve_at(graph, at, branch), branch=branch or "main")
+        tag = graph.tags.create(name, at, branch=branch or "main")
     if as_json:
         print_json({"uri": graph.uri, **tag.to_json()})
     else:

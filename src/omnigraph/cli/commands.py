@@ -17,7 +17,7 @@ class Command:
     """A command: its words, the function that runs it (`module:function`), and an example.
 
     `aliases` are other spellings, not listed in help. `retired` maps options that users may expect to what to do
-    instead.
+    instead. A former name of another command works, but help does not list it.
     """
 
     words: tuple[str, ...]
@@ -27,6 +27,7 @@ class Command:
     capability: Capability = Capability.LOCAL
     aliases: tuple[tuple[str, ...], ...] = ()
     retired: Mapping[str, str] = field(default_factory=dict)
+    is_former_name: bool = False
 
     @property
     def run(self) -> Callable[..., int]:
@@ -49,6 +50,8 @@ GROUPS = {
     "audit": "Show the audit log of recoveries and repairs.",
     "policy": "Validate, test and query policies.",
     "queries": "List and validate stored queries.",
+    "cluster": "Declare graphs, schemas, queries and policies in a folder, and deploy them.",
+    "pipeline": "Run pipelines that a file declares: sources, SQL, types and expectations, on Spark.",
     "profile": "Show configured profiles.",
     "graphs": "List the graphs of a server.",
 }
@@ -70,38 +73,46 @@ COMMANDS = (
         ("query",),
         "query:query",
         "Run a query and print its rows.",
-        "omnigraph query graph.omni ecosystems --query queries.gq --format csv",
+        "omnigraph query graph.omni queries.gq ecosystems --format csv",
         Capability.ANY,
         aliases=(("read",),),
     ),
     Command(
         ("explain",),
         "query:explain",
-        "Show the plan of a query with estimates; --profile runs it and adds measurements.",
-        "omnigraph explain graph.omni ecosystems --query queries.gq --profile",
-        Capability.ANY,
-    ),
-    Command(
-        ("ingest",),
-        "load:ingest",
-        "Load data as one commit, like `load`; a small NDJSON file in a single request.",
-        "omnigraph ingest graph.omni --data data.ndjson --mode merge",
+        "Show how a query would run, with estimates; `--analyze` runs it and adds measurements.",
+        "omnigraph explain graph.omni queries.gq ecosystems --analyze",
         Capability.ANY,
     ),
     Command(
         ("load",),
         "load:load",
-        "Load NDJSON, Parquet or CSV of any size as one commit, in process or on Spark.",
-        "omnigraph load graph.omni --data data.ndjson --mode merge",
+        "Load NDJSON, Parquet or CSV of any size, as one commit.",
+        "omnigraph load graph.omni data.ndjson",
         Capability.ANY,
+    ),
+    Command(
+        ("ingest",),
+        "load:ingest",
+        "The former name of `load`.",
+        "omnigraph ingest graph.omni --data data.ndjson --mode merge",
+        Capability.ANY,
+        is_former_name=True,
     ),
     Command(
         ("mutate",),
         "write:mutate",
         "Run a mutation, as one commit.",
-        'omnigraph mutate graph.omni withdraw --query queries.gq --params \'{"code": "CVE-1"}\'',
+        'omnigraph mutate graph.omni queries.gq withdraw --params \'{"code": "CVE-1"}\'',
         Capability.ANY,
         aliases=(("change",),),
+    ),
+    Command(
+        ("shell",),
+        "shell:shell",
+        "Type queries, mutations and commands at a prompt, or read them from standard input.",
+        "omnigraph shell graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("snapshot",),
@@ -113,7 +124,7 @@ COMMANDS = (
     Command(
         ("export",),
         "export:export",
-        "Export a graph as NDJSON, Parquet or CSV.",
+        "Export a graph as NDJSON, Parquet or CSV, or as GraphML or DOT for other tools.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
     ),
@@ -138,6 +149,12 @@ COMMANDS = (
         "Migrate a graph to a new schema, as one commit.",
         "omnigraph schema apply graph.omni --schema new.pg --as ada",
         Capability.ANY,
+    ),
+    Command(
+        ("schema", "infer"),
+        "schema:infer",
+        "Write a first schema for NDJSON, Parquet or CSV files, with its evidence as comments.",
+        "omnigraph schema infer people.csv knows.parquet --out schema.pg",
     ),
     Command(
         ("branch", "create"),
@@ -211,6 +228,20 @@ COMMANDS = (
         Capability.ANY,
     ),
     Command(
+        ("log",),
+        "history:log",
+        "List the commits that changed one entity, newest first.",
+        "omnigraph log graph.omni Package left-pad",
+        Capability.ANY,
+    ),
+    Command(
+        ("blame",),
+        "history:blame",
+        "Show which commit last set each property of one entity.",
+        "omnigraph blame graph.omni Package left-pad",
+        Capability.ANY,
+    ),
+    Command(
         ("commit", "list"),
         "history:list_commits",
         "List the commits of a branch, newest first.",
@@ -270,44 +301,44 @@ COMMANDS = (
     Command(
         ("index", "list"),
         "maintenance:list_indexes",
-        "List the indexes of a schema, and whether they are built.",
+        "List the indexes that the schema asks for, and whether they are built.",
         "omnigraph index list graph.omni",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("index", "build"),
         "maintenance:build_indexes",
         "Build missing indexes, as one commit.",
         "omnigraph index build graph.omni",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("optimize",),
         "maintenance:optimize",
         "Compact types and update their indexes, as one commit.",
         "omnigraph optimize graph.omni",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("verify",),
         "maintenance:verify",
         "Check the integrity of a graph; changes nothing.",
         "omnigraph verify graph.omni",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("clone",),
         "export:clone",
-        "Copy a graph with its history, or update such a copy.",
+        "Copy a graph with its whole history, or update an earlier copy.",
         "omnigraph clone graph.omni backup.omni",
         Capability.LOCAL,
     ),
     Command(
         ("reconcile",),
         "maintenance:reconcile",
-        "Recover crashed operations, and compact and index types past a threshold.",
+        "Clean up after crashed operations, and compact and index types that need it.",
         "omnigraph reconcile graph.omni --every 30s",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("upgrade",),
@@ -319,23 +350,23 @@ COMMANDS = (
     Command(
         ("repair",),
         "maintenance:repair",
-        "Show versions that other tools wrote by path, and adopt or discard them.",
+        "Show changes that other tools made to the files, and adopt or discard them.",
         "omnigraph repair graph.omni --confirm",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("audit", "list"),
         "maintenance:list_entries",
         "List recoveries, repairs, discards and upgrades, newest first.",
         "omnigraph audit list graph.omni --since 7d",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("cleanup",),
         "maintenance:cleanup",
         "Delete old versions and orphan files.",
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("serve",),
@@ -350,6 +381,120 @@ COMMANDS = (
         "omnigraph lint --schema schema.pg --query queries.gq",
         Capability.DIRECT,
         aliases=(("check",), ("query", "lint"), ("query", "check")),
+    ),
+    Command(
+        ("fmt",),
+        "fmt:fmt",
+        "Format `.pg` and `.gq` files in place.",
+        "omnigraph fmt schema.pg queries.gq --check",
+    ),
+    Command(
+        ("lsp",),
+        "lsp:lsp",
+        "Run the language server for `.pg` and `.gq` files on standard input and output.",
+        "omnigraph lsp",
+    ),
+    Command(
+        ("pipeline", "validate"),
+        "pipeline:validate",
+        "Check columns, types, keys and SQL of pipelines, before any data moves.",
+        "omnigraph pipeline validate graph.omni -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "plan"),
+        "pipeline:plan",
+        "Show what the next run of a pipeline will do.",
+        "omnigraph pipeline plan graph.omni crm -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "run"),
+        "pipeline:run",
+        "Run a pipeline: read what is new, check it, load it and publish it.",
+        "omnigraph pipeline run graph.omni crm -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "backfill"),
+        "pipeline:backfill",
+        "Run a pipeline for a range of its incremental column.",
+        "omnigraph pipeline backfill graph.omni crm -f pipelines.yaml --after 2026-01-01 --up-to 2026-02-01",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "status"),
+        "pipeline:status",
+        "Show the last run of each pipeline, and loads that wait on their branches.",
+        "omnigraph pipeline status graph.omni -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "history"),
+        "pipeline:history",
+        "List the published runs of a pipeline, newest first.",
+        "omnigraph pipeline history graph.omni crm -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("cluster", "validate"),
+        "cluster:validate",
+        "Check everything that a cluster folder declares, offline.",
+        "omnigraph cluster validate --config team",
+    ),
+    Command(
+        ("cluster", "plan"),
+        "cluster:plan",
+        "Show what `cluster apply` would change.",
+        "omnigraph cluster plan --config team",
+    ),
+    Command(
+        ("cluster", "apply"),
+        "cluster:apply",
+        "Deploy what a cluster folder declares; safe to run again at any time.",
+        "omnigraph cluster apply --config team --as ada",
+    ),
+    Command(
+        ("cluster", "approve"),
+        "cluster:approve",
+        "Approve the deletion of a graph, as the current plan has it.",
+        "omnigraph cluster approve graph.old --config team --as ada",
+    ),
+    Command(
+        ("cluster", "diff"),
+        "cluster:diff",
+        "Show the text of every difference between a cluster folder and what is deployed.",
+        "omnigraph cluster diff --config team",
+    ),
+    Command(
+        ("cluster", "status"),
+        "cluster:status",
+        "Show what is deployed, and who holds the lock.",
+        "omnigraph cluster status --config team",
+    ),
+    Command(
+        ("cluster", "refresh"),
+        "cluster:refresh",
+        "Compare the ledger with the live graphs, and record what has drifted.",
+        "omnigraph cluster refresh --config team",
+    ),
+    Command(
+        ("cluster", "import"),
+        "cluster:import_graphs",
+        "Start the ledger of a cluster from the graphs that exist.",
+        "omnigraph cluster import --config team",
+    ),
+    Command(
+        ("cluster", "force-unlock"),
+        "cluster:force_unlock",
+        "Release the lock of a process that is certainly dead.",
+        "omnigraph cluster force-unlock 01KA0000000000000000000000 --config team",
+    ),
+    Command(
+        ("cluster", "history"),
+        "cluster:history",
+        "List who deployed what, and when.",
+        "omnigraph cluster history --config team",
     ),
     Command(
         ("policy", "validate"),
@@ -374,14 +519,14 @@ COMMANDS = (
         "query:list_queries",
         "List stored queries with their parameters.",
         "omnigraph queries list queries/ --schema schema.pg",
-        Capability.DIRECT,
+        Capability.ANY,
     ),
     Command(
         ("queries", "validate"),
         "query:validate",
-        "Check stored queries against a schema or a graph, all at once.",
+        "Check all stored queries against a schema or a graph.",
         "omnigraph queries validate graph.omni queries/",
-        Capability.DIRECT,
+        Capability.MAINTENANCE,
     ),
     Command(
         ("profile", "list"), "profile:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"
@@ -414,7 +559,9 @@ COMMANDS = (
         "Print the completion script of a shell.",
         'eval "$(omnigraph completion bash)"',
     ),
-    Command(("version",), "app:version", "Print the version and its storage format.", "omnigraph version"),
+    Command(
+        ("version",), "app:version", "Print the version of OmniGraph and of its storage format.", "omnigraph version"
+    ),
 )
 
 # Flags that act as commands.

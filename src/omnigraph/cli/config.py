@@ -74,6 +74,7 @@ class Config:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     defaults: Defaults = Defaults()
     aliases: Mapping[str, Alias] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
 
 
 def home() -> Path:
@@ -140,6 +141,11 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
         reader.entries(top, "profiles", reader.profile),
         reader.defaults(top.get("defaults")),
         reader.entries(top, "aliases", reader.alias),
+        reader.entries(
+            top,
+            "clusters",
+            lambda name, entry: reader.required_text(reader.mapping(entry, name, ("root",)), name, "root"),
+        ),
     )
 
 

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omnigraph.cli.output import truncate
+from omnigraph.display import truncate
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
 SIDES: Final = ("ours", "theirs")
+# Conflicts between schemas, which no resolution settles.
+SCHEMA_KINDS: Final = frozenset({"DivergentSchema", "DropVsUpdate"})
 
 
 def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -70,6 +72,8 @@ def resolve_conflicts(
         chosen[_find_conflict(conflicts, text, place)] = taken
     made = []
     for number, conflict in enumerate(conflicts):
+        if conflict["kind"] in SCHEMA_KINDS:
+            continue
         names: list[str | None] = [name for name in conflict["properties"] if (number, name) in chosen]
         if side is not None and names:
             # A resolution of the whole entity beside one of a property would contradict it.

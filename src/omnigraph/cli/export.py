@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,6 @@ from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import echo, echo_bytes, plural, print_json, progress_bar, table
-from omnigraph.cli.revisions import resolve_at
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
@@ -32,18 +31,22 @@ class FileFormat(StrEnum):
     NDJSON = "ndjson"
     PARQUET = "parquet"
     CSV = "csv"
+    GRAPHML = "graphml"
+    DOT = "dot"
 
 
-FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
+FileShape = Annotated[
+    FileFormat, typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml or dot.")
+]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="New directory or `s3://…` prefix for the files.")
 ]
 
 
-def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        document = graph.snapshot(branch or "main").to_json()
+        document = graph.snapshot(branch or "main", at=at).to_json()
     if as_json:
         print_json(document)
         return 0
@@ -70,17 +73,18 @@ def export(
 ) -> int:
     if jsonl and format_ is not FileFormat.NDJSON:
         raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
-    if branch is not None and snapshot_id is not None:
-        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
+    is_one_document = format_ in (FileFormat.GRAPHML, FileFormat.DOT)
+    if is_one_document and out is not None:
+        raise UsageError(f"`--format {format_.value}` writes one document; redirect standard output to a file")
     if out is not None:
         return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
-    if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
+    if format_ in (FileFormat.PARQUET, FileFormat.CSV) or engine is not Engine.AUTO or master is not None:
         raise UsageError(
-            "only an in-process NDJSON export can go to standard output; name a directory with `--out DIR`"
+            f"{format_.value} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
         )
     with target.open_to_read() as graph:
-        at = resolve_at(graph, snapshot_id, branch)
-        echo_bytes(graph.export(branch or "main", at=at, types=types or None, names=names.value))
+        shape: Any = format_.value
+        echo_bytes(graph.export(branch or "main", at=snapshot_id, types=types or None, names=names.value, format=shape))
     return 0
 
 
@@ -97,15 +101,16 @@ def _export_files(
 ) -> int:
     from omnigraph import pipeline
 
+    file_format: Any = format_.value
     # Executors open versions by path, so pending links of the last publish have to be finished first.
     with target.store_to_write() as graph, progress_bar():
         report = pipeline.export(
             graph,
             out,
-            format_.value,
+            file_format,
             types=types or None,
             branch=branch or "main",
-            at=resolve_at(graph, snapshot_id, branch),
+            at=snapshot_id,
             names=names.value,
             engine=engine.value,
             master=master,
@@ -116,12 +121,14 @@ def _export_files(
 
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.")]
-TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type.")]
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="Name of the type.")]
 EntityId = Annotated[str, typer.Argument(metavar="ID", help="The id of the entity.")]
 PropertyName = Annotated[str, typer.Argument(metavar="PROPERTY", help="The property that holds the blob.")]
 Offset = Annotated[int, typer.Option("--offset", metavar="N", help="First byte to read.")]
-Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Maximum number of bytes; default all.")]
-BlobOut = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file; default standard output.")]
+Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Number of bytes to read; default all.")]
+BlobOut = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file, not to standard output.")
+]
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -171,7 +178,7 @@ def stat(
         blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
     description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
     if as_json:
-        state = {"branch": branch, "snapshot": snapshot}
+        state = {"branch": branch, "at": snapshot}
         print_json(
             {
                 "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
@@ -200,15 +207,13 @@ def _find_blob(
     snapshot: str | None,
     names: Naming,
 ) -> Blob | ServedBlob:
-    if branch is not None and snapshot is not None:
-        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
     return graph.blob(
         type_name,
         entity_id,
         property_name,
         entity=entity,
         branch=branch or "main",
-        at=resolve_at(graph, snapshot, branch),
+        at=snapshot,
         names=names.value,
     )
 

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
-from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import echo, format_time, format_value, plural, print_json, table, terminal_width, truncate
-from omnigraph.cli.revisions import draw_history, resolve_commit, resolve_revision, shorten_ids
-from omnigraph.limits import CHANGE_PAGE_CHANGES, DIFF_VALUES_SHOWN, FEED_COMMITS
-
-if TYPE_CHECKING:
-    from omnigraph.client import Graph as ServedGraph
-    from omnigraph.graph import Graph
+from omnigraph.cli.commit_graph import draw_history, shorten_ids
+from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
+from omnigraph.cli.output import echo, format_time, plural, print_json, table, terminal_width
+from omnigraph.display import format_value, truncate
+from omnigraph.errors import UsageError
+from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMITS
+from omnigraph.public_values import Commit
 
 
 def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
-    """Yield the line of a commit, unless an earlier page had it, and one line per change."""
+    """Yield the line of a commit, unless an earlier page had it, and one line per step of its schema and per change."""
     if not is_continued:
         cause = block["cause"]
         actor = f" by {cause['actor_id']}" if "actor_id" in cause else ""
         position = f"on {cause['authored_branch']} at {format_time(cause['authored_at'])}"
-        yield f"commit {cause['graph_commit_id']}{actor} {position}"
+        yield f"commit {cause['graph_commit_id']}{actor} {position}{_suffix(cause.get('message'))}"
+    if "schema" in block:
+        from omnigraph.lang.migrate import Step
+
+        yield from (f"  schema: {Step.from_json(step).render()}" for step in block["schema"]["steps"])
     yield from (f"  {change_line(change)}" for change in block["changes"])
+
+
+def first_line(message: str | None) -> str:
+    """Return the first line of a commit message; nothing if there is none."""
+    return (message or "").partition("\n")[0]
+
+
+def _suffix(message: str | None) -> str:
+    return "" if message is None else f": {first_line(message)}"
 
 
 def change_line(change: Mapping[str, Any]) -> str:
@@ -75,7 +89,7 @@ def _value(value: object) -> str:
     return truncate(json.dumps(value, ensure_ascii=False))
 
 
-CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
+CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
 
 
 CommitsMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of commits.")]
@@ -96,8 +110,7 @@ def list_commits(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        start = before if before is None else resolve_commit(graph, before, branch or "main")
-        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=start)]
+        commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=before)]
     if as_json:
         print_json({"commits": commits})
         return 0
@@ -106,11 +119,15 @@ def list_commits(
         return 0
     ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
     shown = ("kind", "graph_branch", "actor_id")
-    rows = (
+    columns = ["commit", "kind", "branch", "actor", "created"]
+    rows = [
         [ids[commit["graph_commit_id"]], *(commit[name] for name in shown), format_time(commit["created_at"])]
         for commit in commits
-    )
-    for line in table(["commit", "kind", "branch", "actor", "created"], rows):
+    ]
+    if any(commit["message"] for commit in commits):
+        columns.append("message")
+        rows = [[*row, first_line(commit["message"])] for row, commit in zip(rows, commits, strict=True)]
+    for line in table(columns, rows):
         echo(line)
     return 0
 
@@ -124,18 +141,21 @@ def _draw(commits: list[dict[str, Any]]) -> None:
         actor = f" by {commit['actor_id']}" if commit["actor_id"] is not None else ""
         day = format_time(commit["created_at"])[:16].replace("T", " ")
         text = f"{line}  {ids[commit['graph_commit_id']]} {day} {commit['kind']}{actor} ({commit['graph_branch']})"
+        text += _suffix(commit["message"])
         echo(text if (width := terminal_width()) is None else truncate(text, width))
 
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        commit = graph.commit(resolve_commit(graph, commit_id)).to_json()
+        commit = graph.commit(commit_id).to_json()
     if as_json:
         print_json(commit)
         return 0
     width = max(map(len, commit))
     for name, value in commit.items():
-        echo(f"{name:<{width}}  {format_time(value) if name == 'created_at' else format_value(value)}")
+        text = format_time(value) if name == "created_at" else format_value(value)
+        # A message may have several lines.
+        echo(f"{name:<{width}}  {text}".replace("\n", f"\n{'':<{width}}  "))
     return 0
 
 
@@ -155,7 +175,6 @@ def changes(
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_continued = False
     with target.open_to_read() as graph:
-        commit_id = resolve_commit(graph, commit_id)
         while True:
             page = graph.commit_changes(
                 commit_id,
@@ -175,12 +194,18 @@ def changes(
             if is_one_page or page_token is None:
                 break
     if page_token is not None:
-        echo(f"page token {page_token}")
+        echo_page_token(page_token)
     return 0
 
 
-OldState = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
-NewState = Annotated[str, typer.Argument(metavar="B", help="Branch, tag or commit to compare with.")]
+def echo_page_token(token: str | None) -> None:
+    """Print the token of the next page; at a terminal only that there is one, because it is hundreds of characters."""
+    hint = "more changes follow: raise --limit, or page with --json, which shows the page token"
+    echo(hint if sys.stdout.isatty() else f"page token {token}")
+
+
+OldState = Annotated[str, typer.Argument(metavar="A", help="A branch, tag, commit, `HEAD~1` or time.")]
+NewState = Annotated[str, typer.Argument(metavar="B", help="The state to compare with.")]
 
 
 def diff(
@@ -194,9 +219,7 @@ def diff(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        a, b = resolve_revision(graph, a), resolve_revision(graph, b)
-        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
-        values = {} if as_json else _values_of_changes(graph, a, b, kinds, types, ops, names)
+        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value, images=not as_json)
     if as_json:
         print_json(difference.to_json())
         return 0
@@ -204,6 +227,10 @@ def diff(
     if changes:
         rows = [["" if value is None else value for value in row.values()] for row in changes]
         columns = ["op", "kind", "type", "id", "from", "to"]
+        values = {
+            (change["kind"], change["type"]["name"], change["id"]): values_text(change)
+            for change in difference.images or ()
+        }
         if values:
             columns.append("values")
             rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
@@ -215,28 +242,96 @@ def diff(
     return 0
 
 
-def _values_of_changes(
-    graph: Graph | ServedGraph,
-    a: str,
-    b: str,
-    kinds: list[str] | None,
-    types: list[str] | None,
-    ops: list[str] | None,
-    names: Naming,
-) -> dict[tuple[str, str, str], str]:
-    """Return what the first changes changed, by entity; nothing for a served graph, whose diff has no values."""
-    from omnigraph.engine.changes import ChangeFilter
-    from omnigraph.engine.changes.commit_diff import read_images
-    from omnigraph.graph import Graph, session_of
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the entity.")]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="Its key or id; a JSON object for a key of several properties.")
+]
+LogLimit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of commits.")]
 
-    if not isinstance(graph, Graph):
-        return {}
-    only = ChangeFilter(kinds, types, ops)
-    changes = read_images(session_of(graph), a, b, only=only, names=names.value, count=DIFF_VALUES_SHOWN)
-    return {(change["kind"], change["type"]["name"], change["id"]): values_text(change) for change in changes}
+
+def log(
+    target: Reads,
+    type_name: TypeName,
+    key: Key,
+    branch: ReadBranch = None,
+    at: Snapshot = None,
+    limit: LogLimit = ENTITY_LOG_COMMITS,
+    as_json: Json = False,
+) -> int:
+    with target.open_to_read() as graph:
+        entity_log = graph.log(type_name, _parse_key(key), branch=branch or "main", at=at, limit=limit)
+    if as_json:
+        print_json(entity_log.to_json())
+        return 0
+    for change in entity_log:
+        echo(_commit_line(change.commit))
+        values = values_text({"before": change.before, "after": change.after})
+        echo(f"  {change.op}: {values}" if values else f"  {change.op}")
+    if not entity_log.changes:
+        echo(f"{entity_log.type_name} {entity_log.entity_id} has no history on {branch or 'main'}")
+    elif not entity_log.is_complete:
+        echo("earlier changes are not listed: raise --limit, or they are hidden or were removed by cleanup", err=True)
+    return 0
+
+
+def blame(
+    target: Reads,
+    type_name: TypeName,
+    key: Key,
+    branch: ReadBranch = None,
+    at: Snapshot = None,
+    as_json: Json = False,
+) -> int:
+    with target.open_to_read() as graph:
+        entity_blame = graph.blame(type_name, _parse_key(key), branch=branch or "main", at=at)
+    if as_json:
+        print_json(entity_blame.to_json())
+        return 0
+    if not entity_blame.properties:
+        echo(f"there is no {entity_blame.type_name} {entity_blame.entity_id} on {branch or 'main'}")
+        return 0
+    commits = [item.commit for item in entity_blame.properties if item.commit is not None]
+    ids = shorten_ids([commit.commit_id for commit in commits])
+    rows = [
+        [item.name, _value(item.value), "", "", "", ""]
+        if item.commit is None
+        else [
+            item.name,
+            _value(item.value),
+            ids[item.commit.commit_id],
+            item.commit.actor or "",
+            format_time(item.commit.created_at_us),
+            first_line(item.commit.message),
+        ]
+        for item in entity_blame.properties
+    ]
+    for line in table(["property", "value", "commit", "actor", "created", "message"], rows):
+        echo(line)
+    return 0
+
+
+def _parse_key(text: str) -> str | dict[str, Any]:
+    if not text.startswith("{"):
+        return text
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _commit_line(commit: Commit) -> str:
+    actor = f" by {commit.actor}" if commit.actor is not None else ""
+    position = f"on {commit.branch} at {format_time(commit.created_at_us)}"
+    return f"commit {commit.commit_id}{actor} {position}{_suffix(commit.message)}"
 
 
 Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]
+CursorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cursor-file", metavar="FILE", help="Continue after the cursor in this file, and keep the next one."
+    ),
+]
 Start = Annotated[
     str | None, typer.Option("--start", metavar="PLACE", help="`now`, `beginning` or `after:COMMIT`; default `now`.")
 ]
@@ -249,6 +344,7 @@ def poll(
     branch: ReadBranch = None,
     start: Start = None,
     cursor: Cursor = None,
+    cursor_file: CursorFile = None,
     page_token: PageToken = None,
     kinds: Kinds = None,
     types: Types = None,
@@ -260,6 +356,8 @@ def poll(
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     last_commit_id: str | None = None
+    if cursor_file is not None:
+        cursor, start = read_cursor(cursor_file, cursor or page_token, start)
     with target.open_to_read() as graph:
         while True:
             page = graph.changes(
@@ -275,6 +373,7 @@ def poll(
             )
             if as_json:
                 print_json(page.to_json())
+                keep_cursor(cursor_file, page.cursor)
                 return 0
             for block in page.blocks:
                 commit_id = str(block.cause["graph_commit_id"])
@@ -285,11 +384,35 @@ def poll(
             if is_one_page or page_token is None:
                 break
     if page.cursor is None:
-        echo(f"page token {page_token}")
+        echo_page_token(page_token)
     else:
-        echo(f"cursor {page.cursor}")
+        if cursor_file is None:
+            echo(f"cursor {page.cursor}")
+        keep_cursor(cursor_file, page.cursor)
         echo("caught up" if page.caught_up else "more changes are available: poll again with this cursor")
     return 0
+
+
+def read_cursor(file: Path, other: str | None, start: str | None) -> tuple[str | None, str | None]:
+    """Return the cursor of a file, and where to start if it has none."""
+    if other is not None:
+        raise UsageError("`--cursor-file` keeps the cursor; leave out `--cursor` and `--page-token`")
+    with suppress(FileNotFoundError):
+        cursor = file.read_text(encoding="utf-8").strip()
+        # `--start` is for the first time.
+        return (cursor, None) if cursor else (None, start)
+    return None, start
+
+
+def keep_cursor(file: Path | None, cursor: str | None) -> None:
+    """Write a cursor to its file, after the changes before it were printed."""
+    if file is None:
+        return
+    if cursor is None:
+        raise UsageError(
+            "this page ends inside a commit, so there is no cursor to keep; leave out `--limit` and `--json`"
+        )
+    write_atomically(file, iter([f"{cursor}\n".encode()]))
 
 
 def baseline(

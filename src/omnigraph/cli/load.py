@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from omnigraph.cli.app import DestroysUri, WritesUri
-from omnigraph.cli.options import Branch, From, Json, Merging, Mode, Types
+from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
 from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
 from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import OmniGraphError, UsageError
@@ -43,29 +43,39 @@ class OnError(StrEnum):
 
 Data = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="FILE", help="NDJSON: file, directory, glob, `s3://…` or `-`; repeatable."),
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…` or `-`; repeatable.",
+    ),
 ]
+Files = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, as with `--data`.")]
 Nodes = Annotated[
     list[str] | None,
     typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; repeatable."),
 ]
 Edges = Annotated[
     list[str] | None,
-    typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges, with their endpoint columns."),
+    typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges; FROM and TO are columns."),
 ]
-Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Idempotency key: applied at most once.")]
-Errors = Annotated[OnError, typer.Option("--on-error", metavar="NAME", help="fail, or quarantine invalid entities.")]
-MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Maximum number of quarantined entities.")]
+Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
+Errors = Annotated[
+    OnError, typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`.")
+]
+MaxErrors = Annotated[
+    int, typer.Option("--max-errors", metavar="N", help="Fail if more entities than this are quarantined.")
+]
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
 ]
-Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors missing in the input.")]
-Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="auto, local or spark.")]
+Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors that the input lacks.")]
+Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark.")]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
 
 
 def load(
     target: DestroysUri,
+    files: Files = None,
     data: Data = None,
     mode: Merging = Mode.MERGE,
     node: Nodes = None,
@@ -77,6 +87,7 @@ def load(
     max_errors: MaxErrors = LOAD_ERRORS_MAX,
     report: Report = None,
     embed: Embed = False,
+    message: Message = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
@@ -84,20 +95,21 @@ def load(
     target.announce()
     if mode is Mode.OVERWRITE:
         target.confirm("overwriting types", as_json=as_json)
+    data = [*(files or ()), *(data or ())]
     if target.is_served:
         is_engine_set, is_quarantining = engine is not Engine.AUTO, on_error is not OnError.FAIL
         if any(
             (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
         ):
             raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
-        return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
+        return ingest_file(target, data, mode, branch, from_branch, message, as_json=as_json)
     from omnigraph import pipeline
 
-    nodes, edges = _files_by_type("--node", node), _files_by_type("--edge", edge)
-    with target.store_to_write() as graph, progress_bar(), _without_stdin(data or []) as files:
+    nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
+    with target.store_to_write() as graph, progress_bar(), _without_stdin(data) as inputs:
         result = pipeline.load(
             graph,
-            files,
+            inputs,
             nodes=nodes,
             edges=edges,
             mode=mode.value,
@@ -108,6 +120,7 @@ def load(
             max_errors=max_errors,
             report=report,
             embed=embed,
+            message=message,
             engine=engine.value,
             master=master,
         )
@@ -121,7 +134,8 @@ def load(
 def ingest(target: Target, **options: Any) -> int:
     """Load in one small write if possible: what fits there, and names nothing that only a load has."""
     options["from_branch"] = options["from_branch"] or "main"
-    files, mode, as_json = options["data"] or [], options["mode"], options["as_json"]
+    options["data"] = [*(options.pop("files") or ()), *(options["data"] or ())]
+    files, mode, as_json = options["data"], options["mode"], options["as_json"]
     is_plain = all(options[name] == default for name, default in _LOAD_ONLY.items())
     if target.is_served or not is_plain or len(files) > 1:
         return load(target, **options)
@@ -130,7 +144,8 @@ def ingest(target: Target, **options: Any) -> int:
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
-            return ingest_file(target, files, mode, options["branch"], options["from_branch"], as_json=as_json)
+            places = options["branch"], options["from_branch"]
+            return ingest_file(target, files, mode, *places, options["message"], as_json=as_json)
         except OmniGraphError as error:
             if error.code != "limit.exceeded":
                 raise
@@ -160,7 +175,7 @@ def _without_stdin(files: Sequence[str]) -> Iterator[list[str]]:
         yield [spool.name if file == "-" else file for file in files]
 
 
-def _files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
+def files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
     files: dict[str, str] = {}
     for text in options or ():
         name, sign, source = text.partition("=")
@@ -195,7 +210,9 @@ def _print_report(result: object, report: Path | None) -> None:
     echo(f"{total} on {result.branch}{new_branch} {plane} in {rate}, {commit}")
 
 
-All = Annotated[bool, typer.Option("--reembed-all", help="Also replace vectors of other models and manually set ones.")]
+All = Annotated[
+    bool, typer.Option("--reembed-all", help="Also replace vectors of other models, and those set by hand.")
+]
 Clean = Annotated[bool, typer.Option("--clean", help="Delete the vectors.")]
 Select = Annotated[
     list[str] | None,
@@ -210,6 +227,7 @@ def embed(
     reembed_all: All = False,
     clean: Clean = False,
     select: Select = None,
+    message: Message = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
@@ -225,9 +243,10 @@ def embed(
         receipt = pipeline.embed(
             graph,
             branch,
-            types,
-            mode,
-            select or (),
+            types=types,
+            mode=mode,
+            select=select or (),
+            message=message,
             engine=engine.value,
             master=master,
         )

@@ -11,7 +11,7 @@ import typer
 
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, Json, ReadBranch
+from omnigraph.cli.options import Branch, Json, Message, ReadBranch
 from omnigraph.cli.output import echo, format_time, plural, print_json, progress_bar, table
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def optimize(
     target: WritesUri,
     branch: Branch = "main",
+    message: Message = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
@@ -32,7 +33,7 @@ def optimize(
 
     target.announce()
     with target.store_to_write() as graph, progress_bar():
-        report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
+        report = pipeline.optimize(graph, branch, message=message, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
         return 0
@@ -65,10 +66,10 @@ def list_indexes(target: ReadsUri, branch: ReadBranch = None, as_json: Json = Fa
     return 0
 
 
-def build_indexes(target: WritesUri, branch: Branch = "main", as_json: Json = False) -> int:
+def build_indexes(target: WritesUri, branch: Branch = "main", message: Message = None, as_json: Json = False) -> int:
     target.announce()
     with target.store_to_write() as graph, progress_bar():
-        report = graph.maintenance.ensure_indices(branch)
+        report = graph.maintenance.ensure_indices(branch, message=message)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
         return 0
@@ -85,7 +86,7 @@ OlderThan = Annotated[
     str | None, typer.Option("--older-than", metavar="AGE", help="Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")
 ]
 Confirm = Annotated[bool, typer.Option("--confirm", help="Delete; without it, only show the retention policy.")]
-Preview = Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted and its size; delete nothing.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and its size; delete nothing.")]
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -159,9 +160,9 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-RepairConfirm = Annotated[bool, typer.Option("--confirm", help="Adopt verified maintenance; without it, only report.")]
-Force = Annotated[bool, typer.Option("--force", help="With --confirm: adopt all other changes, too.")]
-Discard = Annotated[bool, typer.Option("--discard", help="With --confirm: discard what was written by path.")]
+RepairConfirm = Annotated[bool, typer.Option("--confirm", help="Adopt maintenance of other tools that was verified.")]
+Force = Annotated[bool, typer.Option("--force", help="With `--confirm`: also adopt all other changes.")]
+Discard = Annotated[bool, typer.Option("--discard", help="With `--confirm`: discard the changes.")]
 
 
 def repair(
@@ -170,12 +171,13 @@ def repair(
     confirm: RepairConfirm = False,
     force: Force = False,
     discard: Discard = False,
+    message: Message = None,
     as_json: Json = False,
 ) -> int:
     if confirm:
         target.announce()
     with target.store_to_write() if confirm else target.store_to_read() as graph:
-        report = graph.maintenance.repair(branch, confirm=confirm, force=force, discard=discard)
+        report = graph.maintenance.repair(branch, confirm=confirm, force=force, discard=discard, message=message)
     if as_json:
         options = {"confirm": confirm, "force": force, "discard": discard}
         print_json({"uri": graph.uri, **options, **report.to_json()})
@@ -235,7 +237,7 @@ def verify(
 
 
 Every = Annotated[
-    str | None, typer.Option("--every", metavar="TIME", help="Repeat until stopped, with this interval: 30s, 5m, 1h.")
+    str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval until stopped: 30s, 5m, 1h.")
 ]
 
 
@@ -302,7 +304,7 @@ KindName = Annotated[
         help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded.",
     ),
 ]
-By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only entries about operations of this actor.")]
+By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only operations of this actor.")]
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d."),

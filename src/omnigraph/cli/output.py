@@ -12,21 +12,19 @@ import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from omnigraph.cli.options import Format
+from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, table_lines
 from omnigraph.errors import Effect, OmniGraphError, OutputError
-from omnigraph.limits import COLUMN_CHARACTERS_MIN, DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX, TABLE_CELL_CHARACTERS_MAX
+from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
@@ -219,31 +217,11 @@ def plural(count: int, noun: str) -> str:
     >>> plural(1, "query"), plural(2, "query"), plural(0, "warning")
     ('1 query', '2 queries', '0 warnings')
     """
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count} {noun if count == 1 else many}"
+    return f"{count} {inflect(noun, count)}"
 
 
 Row = Mapping[str, Any]
 Metadata = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The width of table cells, and whether longer values are wrapped or truncated."""
-
-    width: int = TABLE_CELL_CHARACTERS_MAX
-    wraps: bool = False
-
-    def lines(self, value: object, width: int | None = None) -> list[str]:
-        # A line break or a control character inside a cell would tear the table apart.
-        text = "".join(character if character.isprintable() else " " for character in format_value(value))
-        width = self.width if width is None else min(width, self.width)
-        if not self.wraps:
-            return [_fit(truncate(text, self.width), width)]
-        return [text[start : start + width] for start in range(0, max(len(text), 1), width)]
-
-
-TRUNCATED: Final = Cells()
 
 
 def render(
@@ -256,29 +234,8 @@ def render(
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = TRUNCATED) -> Iterator[str]:
-    """Yield aligned columns; numbers to the right, long values cut or wrapped.
-
-    >>> print("\\n".join(table(["name", "n"], [["ann", 5], ["bo", None]])))
-    name  n
-    ----  ----
-    ann      5
-    bo    null
-    """
-    values = [list(row) for row in rows]
-    widths = _column_widths(columns, values, cells)
-    if (total := terminal_width()) is not None:
-        widths = _shrink(widths, total - 2 * (len(widths) - 1))
-    texts = [list(map(cells.lines, row, widths)) for row in values]
-    yield "  ".join(map(_pad_right, map(_fit, columns, widths), widths)).rstrip()
-    yield "  ".join("-" * width for width in widths)
-    for row, parts_of_cells in zip(values, texts, strict=True):
-        for parts in zip_longest(*parts_of_cells, fillvalue=""):
-            yield "  ".join(map(_align, row, parts, widths)).rstrip()
-
-
-def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], cells: Cells) -> list[int]:
-    cell_widths = ([max(map(_width, cells.lines(value))) for value in row] for row in rows)
-    return list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
+    """Yield the lines of a table that fits the terminal."""
+    return table_lines(columns, rows, cells, terminal_width())
 
 
 def terminal_width() -> int | None:
@@ -286,44 +243,6 @@ def terminal_width() -> int | None:
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return None
     return shutil.get_terminal_size().columns
-
-
-def _shrink(widths: Sequence[int], available: int) -> list[int]:
-    """Return widths that fit; only the widest columns are cut, all to the same width.
-
-    >>> _shrink([4, 30, 50], 44), _shrink([4, 5], 44)
-    ([4, 20, 20], [4, 5])
-    """
-    if sum(widths) <= available:
-        return list(widths)
-    shrunk, left = list(widths), max(available, COLUMN_CHARACTERS_MIN * len(widths))
-    for rank, index in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
-        shrunk[index] = min(widths[index], left // (len(widths) - rank))
-        left -= shrunk[index]
-    return shrunk
-
-
-def _fit(text: str, width: int) -> str:
-    """Cut a text to a number of places on the terminal, where some characters take two.
-
-    >>> _fit("ecosystem", 5), _fit("日本語", 5), _fit("name", 4)
-    ('ecos…', '日本…', 'name')
-    """
-    if _width(text) <= width:
-        return text
-    while text and _width(text) >= width:
-        text = text[:-1]
-    return f"{text}…"
-
-
-def format_value(value: object) -> str:
-    """Format a value: strings unchanged, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
-    """Shorten a text to a width."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def format_time(microseconds: object) -> str:
@@ -342,11 +261,11 @@ def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cell
 
 
 def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    width = max(map(_width, columns), default=0)
+    width = max(map(display_width, columns), default=0)
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from (f"{_pad_right(name, width)}  {format_value(row[name])}" for name in columns)
+        yield from (f"{pad_right(name, width)}  {format_value(row[name])}" for name in columns)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
@@ -377,22 +296,6 @@ _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metada
     Format.JSONL: _jsonl,
     Format.JSON: _json,
 }
-
-
-def _width(text: str) -> int:
-    return sum(
-        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
-        for character in text
-    )
-
-
-def _pad_right(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
-
-
-def _align(value: object, text: str, width: int) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return " " * (width - _width(text)) + text if is_number else _pad_right(text, width)
 
 
 @contextmanager

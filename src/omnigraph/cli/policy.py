@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import Json
+from omnigraph.cli.config import read_config
+from omnigraph.cli.options import Json, OfCluster
 from omnigraph.cli.output import echo, plural, print_json, table
+from omnigraph.cli.target import cluster_root
+from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.policy import Policy
@@ -22,7 +25,10 @@ class Scope(StrEnum):
     SERVER = "server"
 
 
-Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file.")]
+Bundle = Annotated[
+    Path | None, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file; a cluster has its own.")
+]
+GraphId = Annotated[str | None, typer.Option("--graph", metavar="ID", help="Graph of the cluster.")]
 For = Annotated[Scope, typer.Option("--for", help="Kind of bundle: graph or server.")]
 Tests = Annotated[Path, typer.Option("--tests", metavar="FILE", help="Test cases with their expected decisions.")]
 Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Actor to decide for.")]
@@ -34,20 +40,33 @@ Target = Annotated[
 ]
 
 
-def validate(bundle: Bundle, scope: For = Scope.GRAPH, as_json: Json = False) -> int:
-    policy = _load(bundle, scope)
+def validate(
+    bundle: Bundle = None,
+    scope: For = Scope.GRAPH,
+    cluster: OfCluster = None,
+    graph: GraphId = None,
+    as_json: Json = False,
+) -> int:
+    policy = _load(bundle, scope, cluster, graph)
     actors, rules = len(policy.bundle.actors), len(policy.bundle.rules)
     if as_json:
-        print_json({"bundle": str(bundle), "ok": True, "actors": actors, "rules": rules})
+        print_json({"bundle": str(bundle or cluster), "ok": True, "actors": actors, "rules": rules})
     else:
-        echo(f"{bundle}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
+        echo(f"{bundle or cluster}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
     return 0
 
 
-def run_tests(bundle: Bundle, tests: Tests, scope: For = Scope.GRAPH, as_json: Json = False) -> int:
+def run_tests(
+    tests: Tests,
+    bundle: Bundle = None,
+    scope: For = Scope.GRAPH,
+    cluster: OfCluster = None,
+    graph: GraphId = None,
+    as_json: Json = False,
+) -> int:
     from omnigraph.policy import load_cases, run_cases
 
-    outcomes = run_cases(_load(bundle, scope), load_cases(tests))
+    outcomes = run_cases(_load(bundle, scope, cluster, graph), load_cases(tests))
     failed = [outcome for outcome in outcomes if not outcome.passed]
     if as_json:
         print_json({"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]})
@@ -63,15 +82,17 @@ def run_tests(bundle: Bundle, tests: Tests, scope: For = Scope.GRAPH, as_json: J
 
 
 def explain(
-    bundle: Bundle,
     actor: Actor,
     action: Action,
+    bundle: Bundle = None,
     branch: Branch = None,
     target_branch: Target = None,
     scope: For = Scope.GRAPH,
+    cluster: OfCluster = None,
+    graph: GraphId = None,
     as_json: Json = False,
 ) -> int:
-    decision = _load(bundle, scope).decide(actor, action, branch=branch, target=target_branch)
+    decision = _load(bundle, scope, cluster, graph).decide(actor, action, branch=branch, target=target_branch)
     if as_json:
         print_json(decision.to_json())
     else:
@@ -79,8 +100,29 @@ def explain(
     return 0
 
 
-def _load(bundle: Path, scope: Scope) -> Policy:
+def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | None) -> Policy:
     # Cedar is imported here so that `--help` and `version` do not pay for it.
     from omnigraph.policy import load_bundle
 
-    return load_bundle(bundle, scope=scope.value)
+    if (bundle is None) == (cluster is None):
+        raise UsageError("name a bundle, or a cluster with `--cluster DIR`, and not both")
+    if cluster is None:
+        if graph is not None:
+            raise UsageError("`--graph` names a graph of a cluster; add `--cluster DIR`, or leave it out")
+        assert bundle is not None
+        return load_bundle(bundle, scope=scope.value)
+    return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
+
+
+def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
+    """Return the text of the bundle that is applied to a graph of a cluster, or to its server."""
+    from omnigraph.cluster.applied import choose_graph, read_applied, read_policies, storage_of
+    from omnigraph.cluster.ledger import Ledger
+
+    ledger = Ledger(storage_of(cluster_root(cluster, read_config())))
+    state = read_applied(ledger)
+    binding = "cluster" if scope is Scope.SERVER else f"graph.{choose_graph(state, graph)}"
+    text = read_policies(ledger, state).get(binding)
+    if text is None:
+        raise UsageError(f"no policy is bound to `{binding}` of the cluster; see `omnigraph cluster status`")
+    return text

@@ -20,7 +20,7 @@ from omnigraph.errors import UsageError
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
 ProfileName = Annotated[str | None, typer.Argument(metavar="NAME", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
 AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by its name in `config.yaml`.")]
-Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Its arguments, in order.")]
+Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Values of its parameters, in order.")]
 
 
 def list_profiles(as_json: Json = False) -> int:

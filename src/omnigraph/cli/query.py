@@ -17,15 +17,17 @@ from omnigraph.cli.options import (
     Name,
     Names,
     Naming,
+    OfCluster,
     Params,
     ParamsFile,
+    Query,
     QueryFile,
     QueryText,
     ReadBranch,
     Shape,
     Snapshot,
 )
-from omnigraph.cli.output import Cells, echo, metadata_line, plural, print_diagnostics, print_json, render, table
+from omnigraph.cli.output import echo, metadata_line, plural, print_diagnostics, print_json, render, table
 from omnigraph.cli.query_source import (
     connect_stored_queries,
     name_diagnostics,
@@ -33,7 +35,8 @@ from omnigraph.cli.query_source import (
     read_catalog,
     read_parameters,
 )
-from omnigraph.cli.revisions import resolve_at
+from omnigraph.cli.target import cluster_root
+from omnigraph.display import Cells
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.engine.query.result import Result
     from omnigraph.lang.diagnostic import Diagnostic
+    from omnigraph.lang.query import LintFinding
     from omnigraph.stored_queries import StoredParameter, StoredQueries, StoredQuery
 
 
@@ -68,12 +72,13 @@ def print_result(
     return 0
 
 
-WithMetadata = Annotated[bool, typer.Option("--metadata", help="Begin `jsonl` with a line about the result.")]
-Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add measurements.")]
+WithMetadata = Annotated[bool, typer.Option("--metadata", help="Start `jsonl` output with a line of metadata.")]
+Analyze = Annotated[bool, typer.Option("--analyze", help="Run the query, and add measured rows and times.")]
 
 
 def query(
     target: Reads,
+    query: Query = None,
     name: Name = None,
     query_file: QueryFile = None,
     text: QueryText = None,
@@ -89,20 +94,19 @@ def query(
     as_json: Json = False,
 ) -> int:
     values = read_parameters(params, params_file)
-    on_branch = _branch_to_read(branch, snapshot)
-    read: dict[str, object] = {"snapshot": snapshot} if snapshot else {"branch": on_branch}
+    on_branch = branch or "main"
+    read: dict[str, object] = {"branch": on_branch, "at": snapshot} if snapshot else {"branch": on_branch}
     on_spark = engine is Engine.SPARK or master is not None
-    if name is not None and query_file is None and text is None:
+    if name is not None and query is None and query_file is None and text is None:
         if on_spark:
             raise UsageError(
-                "a stored query runs on its server; leave `--engine` and `--master` out, or give the query with"
-                " `--query FILE` and the storage with `--store URI`"
+                "a stored query runs on its server; leave out `--engine` and `--master`, or give the query itself and"
+                " the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as stored_queries:
-            at = resolve_at(stored_queries, snapshot, branch)
-            result = stored_queries.invoke(name, values, branch=on_branch, at=at, names=names.value)
+            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names.value)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
-    source = query_source(query_file, text)
+    source = query_source(query, query_file, text)
     if on_spark:
         from omnigraph.pipeline.query import collect
         from omnigraph.pipeline.spark.session import session
@@ -114,19 +118,19 @@ def query(
                 values,
                 name=name,
                 branch=on_branch,
-                at=resolve_at(graph, snapshot, branch),
+                at=snapshot,
                 names=names.value,
                 spark=session(master),
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            at = resolve_at(opened, snapshot, branch)
-            result = opened.query(source, values, name=name, branch=on_branch, at=at, names=names.value)
+            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names.value)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
 def explain(
     target: Reads,
+    query: Query = None,
     name: Name = None,
     query_file: QueryFile = None,
     text: QueryText = None,
@@ -135,16 +139,15 @@ def explain(
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
     names: Names = Naming.NOW,
-    profile: Profile = False,
+    analyze: Analyze = False,
     as_json: Json = False,
 ) -> int:
-    source = query_source(query_file, text)
+    source = query_source(query, query_file, text)
     values = read_parameters(params, params_file)
-    on_branch = _branch_to_read(branch, snapshot)
+    on_branch = branch or "main"
     with target.open_to_read() as graph, name_diagnostics(source):
-        at = resolve_at(graph, snapshot, branch)
         explanation = graph.explain(
-            source, values, name=name, branch=on_branch, at=at, names=names.value, profile=profile
+            source, values, name=name, branch=on_branch, at=snapshot, names=names.value, profile=analyze
         )
     if as_json:
         print_json(explanation.to_json())
@@ -153,19 +156,28 @@ def explain(
     return 0
 
 
-def _branch_to_read(branch: str | None, snapshot: str | None) -> str:
-    if branch is not None and snapshot is not None:
-        raise UsageError("`--branch` and `--at` both say what to read; use one of them")
-    return branch or "main"
+OptionalDirectory = Annotated[
+    Path | None, typer.Argument(metavar="DIR", help="A `.gq` file, or a directory of them; a server has its own.")
+]
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A `.gq` file, or a directory of them.")]
-
-
-def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
+def list_queries(
+    target: Reads,
+    directory: OptionalDirectory = None,
+    schema: Against = None,
+    cluster: OfCluster = None,
+    as_json: Json = False,
+) -> int:
     from omnigraph.stored_queries import check_queries, read_queries
 
-    checked = check_queries(read_queries(directory), read_catalog(target, schema))
+    if cluster is not None:
+        if directory is not None or target.is_named:
+            raise UsageError("`--cluster` names queries and graph; leave out the directory, `--store` and `--server`")
+        checked = _check_applied(cluster, target.flags.graph)
+    elif directory is None:
+        return _list_served_queries(target, as_json=as_json)
+    else:
+        checked = check_queries(read_queries(directory), read_catalog(target, schema))
     if as_json:
         broken = [query.to_json() for query in checked.broken]
         print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
@@ -185,15 +197,44 @@ def list_queries(target: Reads, directory: Directory, schema: Against = None, as
     return 0
 
 
+def _list_served_queries(target: Target, *, as_json: bool) -> int:
+    if not target.is_known or not target.is_served:
+        raise UsageError("no queries were given; name a directory of `.gq` files, or a server with `--server NAME`")
+    with target.connect() as graph:
+        queries = graph.queries()
+    if as_json:
+        print_json({"queries": queries})
+        return 0
+    rows = (
+        [
+            query["name"],
+            "mutation" if query["mutation"] else "read",
+            ", ".join(f"{param['name']}: {param['kind']}" for param in query["params"]),
+            query.get("description", ""),
+        ]
+        for query in queries
+    )
+    for line in table(["query", "kind", "parameters", "description"], rows):
+        echo(line)
+    return 0
+
+
 def _query_json(query: StoredQuery) -> dict[str, object]:
     # A tool names the type of a parameter as the query does; every stored query is offered to tools.
     params = [{**param.to_json(), "type": param.type} for param in query.params]
     return {**query.to_json(), "params": params, "mcp_expose": True}
 
 
-def validate(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
+def validate(
+    target: Reads,
+    directory: OptionalDirectory = None,
+    schema: Against = None,
+    as_json: Json = False,
+) -> int:
     from omnigraph.lang.diagnostic import LanguageError
 
+    if directory is None and target.flags.cluster is None:
+        raise UsageError("no queries were given; name a directory of `.gq` files, or a cluster with `--cluster DIR`")
     try:
         stored = _load(target, directory, schema)
     except LanguageError as error:
@@ -219,14 +260,48 @@ def _format_parameters(params: Sequence[StoredParameter]) -> str:
     return ", ".join(f"{param.name}: {param.kind}" for param in params)
 
 
-def _load(target: Target, directory: Path, schema: Path | None) -> StoredQueries:
+def _check_applied(cluster: str, graph_id: str | None) -> StoredQueries:
+    """Compile the queries that are applied to a cluster against the graph that they are applied to."""
+    from omnigraph.cluster.applied import choose_graph, read_applied, read_queries, storage_of
+    from omnigraph.cluster.ledger import Ledger
+    from omnigraph.graph import open as open_graph
+    from omnigraph.graph import session_of
+    from omnigraph.stored_queries import check_queries
+
+    ledger = Ledger(storage_of(cluster_root(cluster, read_config())))
+    state = read_applied(ledger)
+    chosen = choose_graph(state, graph_id)
+    with open_graph(ledger.graph_uri(chosen), read_only=True) as graph:
+        session = session_of(graph)
+        return check_queries(tuple(read_queries(ledger, state, chosen)), session.catalog(session.kernel.snapshot()))
+
+
+def _load(target: Target, directory: Path | None, schema: Path | None) -> StoredQueries:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
+    from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.stored_queries import load_queries
 
+    if directory is None:
+        assert target.flags.cluster is not None
+        checked = _check_applied(target.flags.cluster, target.flags.graph)
+        if checked.broken:
+            raise LanguageError(diagnostics=tuple(item for query in checked.broken for item in query.diagnostics))
+        return checked
     return load_queries(directory, read_catalog(target, schema))
 
 
 Queries = Annotated[list[Path], typer.Option("--query", metavar="FILE", help="File with queries; repeatable.")]
+
+
+# No update sets a nullable property: often on purpose, so one line for each type is enough.
+UNSET = "L201"
+
+
+def _unset_lines(findings: Sequence[LintFinding]) -> list[str]:
+    names: dict[str, list[str]] = {}
+    for finding in findings:
+        names.setdefault(finding.type_name or "", []).append(finding.property_name or "")
+    return [f"note[{UNSET}]: no update sets {', '.join(each)} of `{type_}`" for type_, each in names.items()]
 
 
 def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:
@@ -243,6 +318,9 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
         )
         print_json({**report.to_json(), "schema_source": schema_source, "query_path": ", ".join(map(str, query))})
         return int(has_errors)
-    print_diagnostics(report.findings)
+    unset = [finding for finding in report.findings if finding.code == UNSET]
+    print_diagnostics([finding for finding in report.findings if finding.code != UNSET])
+    for line in _unset_lines(unset):
+        echo(line, err=True)
     echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(has_errors)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omnigraph.cli.options import is_query_text
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,26 +19,30 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Source
 
 
-def query_source(file: Path | None, text: str | None) -> Source:
-    """Return the source of a query from a file or from the command line."""
+def query_source(argument: str | None, file: Path | None, text: str | None) -> Source:
+    """Return the source of a query from an argument, `--query` or `-e`, of which one must be there."""
     from omnigraph.lang.diagnostic import Source
     from omnigraph.source_files import read_source
 
-    if file is not None and text is not None:
-        raise UsageError("`--query` and `-e` both give a query; use one of them")
+    options = {"the argument": argument, "`--query`": file, "`-e`": text}
+    names = [name for name, value in options.items() if value is not None]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} both give a query; use one of them")
+    if not names:
+        raise UsageError("no query was given; name a `.gq` file, or write the query itself in quotes")
+    if argument is not None and not is_query_text(argument):
+        file = Path(argument)
     if file is not None:
-        return read_source(file, "Q000")
-    if text is None:
-        raise UsageError("no query was given; name a file with `--query FILE`, or write the query after `-e`")
-    return Source("-e", text)
+        return Source("standard input", sys.stdin.read()) if str(file) == "-" else read_source(file, "Q000")
+    return Source("-e", text) if text is not None else Source("query", argument or "")
 
 
 def connect_stored_queries(target: Target, name: str) -> ServedGraph:
     """Connect to the server that has the stored query; raises for graphs on storage, which have none."""
     if not target.is_served:
         raise UsageError(
-            f"`{target.address}` is storage, and only servers have stored queries such as `{name}`; name a file with"
-            " `--query FILE`, or write the query after `-e`"
+            f"`{target.address}` is storage, and only servers have stored queries such as `{name}`; name a"
+            " `.gq` file, or write the query itself in quotes"
         )
     return target.connect()
 
@@ -63,6 +68,15 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     if (name := find_repeated_member(text.encode(), members)) is not None:
         raise UsageError(f"duplicate member `{name}` in an object of the parameters; keep one of them", name=name)
     return members
+
+
+def compile_catalog(text: str) -> Catalog:
+    """Compile the text of a schema, which is all that a server returns of it."""
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.diagnostic import Source
+    from omnigraph.lang.schema import compile_schema
+
+    return compile_schema(Source("schema.pg", text), domain=new_ulid()).catalog
 
 
 def read_catalog(target: Target, schema: Path | None) -> Catalog:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from omnigraph.cli.app import ReadsUri, WritesUri
-from omnigraph.cli.options import DataLoss, Json, SchemaFile
-from omnigraph.cli.output import echo, print_diagnostics, print_json
+from omnigraph.cli.atomic_file import write_atomically
+from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
+from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile
+from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar
+from omnigraph.cli.query_source import compile_catalog
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
+    from omnigraph.lang.diagnostic import Diagnostic
     from omnigraph.lang.migrate import MigrationPlan
 
 
 StoredQueriesOf = Annotated[
     Path | None,
-    typer.Option("--queries", metavar="DIR", help="Reject a schema that breaks a stored query of this directory."),
+    typer.Option("--queries", metavar="DIR", help="Refuse a schema that breaks a stored query in this directory."),
 ]
 Old = Annotated[
     Path | None, typer.Option("--against", metavar="FILE", help="Plan from this schema instead of a graph's.")
@@ -30,6 +35,7 @@ def plan(
     schema: SchemaFile,
     against: Old = None,
     allow_data_loss: DataLoss = False,
+    branch: Branch = "main",
     as_json: Json = False,
 ) -> int:
     if target.is_named if against is not None else not target.is_known:
@@ -38,12 +44,13 @@ def plan(
         migration, uri = _offline(schema, against, allow_data_loss), str(against)
     else:
         with target.store_to_read() as graph:
-            migration, uri = graph.schema.plan(schema, allow_data_loss=allow_data_loss), graph.uri
+            migration = graph.schema.plan(schema, allow_data_loss=allow_data_loss, branch=branch)
+            uri = graph.uri
     if as_json:
         print_json({"uri": uri, **migration.to_json(), "step_count": len(migration.steps)})
     else:
         echo(migration.render())
-        print_diagnostics(migration.refusals)
+        print_diagnostics((*migration.refusals, *migration.notes))
     return 0 if migration.supported else 1
 
 
@@ -63,18 +70,37 @@ def apply(
     schema: SchemaFile,
     allow_data_loss: DataLoss = False,
     queries: StoredQueriesOf = None,
+    branch: Branch = "main",
+    message: Message = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
     as_json: Json = False,
 ) -> int:
+    from omnigraph import pipeline
+
     target.announce()
     if target.is_served:
         if queries is not None:
             raise UsageError("a server checks its own stored queries; leave out `--queries`, or add `--store URI`")
         with target.connect() as served:
-            uri, receipt = served.uri, served.schema.apply(schema, allow_data_loss=allow_data_loss)
+            uri = served.uri
+            receipt = served.schema.apply(schema, allow_data_loss=allow_data_loss, branch=branch, message=message)
     else:
+        from omnigraph.cluster.managed import refuse_managed
+
+        refuse_managed(target.address, "omnigraph schema apply")
         with target.store_to_write() as graph:
             uri = graph.uri
-            receipt = graph.schema.apply(schema, allow_data_loss=allow_data_loss, queries=queries)
+            receipt = pipeline.apply_schema(
+                graph,
+                schema,
+                allow_data_loss=allow_data_loss,
+                queries=queries,
+                branch=branch,
+                message=message,
+                engine=engine.value,
+                master=master,
+            )
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
         return 0
@@ -86,13 +112,65 @@ def apply(
     return 0
 
 
-def show(target: ReadsUri, as_json: Json = False) -> int:
+class SchemaFormat(StrEnum):
+    """How a schema is shown: its text, or a diagram."""
+
+    PG = "pg"
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+Diagram = Annotated[
+    SchemaFormat, typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot.")
+]
+
+
+def show(target: ReadsUri, branch: Branch = "main", format_: Diagram = SchemaFormat.PG, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        source = graph.schema.source
+        source = graph.schema.read(branch)
     if as_json:
         print_json({"schema_source": source})
-    else:
+    elif format_ is SchemaFormat.PG:
         echo(source, nl=not source.endswith("\n"))
+    else:
+        from omnigraph.lang.schema.diagram import render_dot, render_mermaid
+
+        render = render_mermaid if format_ is SchemaFormat.MERMAID else render_dot
+        echo(render(compile_catalog(source)), nl=False)
+    return 0
+
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILES", help="NDJSON, Parquet or CSV: files, directories, globs or `s3://…`."),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to this new file.")]
+
+
+def infer(
+    files: Inputs = None,
+    node: Nodes = None,
+    edge: Edges = None,
+    out: Out = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    as_json: Json = False,
+) -> int:
+    from omnigraph.pipeline import infer_schema
+
+    if out is not None and out.exists():
+        raise UsageError(f"`{out}` exists already; choose another file", path=str(out))
+    nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
+    with progress_bar():
+        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine.value, master=master)
+    if out is not None:
+        write_atomically(out, [inferred.source.encode()])
+    if as_json:
+        print_json({"schema_source": inferred.source, "engine": inferred.engine, "file": str(out) if out else None})
+    elif out is None:
+        echo(inferred.source, nl=False)
+    else:
+        echo(f"wrote {out}; create a graph with: omnigraph init GRAPH --schema {out}")
     return 0
 
 
@@ -108,9 +186,11 @@ def init(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
+    from omnigraph.cluster.managed import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
 
     target.announce()
+    refuse_inside_cluster(target.address, "omnigraph init")
     with init_graph(target.address, schema, actor=target.actor, force=force) as graph:
         catalog = graph.schema.catalog
         summary = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
@@ -119,4 +199,14 @@ def init(
     else:
         types = f"{summary['node_types']} node and {summary['edge_types']} edge types"
         echo(f"created a graph with {types} at {summary['uri']}")
+        print_diagnostics(_notes(schema))
     return 0
+
+
+def _notes(schema: Path) -> tuple[Diagnostic, ...]:
+    """Return remarks on a schema that was just accepted, such as a range that nothing satisfies."""
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.schema import compile_schema
+    from omnigraph.source_files import read_source
+
+    return compile_schema(read_source(schema, "S1"), domain=new_ulid()).notes

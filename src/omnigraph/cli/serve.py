@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph import settings
+from omnigraph.cli.config import read_config
 from omnigraph.cli.options import Store
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
@@ -19,7 +21,7 @@ from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
-    from omnigraph.server.registry import GraphConfig
+    from omnigraph.server.registry import GraphConfig, GraphRegistry
 
 Graphs = Annotated[
     list[str] | None,
@@ -34,14 +36,27 @@ Policies = Annotated[
     typer.Option("--policy", metavar="[ID=]FILE", help="Policy bundle of a graph; the ID is optional with one graph."),
 ]
 ServerPolicy = Annotated[
-    Path | None, typer.Option("--server-policy", metavar="FILE", help="Policy bundle of the server itself.")
+    Path | None,
+    typer.Option(
+        "--server-policy", metavar="FILE", help="Policy of the server itself: who may list graphs and read metrics."
+    ),
 ]
 Queries = Annotated[
     list[str] | None,
     typer.Option("--queries", metavar="[ID=]DIR", help="Stored queries of a graph; the ID is optional with one graph."),
 ]
 
-Reconcile = Annotated[bool, typer.Option("--reconcile", help="Run recovery and maintenance in the background.")]
+ClusterRoot = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="CLUSTER", help="Serve what is applied to a cluster, and follow its ledger."),
+]
+RequireAll = Annotated[
+    bool, typer.Option("--require-all-graphs", help="Refuse to serve a cluster unless every graph is healthy.")
+]
+
+Reconcile = Annotated[
+    bool, typer.Option("--reconcile", help="Run recovery and maintenance in the background, once a minute.")
+]
 
 # ID of a graph that was given without one.
 _ONLY = "graph"
@@ -56,8 +71,12 @@ def serve(
     server_policy: ServerPolicy = None,
     queries: Queries = None,
     reconcile: Reconcile = False,
+    cluster: ClusterRoot = None,
+    require_all_graphs: RequireAll = False,
 ) -> int:
-    configs = _places(store, graphs or [], policies or [], queries or [])
+    if cluster is not None and (store or graphs or policies or queries or server_policy):
+        raise UsageError("`--cluster` says what to serve; leave out `--store`, `--graph`, `--policy` and `--queries`")
+    configs = [] if cluster is not None else _places(store, graphs or [], policies or [], queries or [])
     try:
         from omnigraph.server import run
     except ImportError as error:
@@ -69,22 +88,47 @@ def serve(
     from omnigraph.server.registry import open_registry
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    registry = open_registry(
-        configs,
-        read_tokens(),
-        is_unauthenticated=is_open,
-        server_policy=server_policy,
-        read_tokens=read_tokens,
-        token_files=token_files(),
-    )
+    tokens = read_tokens()
+    if cluster is not None:
+        registry = _open_cluster(cluster, is_open, require_all_graphs)
+    else:
+        registry = open_registry(
+            configs,
+            tokens,
+            is_unauthenticated=is_open,
+            server_policy=server_policy,
+            read_tokens=read_tokens,
+            token_files=token_files(),
+        )
     listening = run.bind(bind)
     log_to_stderr()
+    if is_open and not tokens.entries:
+        reach = "access is anonymous: whatever reaches this address may read and write the graphs"
+        logging.getLogger("omnigraph.server").warning(reach)
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
     restore_gc()
     if not run.serve(registry, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
         # Threads that wait for unresponsive storage would block the exit; their requests have been answered already.
         os._exit(0)
     return 0
+
+
+def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
+    from omnigraph.cli.target import cluster_root
+    from omnigraph.cluster.applied import storage_of
+    from omnigraph.cluster.ledger import Ledger
+    from omnigraph.cluster.serving import AppliedSources
+    from omnigraph.server.auth import AuthMode, read_tokens, token_files
+    from omnigraph.server.registry import open_cluster_registry
+
+    def auth_mode(has_tokens: bool, has_policy: bool) -> AuthMode:
+        return AuthMode(has_tokens, has_policy, is_unauthenticated)
+
+    requires_all = requires_all or is_set(settings.read("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
+    sources = AppliedSources(
+        Ledger(storage_of(cluster_root(location, read_config()))), read_tokens, auth_mode, token_files()
+    )
+    return open_cluster_registry(sources, requires_all=requires_all)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,7 @@ class Capability(StrEnum):
     ANY = "any"
     SERVED = "served"
     DIRECT = "direct"
+    MAINTENANCE = "maintenance"
     LOCAL = "local"
 
 
@@ -44,6 +45,7 @@ class Flags:
     graph: str | None = None
     profile: str | None = None
     actor: str | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,14 @@ _ACCEPTED_FLAGS: Final[Mapping[Capability, frozenset[str]]] = {
     Capability.ANY: frozenset({"store", "server", "graph", "profile"}),
     Capability.SERVED: frozenset({"server", "profile"}),
     Capability.DIRECT: frozenset({"store", "profile"}),
+    Capability.MAINTENANCE: frozenset({"store", "profile", "cluster", "graph"}),
     Capability.LOCAL: frozenset(),
 }
 _WORKS_ON: Final[Mapping[Capability, str]] = {
     Capability.ANY: "works on one graph",
     Capability.SERVED: "needs a server; name it with `--server NAME`",
     Capability.DIRECT: "works on the storage of a graph; name that with `--store URI`",
+    Capability.MAINTENANCE: "works on the storage of a graph; name that with `--store URI` or `--cluster NAME`",
     Capability.LOCAL: "works on no graph",
 }
 
@@ -92,13 +96,15 @@ def why_rejected(command: str, capability: Capability, option: str) -> str | Non
         return f"`--as` sets the actor of a write, but `{command}` does not write to a graph; leave it out"
     if option == "--uri":
         option = "--store"
-    if option.removeprefix("--") in _ACCEPTED_FLAGS[Capability.ANY]:
+    if any(accepts_flag(other, option.removeprefix("--")) for other in Capability):
         return f"`{command}` {_WORKS_ON[capability]}. Leave `{option}` out"
     return None
 
 
 def resolve_location(command: str, capability: Capability, flags: Flags, config: Config) -> Location:
     """Return the target of a command: from its options, else the profile, else the default."""
+    if flags.profile is not None and accepts_flag(capability, "cluster"):
+        flags = _with_profile_cluster(flags, config)
     location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if location is None:
         raise UsageError(
@@ -106,7 +112,7 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
             " in `config.yaml`",
             command=command,
         )
-    if isinstance(location, Served) and capability is Capability.DIRECT:
+    if isinstance(location, Served) and capability in (Capability.DIRECT, Capability.MAINTENANCE):
         raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.url}` is a server", url=location.url)
     if isinstance(location, Direct) and capability is Capability.SERVED:
         raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.uri}` is storage", uri=location.uri)
@@ -128,6 +134,20 @@ def server_url(server: str, config: Config) -> str:
     return config.servers[server].rstrip("/")
 
 
+def cluster_root(cluster: str, config: Config) -> str:
+    """Return the folder or storage of a cluster, by its name in `config.yaml` or its location."""
+    return config.clusters.get(cluster, cluster)
+
+
+def _with_profile_cluster(flags: Flags, config: Config) -> Flags:
+    """Return flags with the cluster of their profile, unless another graph was named."""
+    profile = config.profiles.get(flags.profile or "")
+    is_named = any((flags.uri, flags.store, flags.server, flags.cluster))
+    if profile is None or profile.cluster is None or is_named:
+        return flags
+    return replace(flags, cluster=profile.cluster, graph=flags.graph or profile.default_graph)
+
+
 def _from_flags(flags: Flags, config: Config) -> Location | None:
     stores = [store for store in (flags.uri, flags.store) if store is not None]
     for store in stores:
@@ -137,6 +157,12 @@ def _from_flags(flags: Flags, config: Config) -> Location | None:
             )
     if len(set(stores)) > 1:
         raise UsageError(f"two graphs were given, `{stores[0]}` and `{stores[1]}`; give one of them")
+    if flags.cluster is not None:
+        if stores:
+            raise UsageError(f"a graph, `{stores[0]}`, and a cluster were given; give one of them")
+        from omnigraph.cluster.applied import locate_graph
+
+        return Direct(locate_graph(cluster_root(flags.cluster, config), flags.graph))
     if stores and flags.server is not None:
         raise UsageError(f"a graph on storage, `{stores[0]}`, and a server were given; give one of them")
     if stores:
@@ -171,7 +197,7 @@ def _profile_location(profile: Profile, flags: Flags, config: Config, origin: st
     if profile.server is not None:
         return Served(server_url(profile.server, config), flags.graph or profile.default_graph)
     if profile.store is None:
-        raise UsageError(f"{origin} is a cluster, not a graph; name a server or a store")
+        raise UsageError(f"{origin} is a cluster; this command needs a server or a store")
     if flags.graph is not None:
         raise UsageError(f"`--graph` names a graph of a server, and {origin} is storage; leave it out")
     return Direct(profile.store)
@@ -211,7 +237,8 @@ class Target:
     def is_named(self) -> bool:
         """Whether a graph was named on the command line."""
         flags = self.flags
-        return any(flag is not None for flag in (flags.uri, flags.store, flags.server, flags.profile))
+        named = (flags.uri, flags.store, flags.server, flags.profile, flags.cluster)
+        return any(flag is not None for flag in named)
 
     @property
     def is_known(self) -> bool:

@@ -1,4 +1,4 @@
-"""`omnigraph mutate`, and the ingest of one file in one request."""
+"""`omnigraph mutate`, and the load of one file in one small write."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.app import Writes
-from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.options import (
+    Branch,
+    DryRun,
+    Json,
+    Message,
+    Mode,
+    Name,
+    Params,
+    ParamsFile,
+    Query,
+    QueryFile,
+    QueryText,
+)
 from omnigraph.cli.output import echo, plural, print_json
 from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
-from omnigraph.cli.revisions import resolve_commit
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +39,7 @@ IfCommit = Annotated[
 
 def mutate(
     target: Writes,
+    query: Query = None,
     name: Name = None,
     query_file: QueryFile = None,
     text: QueryText = None,
@@ -35,36 +47,50 @@ def mutate(
     params_file: ParamsFile = None,
     branch: Branch = "main",
     if_commit: IfCommit = None,
+    message: Message = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> int:
     values = read_parameters(params, params_file)
-    if name is not None and query_file is None and text is None:
+    if name is not None and query is None and query_file is None and text is None:
+        if dry_run:
+            raise UsageError("a stored mutation has no dry run; give its text or file")
         with connect_stored_queries(target, name) as served:
-            expected = None if if_commit is None else resolve_commit(served, if_commit, branch)
-            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=expected)
+            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=if_commit, message=message)
     else:
-        source = query_source(query_file, text)
+        source = query_source(query, query_file, text)
         with target.open_to_write() as graph, name_diagnostics(source):
-            expected = None if if_commit is None else resolve_commit(graph, if_commit, branch)
-            receipt = graph.mutate(source, values, name=name, branch=branch, if_commit=expected)
+            receipt = graph.mutate(
+                source, values, name=name, branch=branch, if_commit=if_commit, message=message, dry_run=dry_run
+            )
     if as_json:
         print_json(receipt.to_json())
         return 0
     touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
-    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing changed, no commit"
+    nothing = "dry run, nothing was written" if dry_run else "nothing changed, no commit"
+    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else nothing
     echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
     return 0
 
 
 def ingest_file(
-    target: Target, files: Sequence[str], mode: Mode, branch: str, from_branch: str | None, *, as_json: bool
+    target: Target,
+    files: Sequence[str],
+    mode: Mode,
+    branch: str,
+    from_branch: str | None,
+    message: str | None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Ingest one NDJSON file, and print the receipt."""
+    """Load one NDJSON file in one small write, and print the receipt."""
     if len(files) != 1:
-        raise UsageError("`ingest` needs exactly one file; give it with `--data FILE`")
+        raise UsageError(
+            f"one file is loaded at a time, but {len(files)} were given; write `load GRAPH FILE`, or join the files"
+        )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch)
+        receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch, message=message)
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return 0

@@ -19,7 +19,7 @@ class BlobInfo:
     etag: str
     selector: Mapping[str, str]
 
-    def range(self, start: int, end: int | None) -> Call[bytes] | None:
+    def _range_call(self, start: int, end: int | None) -> Call[bytes] | None:
         """Return the call for a range of bytes; None for a range without any."""
         from omnigraph.engine.blobs import end_of_range
 

@@ -12,15 +12,28 @@ from urllib.parse import quote
 
 from omnigraph.client import responses
 from omnigraph.client.blobs import BlobCalls, find_blob
-from omnigraph.client.request import AsOf, Call, Request, encode, get, post, post_data, target_fields, with_operation_id
+from omnigraph.client.request import (
+    AsOf,
+    Call,
+    Request,
+    encode,
+    get,
+    post,
+    post_data,
+    state_text,
+    target_fields,
+    with_operation_id,
+)
 from omnigraph.client.responses import parse_as
 from omnigraph.public_values import (
     Branch,
     Commit,
+    EntityLog,
     IngestReceipt,
     MergeReceipt,
     MutationReceipt,
     Operation,
+    PropertyBlame,
     Snapshot,
     Tag,
 )
@@ -33,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 
 
 MAIN = "main"
@@ -43,7 +57,7 @@ _ROWS = {"accept": f"{wire.ARROW}, {wire.JSON};q=0.5"}
 
 
 class GraphCalls:
-    """Calls of a graph itself."""
+    """Calls of a graph itself; those without a docstring are documented in `GraphProtocol`."""
 
     def query(
         self,
@@ -55,10 +69,6 @@ class GraphCalls:
         at: AsOf | None = None,
         names: wire.Naming = "now",
     ) -> Call[Result]:
-        """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
-
-        An older state is asked with the names of today; with `names="then"`, with its own.
-        """
         text = query_source(source).text
         request_input = wire.Query(
             query=text, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
@@ -76,7 +86,6 @@ class GraphCalls:
         names: wire.Naming = "now",
         profile: bool = False,
     ) -> Call[Explanation]:
-        """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
         text = query_source(source).text
         request_input = wire.Explain(
             query=text,
@@ -96,10 +105,13 @@ class GraphCalls:
         name: str | None = None,
         branch: str = MAIN,
         if_commit: str | None = None,
+        message: str | None = None,
+        dry_run: bool = False,
     ) -> Call[MutationReceipt]:
-        """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
         text = query_source(source).text
-        request_input = wire.Mutate(query=text, name=name, params=_optional_dict(params), branch=branch)
+        request_input = wire.Mutate(
+            query=text, name=name, params=_optional_dict(params), branch=branch, message=message, dry_run=dry_run
+        )
         path, headers = _conditional_path("/mutate", if_commit)
         return Call(
             with_operation_id(post(path, request_input, headers)),
@@ -109,7 +121,19 @@ class GraphCalls:
         )
 
     def queries(self) -> Call[list[dict[str, Any]]]:
-        """Return the stored queries of the graph, with their parameters."""
+        """Return the stored queries of the graph.
+
+        Returns:
+            Each query with its name and parameters.
+
+        Raises:
+            ServerUnreachable: There is no response.
+            PolicyDenied: The actor may not see them.
+
+        Example:
+            >>> [query["name"] for query in graph.queries()]
+            ['add_person', 'people']
+        """
         return Call(get("/queries"), lambda response: list(response.json()["queries"]))
 
     def invoke(
@@ -121,21 +145,67 @@ class GraphCalls:
         at: AsOf | None = None,
         names: wire.Naming = "now",
     ) -> Call[Result]:
-        """Run a stored read."""
+        """Run a stored read query.
+
+        Args:
+            name: The name of the stored query.
+            params: Values of the query's `$parameters`.
+            branch: The branch to read.
+            at: Read a past state, as in `query`.
+            names: Which names a past state has, as in `query`.
+
+        Returns:
+            An Arrow-backed `Result`.
+
+        Raises:
+            QueryNotFound: There is no such stored query.
+            PolicyDenied: The actor may not run it.
+            BudgetExceeded: The query needs more than its budget.
+
+        Example:
+            >>> graph.invoke("people").rows()
+            [{'name': 'Ada'}, {'name': 'Bob'}]
+        """
         request_input = wire.Invoke(
             params=_optional_dict(params), expect_mutation=False, names=names, **target_fields(branch, at)
         )
         return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
 
     def invoke_mutation(
-        self, name: str, params: Params = None, *, branch: str = MAIN, if_commit: str | None = None
+        self,
+        name: str,
+        params: Params = None,
+        *,
+        branch: str = MAIN,
+        if_commit: str | None = None,
+        message: str | None = None,
     ) -> Call[MutationReceipt]:
-        """Run a stored mutation as one commit."""
-        request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
+        """Run a stored mutation as one commit.
+
+        Args:
+            name: The name of the stored query.
+            params: Values of the query's `$parameters`.
+            branch: The branch to write.
+            if_commit: Write only if this commit is the head of the branch.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            How many nodes and edges changed, and the commit, unless nothing changed.
+
+        Raises:
+            QueryNotFound: There is no such stored query.
+            PolicyDenied: The actor may not run it.
+            DataError: The result would violate a rule of the schema; nothing was written.
+
+        Example:
+            >>> graph.invoke_mutation("add_person", {"name": "Cid"}).affected_nodes
+            1
+        """
+        request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True, message=message)
         path, headers = _conditional_path(f"/queries/{_escape(name)}", if_commit)
         return Call(with_operation_id(post(path, request_input, headers)), parse_as(MutationReceipt), is_write=True)
 
-    def ingest(
+    def load(
         self,
         data: Any = None,
         *,
@@ -144,40 +214,75 @@ class GraphCalls:
         mode: Literal["append", "merge", "overwrite"] = "merge",
         branch: str = MAIN,
         from_branch: str | None = None,
+        message: str | None = None,
     ) -> Call[IngestReceipt]:
-        """Write NDJSON (a path, bytes or a file object), dictionaries, or data frames by type, as one commit."""
-        request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
+        request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode, message=message)
         request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data, nodes, edges))
         return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
 
-    def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
-        """Return the newest state of a branch."""
-        return Call(get("/snapshot", wire.BranchInput(branch=branch)), parse_as(Snapshot))
+    # The former name.
+    ingest = load
+
+    def snapshot(self, branch: str = MAIN, *, at: AsOf | None = None, names: wire.Naming = "now") -> Call[Snapshot]:
+        state = None if at is None else str(state_text(at))
+        return Call(get("/snapshot", wire.SnapshotInput(branch=branch, at=state, names=names)), parse_as(Snapshot))
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
-        """Return the commits that a branch is made of, newest first; at most `limit`, those `before` one of them."""
         request = get("/commits", wire.Commits(branch=branch, limit=limit, before=before))
         return Call(request, lambda response: [Commit.from_json(item) for item in response.json()["commits"]])
 
-    def commit(self, commit_id: str) -> Call[Commit]:
-        """Return one commit of any branch."""
-        return Call(get(f"/commits/{_escape(commit_id)}"), parse_as(Commit))
+    def commit(self, at: AsOf, branch: str = MAIN) -> Call[Commit]:
+        return Call(get(f"/commits/{_escape(str(state_text(at)))}", wire.BranchInput(branch=branch)), parse_as(Commit))
+
+    def get(
+        self,
+        type_name: str,
+        key: Any,
+        *,
+        branch: str = MAIN,
+        at: AsOf | None = None,
+        names: wire.Naming = "now",
+    ) -> Call[dict[str, Any] | None]:
+        state = None if at is None else state_text(at)
+        request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state, names=names)
+        return Call(post("/entity", request_input, _ROWS), responses.parse_entity)
+
+    def log(
+        self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, limit: int | None = None
+    ) -> Call[EntityLog]:
+        state = None if at is None else state_text(at)
+        request_input = wire.LogEntity(type=type_name, key=key, branch=branch, at=state, limit=limit)
+        return Call(post("/log", request_input), parse_as(EntityLog))
+
+    def blame(self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None) -> Call[PropertyBlame]:
+        state = None if at is None else state_text(at)
+        request_input = wire.Entity(type=type_name, key=key, branch=branch, at=state)
+        return Call(post("/blame", request_input), parse_as(PropertyBlame))
 
     def operation(self, operation_id: str) -> Call[Operation]:
-        """Look up the outcome of a write by its operation id."""
         return Call(get(f"/operations/{_escape(operation_id)}"), parse_as(Operation))
 
     def revert(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
+        self,
+        commit_id: str,
+        branch: str = MAIN,
+        *,
+        dry_run: bool = False,
+        resolutions: ResolutionsInput = None,
+        message: str | None = None,
     ) -> Call[MergeReceipt]:
-        """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
-        return _replay("/revert", commit_id, branch, dry_run, resolutions)
+        return _replay("/revert", commit_id, branch, dry_run, resolutions, message)
 
     def cherry_pick(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
+        self,
+        commit_id: str,
+        branch: str = MAIN,
+        *,
+        dry_run: bool = False,
+        resolutions: ResolutionsInput = None,
+        message: str | None = None,
     ) -> Call[MergeReceipt]:
-        """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
-        return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions)
+        return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions, message)
 
     def export(
         self,
@@ -186,32 +291,39 @@ class GraphCalls:
         at: AsOf | None = None,
         types: Names = None,
         names: wire.Naming = "now",
+        format: Literal["ndjson", "graphml", "dot"] = "ndjson",  # noqa: A002 - as of an opened graph
     ) -> Request:
-        """Return the graph as NDJSON that a load takes back, in chunks of whole lines."""
-        return post("/export", wire.Export(type_names=_optional_list(types), names=names, **target_fields(branch, at)))
+        request = wire.Export(type_names=_optional_list(types), names=names, format=format, **target_fields(branch, at))
+        return post("/export", request)
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
-        """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
         return post("/changes/baseline", wire.Baseline(branch=branch, **_selection(kinds, types, ops)))
 
     def diff(
         self,
-        a: str | int,
-        b: str | int,
+        a: AsOf,
+        b: AsOf,
         *,
         kinds: Names = None,
         types: Names = None,
         ops: Names = None,
         branch: str = MAIN,
         names: wire.Naming = "now",
+        images: bool = False,
     ) -> Call[ChangeSet]:
-        """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
-        request_input = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
+        request_input = wire.Diff(
+            from_=state_text(a),
+            to=state_text(b),
+            branch=branch,
+            names=names,
+            images=images,
+            **_selection(kinds, types, ops),
+        )
         return Call(post("/diff", request_input), responses.parse_diff)
 
     def commit_changes(
         self,
-        commit_id: str,
+        commit_id: AsOf,
         *,
         kinds: Names = None,
         types: Names = None,
@@ -220,11 +332,12 @@ class GraphCalls:
         page_token: str | None = None,
         names: wire.Naming = "now",
     ) -> Call[CommitPage]:
-        """Return a page of what a commit changed against its first parent, with images before and after."""
         request_input = wire.CommitChanges(
             page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
         )
-        return Call(get(f"/commits/{_escape(commit_id)}/changes", request_input), responses.parse_commit_page)
+        return Call(
+            get(f"/commits/{_escape(str(state_text(commit_id)))}/changes", request_input), responses.parse_commit_page
+        )
 
     def changes(
         self,
@@ -239,7 +352,6 @@ class GraphCalls:
         limit: int | None = None,
         commits_max: int | None = None,
     ) -> Call[FeedPage]:
-        """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
         request_input = wire.Changes(
             branch=branch,
             start=start,
@@ -259,10 +371,9 @@ class GraphCalls:
         *,
         entity: str = "node",
         branch: str = MAIN,
-        at: str | None = None,
+        at: AsOf | None = None,
         names: wire.Naming = "now",
     ) -> BlobCalls:
-        """Find a blob: its length, its tag, and ranges of its bytes."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
         return find_blob({**which, "names": "then" if at is None else names}, target_fields(branch, at))
@@ -272,23 +383,80 @@ class BranchCalls:
     """Calls of the branches of a graph."""
 
     def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Call[Branch]:
-        """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
+        """Create a branch from the head of another branch, or from a commit or tag.
+
+        Args:
+            name: The name of the new branch.
+            from_: The branch, commit or tag to start from.
+            at: Start from a past state of `from_`.
+
+        Returns:
+            The branch.
+
+        Raises:
+            BranchExists: There is a branch of this name.
+            BranchNotFound: There is no branch `from_`.
+
+        Example:
+            >>> graph.branches.create("review").name
+            'review'
+        """
         state = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **state))
         return Call(request, parse_as(Branch), is_write=True)
 
     def list(self) -> Call[list[str]]:
-        """Return the names of all branches, sorted; `main` is always among them."""
+        """Return the names of all branches, sorted; `main` is always among them.
+
+        Returns:
+            The names.
+
+        Raises:
+            PolicyDenied: The actor may not read the graph.
+
+        Example:
+            >>> graph.branches.list()
+            ['main']
+        """
         return Call(get("/branches"), lambda response: list(response.json()["branches"]))
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
-        """Rename a branch."""
+        """Rename a branch; work in progress on it continues under the new name.
+
+        Args:
+            name: The branch.
+            new_name: Its new name.
+
+        Returns:
+            The branch under its new name.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+            BranchExists: The new name is taken.
+
+        Example:
+            >>> branch = graph.branches.create("review")
+            >>> graph.branches.rename("review", "accepted").name
+            'accepted'
+        """
         return Call(
             post("/branches/rename", wire.Rename(name=name, new_name=new_name)), parse_as(Branch), is_write=True
         )
 
     def delete(self, name: str) -> Call[None]:
-        """Delete a branch; raises while other branches or tags depend on it."""
+        """Delete a branch; its commits that were merged stay.
+
+        Args:
+            name: The branch.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+            GraphError: `branch.in_use` if other branches or tags depend on it.
+
+        Example:
+            >>> branch = graph.branches.create("review")
+            >>> graph.branches.delete("review")
+        """
         return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
 
     def merge(
@@ -299,14 +467,37 @@ class BranchCalls:
         delete_branch: bool = False,
         dry_run: bool = False,
         resolutions: ResolutionsInput = None,
+        message: str | None = None,
     ) -> Call[MergeReceipt]:
-        """Merge a branch into another, as one commit; `dry_run` only says what would come out."""
+        """Merge a branch into another, as one commit.
+
+        Args:
+            source: The branch to merge.
+            into: The branch that receives the commit.
+            delete_branch: Delete the source after a successful merge.
+            dry_run: Return the outcome, including conflicts, without writing.
+            resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            The outcome, the changes by type, and the commit.
+
+        Raises:
+            MergeConflict: Both sides changed the same entity; `context["conflicts"]` lists all of them.
+            BranchNotFound: One of the branches does not exist.
+
+        Example:
+            >>> branch = graph.branches.create("review")
+            >>> graph.branches.merge("review", dry_run=True).outcome.value
+            'already_up_to_date'
+        """
         request_input = wire.Merge(
             source=source,
             target=into,
             delete_branch=delete_branch,
             dry_run=dry_run,
             resolutions=_resolutions(resolutions),
+            message=message,
         )
         return Call(
             with_operation_id(post("/branches/merge", request_input)), parse_as(MergeReceipt), is_write=not dry_run
@@ -317,17 +508,56 @@ class TagCalls:
     """Calls of the tags of a graph."""
 
     def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Call[Tag]:
-        """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
+        """Tag a commit, by default the newest of a branch, and so protect it from cleanup.
+
+        Args:
+            name: The name of the tag.
+            at: The commit: its id, another tag, a manifest version or a timestamp.
+            branch: The branch whose newest commit is tagged, and to which versions and timestamps refer.
+
+        Returns:
+            The tag.
+
+        Raises:
+            TagExists: There is a tag of this name.
+            CommitNotFound: There is no such commit.
+
+        Example:
+            >>> graph.tags.create("v1").name
+            'v1'
+        """
         state = target_fields(branch, at)
-        request_input = wire.NewTag(name=name, branch=branch, at=state.get("snapshot"), as_of=state.get("as_of"))
+        request_input = wire.NewTag(name=name, branch=branch, at=state.get("at"))
         return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
-        """Return all tags, by name."""
+        """Return all tags, by name.
+
+        Returns:
+            The tags with their commits.
+
+        Raises:
+            PolicyDenied: The actor may not read the graph.
+
+        Example:
+            >>> graph.tags.list()
+            []
+        """
         return Call(get("/tags"), lambda response: [Tag.from_json(item) for item in response.json()["tags"]])
 
     def delete(self, name: str) -> Call[None]:
-        """Delete a tag; its commit stays, but loses its protection from cleanup."""
+        """Delete a tag; its commit stays, but is no longer protected from cleanup.
+
+        Args:
+            name: The name of the tag.
+
+        Raises:
+            TagNotFound: There is no such tag.
+
+        Example:
+            >>> tag = graph.tags.create("v1")
+            >>> graph.tags.delete("v1")
+        """
         return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda response: None, is_write=True)
 
 
@@ -336,18 +566,96 @@ class SchemaCalls:
 
     def source(self) -> Call[str]:
         """The text of the accepted schema."""
-        return Call(get("/schema"), lambda response: str(response.json()["schema_source"]))
+        return self.read()
 
-    def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaPlan]:
-        """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing."""
+    def read(self, branch: str = "main") -> Call[str]:
+        """Return the text of the accepted schema of a branch.
+
+        Args:
+            branch: The branch.
+
+        Returns:
+            The text.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+
+        Example:
+            >>> graph.schema.read("main") == graph.schema.source
+            True
+        """
+        request = get("/schema", wire.BranchInput(branch=branch))
+        return Call(request, lambda response: str(response.json()["schema_source"]))
+
+    def catalog(self) -> Call[Catalog]:
+        """The types and properties of the accepted schema."""
+        return Call(get("/schema"), responses.parse_catalog)
+
+    def nodes(self) -> Call[Mapping[str, NodeType]]:
+        """The node types by name."""
+        return Call(get("/schema"), lambda response: responses.parse_catalog(response).nodes)
+
+    def edges(self) -> Call[Mapping[str, EdgeType]]:
+        """The edge types by name."""
+        return Call(get("/schema"), lambda response: responses.parse_catalog(response).edges)
+
+    def types(self) -> Call[tuple[NodeType | EdgeType, ...]]:
+        """All node types, then all edge types."""
+        return Call(get("/schema"), responses.parse_types)
+
+    def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
+        """Return the migration steps to a new schema; changes nothing.
+
+        Args:
+            schema: The new schema, as text or as the path of a `.pg` file.
+            allow_data_loss: Plan drops as permanent.
+            branch: The branch whose schema would change.
+
+        Returns:
+            The steps, and whether all of them are supported.
+
+        Raises:
+            LanguageError: The schema is invalid; `diagnostics` has positions.
+
+        Example:
+            >>> graph.schema.plan(graph.schema.source).steps
+            ()
+        """
         text = _schema_text(schema)
-        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss, branch=branch)
         return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
 
-    def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaReceipt]:
-        """Migrate to a new schema, as one commit; raises if a step is not supported."""
+    def apply(
+        self,
+        schema: str | Path,
+        *,
+        allow_data_loss: bool = False,
+        branch: str = "main",
+        message: str | None = None,
+    ) -> Call[SchemaReceipt]:
+        """Apply a new schema as one commit; nothing is applied if a step is unsupported.
+
+        Args:
+            schema: The new schema, as text or as the path of a `.pg` file.
+            allow_data_loss: Make drops permanent.
+            branch: The branch that gets the schema; others keep theirs until they are merged.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            The steps, and the commit, unless nothing changed.
+
+        Raises:
+            LanguageError: The schema is invalid, or a step is unsupported.
+            GraphError: `schema.branches_exist` if other branches still have what is dropped permanently.
+
+        Example:
+            >>> graph.schema.apply(graph.schema.source + "node City { name: String @key }").step_count
+            1
+        """
         text = _schema_text(schema)
-        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        request_input = wire.ApplySchema(
+            schema_source=text, allow_data_loss=allow_data_loss, branch=branch, message=message
+        )
         return Call(
             with_operation_id(post("/schema/apply", request_input)),
             responses.parse_schema_receipt,
@@ -356,9 +664,11 @@ class SchemaCalls:
         )
 
 
-def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput) -> Call[MergeReceipt]:
+def _replay(
+    path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput, message: str | None
+) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
-    request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
+    request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled, message=message)
     return Call(with_operation_id(post(path, request_input)), parse_as(MergeReceipt), is_write=not dry_run)
 
 

@@ -5,20 +5,30 @@ The methods, results and errors are those of an opened graph.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import getdoc, iscoroutinefunction, signature
 from types import TracebackType
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from omnigraph.client.blobs import BlobInfo
-from omnigraph.client.endpoints import BranchCalls, GraphCalls, SchemaCalls, TagCalls
-from omnigraph.client.request import Call, Request, get
+from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCalls, TagCalls
+from omnigraph.client.request import AsOf, Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
+from omnigraph.protocol import GraphProtocol
+from omnigraph.public_values import Snapshot
 from omnigraph.server.wire import Naming
+from omnigraph.source_files import SourceInput
+
+if TYPE_CHECKING:
+    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.result import Result
+    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -28,21 +38,72 @@ C = TypeVar("C")
 def connect(
     url: str, *, token: str | None = None, graph: str | None = None, timeout: float | None = CLIENT_TIMEOUT_SECONDS
 ) -> Graph:
-    """Return a graph of a server. `url` is the URL of the graph, or of the server with the graph's id in `graph`."""
+    """Return a graph of a server; `og.connect` does the same.
+
+    Args:
+        url: The URL of the graph, or of the server.
+        token: The bearer token.
+        graph: The id of the graph, if `url` is that of a server.
+        timeout: Seconds to wait for a response.
+
+    Returns:
+        The served graph; close it, or use it in a `with` statement.
+
+    Raises:
+        UsageError: The URL is not that of a server, or names no graph.
+
+    Example:
+        >>> connect("http://localhost:8080", graph="people").uri
+        'http://localhost:8080/graphs/people'
+    """
     return Graph(Transport(_graph_url(url, graph), token, timeout))
 
 
 def connect_async(
     url: str, *, token: str | None = None, graph: str | None = None, timeout: float | None = CLIENT_TIMEOUT_SECONDS
 ) -> AsyncGraph:
-    """Return the same as `connect`, for `async` code."""
+    """Return a graph of a server for `async` code.
+
+    Args:
+        url: The URL of the graph, or of the server.
+        token: The bearer token.
+        graph: The id of the graph, if `url` is that of a server.
+        timeout: Seconds to wait for a response.
+
+    Returns:
+        The served graph, whose methods are awaited; close it, or use it in an `async with` statement.
+
+    Raises:
+        UsageError: The URL is not that of a server, or names no graph.
+
+    Example:
+        >>> connect_async("http://localhost:8080", graph="people").uri
+        'http://localhost:8080/graphs/people'
+    """
     return AsyncGraph(AsyncTransport(_graph_url(url, graph), token, timeout))
 
 
 def served_graphs(
     url: str, *, token: str | None = None, timeout: float | None = CLIENT_TIMEOUT_SECONDS
 ) -> list[dict[str, str]]:
-    """Return the graphs of a server, each with its `graph_id` and `uri`."""
+    """Return the graphs of a server.
+
+    Args:
+        url: The URL of the server.
+        token: The bearer token.
+        timeout: Seconds to wait for a response.
+
+    Returns:
+        Each graph with its `graph_id` and `uri`.
+
+    Raises:
+        ServerUnreachable: There is no response.
+        PolicyDenied: The actor may not list graphs.
+
+    Example:
+        >>> served_graphs("https://graphs.example.org", token="…")  # doctest: +SKIP
+        [{'graph_id': 'people', 'uri': 's3://bucket/people.omni'}]
+    """
     with Transport(_server_url(url), token, timeout) as transport:
         return transport.run(Call(get("/graphs"), lambda response: list(response.json()["graphs"])))
 
@@ -79,12 +140,34 @@ class _Awaited(Generic[C]):
         self._calls = calls
 
 
+# What a call is built from is not what its method returns.
+_RETURNED: Final = re.compile(r"^Call\[(.*)\]$")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _documented(method: F) -> F:
+    """Give a method of a served graph the docstring of `GraphProtocol`, with `await` in the example of a coroutine."""
+    doc = method.__doc__ or getdoc(getattr(GraphProtocol, method.__name__, None)) or ""
+    is_async = iscoroutinefunction(method) or str(signature(method).return_annotation).startswith(
+        ("Awaitable", "Async")
+    )
+    method.__doc__ = doc.replace(">>> ", "await ") if is_async else doc
+    return method
+
+
+def _returning(method: F, build: Callable[..., Any], template: str = "{}") -> F:
+    returned = template.format(_RETURNED.sub(r"\1", str(signature(build).return_annotation)))
+    method.__module__ = __name__
+    method.__signature__ = signature(build).replace(return_annotation=returned)  # type: ignore[attr-defined]
+    return _documented(method)
+
+
 def _blocking(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Blocking[C], P], T]:
     @wraps(build)
     def method(self: _Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._transport.run(build(self._calls, *args, **kwargs))
 
-    return method
+    return _returning(method, build)
 
 
 def _awaitable(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Awaited[C], P], Awaitable[T]]:
@@ -92,7 +175,7 @@ def _awaitable(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concaten
     def method(self: _Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return self._transport.run(build(self._calls, *args, **kwargs))
 
-    return method
+    return _returning(method, build, "Awaitable[{}]")
 
 
 def _blocking_stream(
@@ -102,7 +185,7 @@ def _blocking_stream(
     def method(self: _Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[bytes]:
         return self._transport.stream(build(self._calls, *args, **kwargs))
 
-    return method
+    return _returning(method, build, "Iterator[bytes]")
 
 
 def _awaitable_stream(
@@ -112,7 +195,7 @@ def _awaitable_stream(
     def method(self: _Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[bytes]:
         return self._transport.stream(build(self._calls, *args, **kwargs))
 
-    return method
+    return _returning(method, build, "AsyncIterator[bytes]")
 
 
 class Branches(_Blocking[BranchCalls]):
@@ -136,6 +219,7 @@ class Tags(_Blocking[TagCalls]):
 class Schema(_Blocking[SchemaCalls]):
     """The schema of a served graph."""
 
+    read = _blocking(SchemaCalls.read)
     plan = _blocking(SchemaCalls.plan)
     apply = _blocking(SchemaCalls.apply)
 
@@ -143,6 +227,26 @@ class Schema(_Blocking[SchemaCalls]):
     def source(self) -> str:
         """The text of the accepted schema."""
         return self._transport.run(self._calls.source())
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types and properties of the accepted schema."""
+        return self._transport.run(self._calls.catalog())
+
+    @property
+    def nodes(self) -> Mapping[str, NodeType]:
+        """The node types by name."""
+        return self._transport.run(self._calls.nodes())
+
+    @property
+    def edges(self) -> Mapping[str, EdgeType]:
+        """The edge types by name."""
+        return self._transport.run(self._calls.edges())
+
+    @property
+    def types(self) -> tuple[NodeType | EdgeType, ...]:
+        """All node types, then all edge types."""
+        return self._transport.run(self._calls.types())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +256,29 @@ class Blob(BlobInfo):
     _transport: Transport
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
-        call = self.range(start, end)
+        """Return a range of the bytes.
+
+        Args:
+            start: The first byte.
+            end: The byte after the last; by default the end of the blob.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            GraphError: `blob.range` if the range is outside the blob.
+            LimitExceeded: The range is too large for one read.
+
+        Example:
+            >>> graph.blob("Person", "Ada", "photo").read(1, 3)
+            b'NG'
+        """
+        call = self._range_call(start, end)
         return b"" if call is None else self._transport.run(call)
 
 
 class Graph(_Blocking[GraphCalls]):
-    """A served graph."""
+    """A served graph, with the methods of `GraphProtocol` and its stored queries."""
 
     query = _blocking(GraphCalls.query)
     explain = _blocking(GraphCalls.explain)
@@ -166,10 +286,14 @@ class Graph(_Blocking[GraphCalls]):
     queries = _blocking(GraphCalls.queries)
     invoke = _blocking(GraphCalls.invoke)
     invoke_mutation = _blocking(GraphCalls.invoke_mutation)
+    load = _blocking(GraphCalls.load)
     ingest = _blocking(GraphCalls.ingest)
     snapshot = _blocking(GraphCalls.snapshot)
     commits = _blocking(GraphCalls.commits)
     commit = _blocking(GraphCalls.commit)
+    get = _blocking(GraphCalls.get)
+    log = _blocking(GraphCalls.log)
+    blame = _blocking(GraphCalls.blame)
     operation = _blocking(GraphCalls.operation)
     revert = _blocking(GraphCalls.revert)
     cherry_pick = _blocking(GraphCalls.cherry_pick)
@@ -187,8 +311,10 @@ class Graph(_Blocking[GraphCalls]):
 
     @property
     def uri(self) -> str:
+        """The URL of the graph."""
         return self._transport.url
 
+    @_documented
     def blob(
         self,
         type_name: str,
@@ -197,16 +323,19 @@ class Graph(_Blocking[GraphCalls]):
         *,
         entity: str = "node",
         branch: str = "main",
-        at: str | None = None,
+        at: AsOf | None = None,
         names: Naming = "now",
     ) -> Blob:
-        """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         info = self._transport.run(calls.head)
         return Blob(*_blob_fields(self._transport.run(calls.probe) if info is None else info), self._transport)
 
+    @_documented
+    def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
+        return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
+
+    @_documented
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -216,6 +345,44 @@ class Graph(_Blocking[GraphCalls]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class GraphAt:
+    """A read-only view of one past state of a served graph; later writes do not change it."""
+
+    def __init__(self, graph: Graph, commit_id: str, branch: str, names: Naming) -> None:
+        self._graph = graph
+        self._state: Any = {"branch": branch, "at": commit_id, "names": names}
+        self.commit_id = commit_id
+
+    def __repr__(self) -> str:
+        return f"<GraphAt: {self._graph.uri} at commit {self.commit_id}, branch {self._state['branch']}>"
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of this state."""
+        return self._graph.snapshot(**self._state)
+
+    def query(self, source: SourceInput, params: Params = None, *, name: str | None = None) -> Result:
+        """Run a read query on this state."""
+        return self._graph.query(source, params, name=name, **self._state)
+
+    def explain(
+        self, source: SourceInput, params: Params = None, *, name: str | None = None, profile: bool = False
+    ) -> Explanation:
+        """Return the plan of a read on this state."""
+        return self._graph.explain(source, params, name=name, profile=profile, **self._state)
+
+    def get(self, type_name: str, key: Any) -> dict[str, Any] | None:
+        """Return one entity of this state."""
+        return self._graph.get(type_name, key, **self._state)
+
+    def blob(self, type_name: str, entity_id: str, property_name: str, *, entity: str = "node") -> Blob:
+        """Find a blob of this state."""
+        return self._graph.blob(type_name, entity_id, property_name, entity=entity, **self._state)
+
+    def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
+        """Return this state as NDJSON that can be loaded again."""
+        return self._graph.export(types=types, **self._state)
 
 
 class AsyncBranches(_Awaited[BranchCalls]):
@@ -239,6 +406,7 @@ class AsyncTags(_Awaited[TagCalls]):
 class AsyncSchema(_Awaited[SchemaCalls]):
     """The schema of a served graph, for `async` code; its text is `await graph.schema.source`."""
 
+    read = _awaitable(SchemaCalls.read)
     plan = _awaitable(SchemaCalls.plan)
     apply = _awaitable(SchemaCalls.apply)
 
@@ -246,6 +414,26 @@ class AsyncSchema(_Awaited[SchemaCalls]):
     def source(self) -> Awaitable[str]:
         """The text of the accepted schema."""
         return self._transport.run(self._calls.source())
+
+    @property
+    def catalog(self) -> Awaitable[Catalog]:
+        """The types and properties of the accepted schema."""
+        return self._transport.run(self._calls.catalog())
+
+    @property
+    def nodes(self) -> Awaitable[Mapping[str, NodeType]]:
+        """The node types by name."""
+        return self._transport.run(self._calls.nodes())
+
+    @property
+    def edges(self) -> Awaitable[Mapping[str, EdgeType]]:
+        """The edge types by name."""
+        return self._transport.run(self._calls.edges())
+
+    @property
+    def types(self) -> Awaitable[tuple[NodeType | EdgeType, ...]]:
+        """All node types, then all edge types."""
+        return self._transport.run(self._calls.types())
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +443,23 @@ class AsyncBlob(BlobInfo):
     _transport: AsyncTransport
 
     async def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
-        call = self.range(start, end)
+        """Return a range of the bytes.
+
+        Args:
+            start: The first byte.
+            end: The byte after the last; by default the end of the blob.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            GraphError: `blob.range` if the range is outside the blob.
+            LimitExceeded: The range is too large for one read.
+
+        Example:
+            (await graph.blob("Person", "Ada", "photo")).read(1, 3)
+        """
+        call = self._range_call(start, end)
         return b"" if call is None else await self._transport.run(call)
 
 
@@ -269,10 +472,14 @@ class AsyncGraph(_Awaited[GraphCalls]):
     queries = _awaitable(GraphCalls.queries)
     invoke = _awaitable(GraphCalls.invoke)
     invoke_mutation = _awaitable(GraphCalls.invoke_mutation)
+    load = _awaitable(GraphCalls.load)
     ingest = _awaitable(GraphCalls.ingest)
     snapshot = _awaitable(GraphCalls.snapshot)
     commits = _awaitable(GraphCalls.commits)
     commit = _awaitable(GraphCalls.commit)
+    get = _awaitable(GraphCalls.get)
+    log = _awaitable(GraphCalls.log)
+    blame = _awaitable(GraphCalls.blame)
     operation = _awaitable(GraphCalls.operation)
     revert = _awaitable(GraphCalls.revert)
     cherry_pick = _awaitable(GraphCalls.cherry_pick)
@@ -290,8 +497,10 @@ class AsyncGraph(_Awaited[GraphCalls]):
 
     @property
     def uri(self) -> str:
+        """The URL of the graph."""
         return self._transport.url
 
+    @_documented
     async def blob(
         self,
         type_name: str,
@@ -300,18 +509,21 @@ class AsyncGraph(_Awaited[GraphCalls]):
         *,
         entity: str = "node",
         branch: str = "main",
-        at: str | None = None,
+        at: AsOf | None = None,
         names: Naming = "now",
     ) -> AsyncBlob:
-        """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         info = await self._transport.run(calls.head)
         return AsyncBlob(
             *_blob_fields(await self._transport.run(calls.probe) if info is None else info), self._transport
         )
 
+    @_documented
+    async def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> AsyncGraphAt:
+        return AsyncGraphAt(self, (await self.commit(at, branch)).commit_id, branch, names)
+
+    @_documented
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -321,6 +533,41 @@ class AsyncGraph(_Awaited[GraphCalls]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class AsyncGraphAt:
+    """A read-only view of one past state of a served graph, for `async` code: the methods of `GraphAt`, awaited."""
+
+    def __init__(self, graph: AsyncGraph, commit_id: str, branch: str, names: Naming) -> None:
+        self._graph = graph
+        self._state: Any = {"branch": branch, "at": commit_id, "names": names}
+        self.commit_id = commit_id
+
+    def snapshot(self) -> Awaitable[Snapshot]:
+        """Return the snapshot of this state."""
+        return self._graph.snapshot(**self._state)
+
+    def query(self, source: SourceInput, params: Params = None, *, name: str | None = None) -> Awaitable[Result]:
+        """Run a read query on this state."""
+        return self._graph.query(source, params, name=name, **self._state)
+
+    def explain(
+        self, source: SourceInput, params: Params = None, *, name: str | None = None, profile: bool = False
+    ) -> Awaitable[Explanation]:
+        """Return the plan of a read on this state."""
+        return self._graph.explain(source, params, name=name, profile=profile, **self._state)
+
+    def get(self, type_name: str, key: Any) -> Awaitable[dict[str, Any] | None]:
+        """Return one entity of this state."""
+        return self._graph.get(type_name, key, **self._state)
+
+    def blob(self, type_name: str, entity_id: str, property_name: str, *, entity: str = "node") -> Awaitable[AsyncBlob]:
+        """Find a blob of this state."""
+        return self._graph.blob(type_name, entity_id, property_name, entity=entity, **self._state)
+
+    def export(self, types: Sequence[str] | None = None) -> AsyncIterator[bytes]:
+        """Return this state as NDJSON that can be loaded again."""
+        return self._graph.export(types=types, **self._state)
 
 
 def _blob_fields(info: BlobInfo) -> tuple[str | None, int, str, Mapping[str, str]]:

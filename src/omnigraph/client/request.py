@@ -108,17 +108,23 @@ def with_operation_id(request: Request) -> Request:
 
 
 def target_fields(branch: str, at: AsOf | None) -> dict[str, Any]:
-    """Return the fields that name a branch or a state of it; a commit or tag needs no branch.
+    """Return the fields that name a branch or a state of it.
 
-    >>> target_fields("main", "release-1"), target_fields("main", 7)
-    ({'snapshot': 'release-1'}, {'branch': 'main', 'snapshot': 7})
+    >>> target_fields("main", None), target_fields("main", "release-1")
+    ({'branch': 'main'}, {'branch': 'main', 'at': 'release-1'})
     """
-    if isinstance(at, str):
-        return {"snapshot": at}
-    if isinstance(at, datetime):
-        instant = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return {"branch": branch, "as_of": instant.isoformat()}
-    return {"branch": branch} if at is None else {"branch": branch, "snapshot": at}
+    return {"branch": branch} if at is None else {"branch": branch, "at": state_text(at)}
+
+
+def state_text(at: AsOf) -> str | int:
+    """Return a state as JSON names it.
+
+    >>> state_text(datetime(2026, 1, 31)), state_text(7)
+    ('2026-01-31T00:00:00+00:00', 7)
+    """
+    if not isinstance(at, datetime):
+        return at
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).isoformat()
 
 
 def _query_pairs(value: Any) -> tuple[tuple[str, str], ...]:

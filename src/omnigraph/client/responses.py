@@ -14,6 +14,7 @@ import orjson
 from omnigraph import errors
 from omnigraph.client.request import Response
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
+from omnigraph.ids import new_ulid
 from omnigraph.public_values import PublicValue
 from omnigraph.server import wire
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 
 V = TypeVar("V", bound=PublicValue)
 
@@ -44,6 +46,25 @@ def parse_result(response: Response) -> Result:
     return Result(
         pa.table(columns), data["query_name"], data["target"].get("branch", "main"), data.get("graph_commit_id")
     )
+
+
+def parse_entity(response: Response) -> dict[str, Any] | None:
+    """Return the only row of a result, or None."""
+    rows = parse_result(response).rows()
+    return rows[0] if rows else None
+
+
+def parse_catalog(response: Response) -> Catalog:
+    """Compile the text of a schema; identities of types are those of the graph only on its server."""
+    from omnigraph.lang.diagnostic import Source
+    from omnigraph.lang.schema import compile_schema
+
+    return compile_schema(Source("schema.pg", response.json()["schema_source"]), domain=new_ulid()).catalog
+
+
+def parse_types(response: Response) -> tuple[NodeType | EdgeType, ...]:
+    catalog = parse_catalog(response)
+    return (*catalog.nodes.values(), *catalog.edges.values())
 
 
 def parse_explanation(response: Response) -> Explanation:
@@ -85,7 +106,8 @@ def parse_diff(response: Response) -> ChangeSet:
 
     data = response.json()
     versions = data["from_graph_manifest_version"], data["to_graph_manifest_version"]
-    return ChangeSet(*versions, data.get("graph_branch"), _change_table(data["changes"]))
+    images = tuple(data["images"]) if "images" in data else None
+    return ChangeSet(*versions, data.get("graph_branch"), _change_table(data["changes"]), images)
 
 
 def _change_table(changes: list[dict[str, Any]]) -> pa.Table:
@@ -116,9 +138,11 @@ def _parse_block(data: Mapping[str, Any]) -> Block:
     import pyarrow as pa
 
     from omnigraph.engine.changes.commit_diff import Block
+    from omnigraph.lang.migrate import Step
 
     texts: Any = pa.array([orjson.dumps(item).decode() for item in data["changes"]], pa.string())
-    return Block(data["cause"], (texts,) if len(texts) else ())
+    steps = tuple(map(Step.from_json, data.get("schema", {}).get("steps", ())))
+    return Block(data["cause"], (texts,) if len(texts) else (), steps)
 
 
 _ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {

@@ -32,6 +32,7 @@ class NoResponse:
 
     kind: Literal["unsent", "unanswered"]
     reason: str
+    address: str = "the server"
 
 
 Step = Request | Pause
@@ -66,7 +67,8 @@ def _attempt_error(call: Call[T], outcome: Response | NoResponse, is_open: bool)
         return parse_error(outcome, call.source, is_write=call.is_write)
     if not is_open:
         return GraphError(
-            f"cannot reach the server: {outcome.reason}; check its address and that it is running. Nothing was changed",
+            f"cannot reach {outcome.address}: {outcome.reason}; check the address, and that the server is running."
+            " Nothing was changed",
             code="server.unreachable",
             effect=Effect.NONE,
             **_operation_context(call),

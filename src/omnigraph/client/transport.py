@@ -68,7 +68,9 @@ def _no_response(error: httpx.TransportError) -> NoResponse:
     import httpx
 
     unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout
-    return NoResponse("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
+    reason = str(error) or type(error).__name__
+    address = str(error.request.url.copy_with(raw_path=b"/")).rstrip("/")
+    return NoResponse("unsent" if isinstance(error, unsent) else "unanswered", reason, address)
 
 
 def _response(response: httpx.Response, body: bytes) -> Response:

@@ -8,14 +8,16 @@ from math import isfinite
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Any, Final, TypeAlias, get_args
+from unicodedata import category
 
 import numpy as np
 
-from omnigraph.errors import DataError, UsageError
+from omnigraph.errors import DataError, LimitExceeded, UsageError
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query.check_expressions import explain_unknown_word
 from omnigraph.lang.query.ir import Parameter
+from omnigraph.limits import COMMIT_MESSAGE_CHARACTERS_MAX
 from omnigraph.rules.coerce import Misfit, as_sequence, fit, shown
 
 _WORDS: Final[Mapping[object, str]] = {
@@ -54,6 +56,33 @@ def strip_name(name: str, argument: str = "branch") -> str:
     """Return a name or id without surrounding whitespace; `UsageError` unless it is a string."""
     check_type(argument, name, str)
     return name.strip()
+
+
+def parse_message(message: str) -> str:
+    """Return the message of a commit without surrounding whitespace; raises unless it is printable text.
+
+    >>> parse_message(" Correct ages ")
+    'Correct ages'
+    """
+    message = strip_name(message, "message").replace("\r\n", "\n")
+    if not message:
+        raise UsageError("`message` is empty; write what the commit is for, or omit it", argument="message")
+    if len(message) > COMMIT_MESSAGE_CHARACTERS_MAX:
+        raise LimitExceeded(
+            f"a commit message has at most {COMMIT_MESSAGE_CHARACTERS_MAX:,} characters, this one has {len(message):,};"
+            " nothing was written, shorten it",
+            resource="commit_message_characters",
+            limit=COMMIT_MESSAGE_CHARACTERS_MAX,
+            actual=len(message),
+        )
+    # Terminals would run control characters, and lone surrogates have no UTF-8.
+    wrong = next((letter for letter in message if category(letter) in ("Cc", "Cs") and letter not in "\n\t"), None)
+    if wrong is not None:
+        raise UsageError(
+            f"`message` has the character U+{ord(wrong):04X}, which is not text; nothing was written, remove it",
+            argument="message",
+        )
+    return message
 
 
 Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
@@ -98,6 +127,8 @@ def _unknown_parameter_error(name: str, declared: Sequence[str]) -> UsageError:
 
 def decode_literal(value: object, type_: PropertyType) -> Value:
     """Return the typed value of a literal; date texts are read here, since the compiler leaves them as they are."""
+    if value is None:
+        return None
     if type_.is_list:
         assert isinstance(value, tuple)
         return tuple(decode_literal(item, PropertyType(type_.scalar)) for item in value)

@@ -8,7 +8,8 @@ from hashlib import sha256
 from typing import Final
 
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import AsOf, GraphSession
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar
@@ -32,7 +33,23 @@ class Blob:
     _row_id: int
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes from `start` up to, not including, `end`; by default the end of the blob."""
+        """Return a range of the bytes.
+
+        Args:
+            start: The first byte.
+            end: The byte after the last; by default the end of the blob.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            GraphError: `blob.range` if the range is outside the blob.
+            LimitExceeded: The range is too large for one read.
+
+        Example:
+            >>> graph.blob("Person", "Ada", "photo").read(1, 3)
+            b'NG'
+        """
         end = end_of_range(self.length, start, end)
         return read_range(self._dataset, self._column, self._row_id, start, end - start)
 

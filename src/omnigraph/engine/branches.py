@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
 from omnigraph.engine.information_flow import check_flow, check_rename
-from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
+from omnigraph.engine.revisions import AsOf, commit_not_found
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
@@ -47,6 +48,7 @@ class Tags:
             'v1'
         """
         session = self._session
+        name = strip_name(name, "name")
         session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
         with mask_hidden_names(session, name):
@@ -81,6 +83,9 @@ class Tags:
 
         Returns:
             The tags with their commits.
+
+        Raises:
+            PolicyDenied: The actor may not read the graph.
 
         Example:
             >>> graph.tags.list()
@@ -194,6 +199,9 @@ class Branches:
         Returns:
             The names.
 
+        Raises:
+            PolicyDenied: The actor may not read the graph.
+
         Example:
             >>> graph.branches.list()
             ['main']
@@ -262,6 +270,7 @@ class Branches:
         delete_branch: bool = False,
         dry_run: bool = False,
         resolutions: ResolutionsInput = None,
+        message: str | None = None,
     ) -> MergeReceipt:
         """Merge a branch into another, as one commit.
 
@@ -272,6 +281,7 @@ class Branches:
                 has the reason.
             dry_run: Return the outcome, including conflicts, without writing.
             resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
+            message: What the commit is for, shown in its history.
 
         Returns:
             The outcome, the changes by type, and the commit.
@@ -288,7 +298,8 @@ class Branches:
         """
         from omnigraph.engine.merge import merge
 
-        receipt = merge(self._session, source, into, dry_run=dry_run, resolutions=resolutions)
+        session = self._session.with_message(message)
+        receipt = merge(session, source, into, dry_run=dry_run, resolutions=resolutions)
         return receipt if dry_run or not delete_branch else delete_merged(self, receipt)
 
 

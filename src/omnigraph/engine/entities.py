@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, check_type
-from omnigraph.engine.query.result import python_rows
+from omnigraph.engine.query.result import Result, python_rows
 from omnigraph.engine.session import View
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.lang.schema.key_ids import key_id
+from omnigraph.lang.schema.key_ids import key_id, key_member_type
 from omnigraph.rules.coerce import Misfit, fit, shown
 from omnigraph.store.read.lookup import find_rows
+
+_COLUMNS_OF_ENDS: Final = {"from": "src", "to": "dst"}
+_DIGITS_MAX: Final = 20
 
 
 def get_entity(view: View, type_name: str, key: object) -> dict[str, Any] | None:
     """Return an entity of a view by its key or id, or None; blobs are left out."""
+    rows = find_entity(view, type_name, key).rows()
+    return rows[0] if rows else None
+
+
+def find_entity(view: View, type_name: str, key: object) -> Result:
+    """Return an entity of a view as a result of at most one row."""
     check_type("type_name", type_name, str)
     type_ = find_type(view.catalog, type_name)
-    ids: Any = pa.array([_entity_id(type_, key)], pa.string())
+    ids: Any = pa.array([entity_id(type_, key)], pa.string())
     table = find_rows(view.dataset(type_.table_key), _columns(type_), {"id": ids}).select(_columns(type_))
-    rows = _rows(type_, table)
-    return rows[0] if rows else None
+    return Result(_with_ends(type_, table), type_.name, view.snapshot.branch, view.snapshot.head)
 
 
 def to_networkx(view: View, types: Sequence[str] | None = None) -> Any:
@@ -60,21 +68,29 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     return type_
 
 
-def _entity_id(type_: NodeType | EdgeType, key: object) -> str:
-    if isinstance(type_, EdgeType) or not type_.key:
+def entity_id(type_: NodeType | EdgeType, key: object) -> str:
+    """Return the id of the entity that has a key; numbers of a key may be written as text."""
+    if not type_.key or (isinstance(type_, EdgeType) and isinstance(key, str)):
         if not isinstance(key, str):
             raise UsageError(
                 f"`{type_.name}` has no key; pass the `id` of the entity, not {shown(key)}", type=type_.name
             )
         return key
     values = key if isinstance(key, Mapping) else {type_.key[0]: key} if len(type_.key) == 1 else {}
+    if isinstance(type_, EdgeType):
+        values = {_COLUMNS_OF_ENDS.get(str(name), str(name)): value for name, value in values.items()}
     if set(values) != set(type_.key):
         needed = ", ".join(f"`{name}`" for name in type_.key)
         raise UsageError(f"the key of `{type_.name}` is {needed}; pass a mapping with these names", type=type_.name)
     try:
-        return key_id(type_, {name: fit(values[name], type_.properties[name].type) for name in type_.key})
+        return key_id(type_, {name: _key_value(values[name], key_member_type(type_, name)) for name in type_.key})
     except Misfit as misfit:
         raise UsageError(f"{shown(key)} is not a key of `{type_.name}`: {misfit.reason}", type=type_.name) from None
+
+
+def _key_value(value: object, type_: PropertyType) -> Any:
+    is_integer = isinstance(value, str) and type_.scalar in INTEGERS and value.removeprefix("-").isdecimal()
+    return fit(int(str(value)) if is_integer and len(str(value)) <= _DIGITS_MAX else value, type_)
 
 
 def _columns(type_: NodeType | EdgeType) -> list[str]:
@@ -83,5 +99,9 @@ def _columns(type_: NodeType | EdgeType) -> list[str]:
 
 
 def _rows(type_: NodeType | EdgeType, table: pa.Table) -> list[dict[str, Any]]:
+    return python_rows(_with_ends(type_, table))
+
+
+def _with_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:
     names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
-    return python_rows(table.rename_columns([names.get(name, name) for name in table.column_names]))
+    return table.rename_columns([names.get(name, name) for name in table.column_names])

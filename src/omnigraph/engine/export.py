@@ -1,4 +1,4 @@
-"""Export one snapshot as NDJSON records that `ingest` accepts.
+"""Export one snapshot as NDJSON records that a load accepts.
 
 Deterministic: edges before nodes, types by name, entities by id, so equal graphs give equal bytes.
 """
@@ -8,16 +8,18 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
-from omnigraph.engine.json_text import json_text
+from omnigraph.engine.graph_formats import GraphFormat, export_graph
+from omnigraph.engine.json_text import json_text, string_bytes
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import AsOf, GraphSession, View
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
@@ -29,6 +31,8 @@ from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, rea
 
 # The type stubs accept fewer argument types than the kernels.
 
+ExportFormat: TypeAlias = Literal["ndjson"] | GraphFormat
+
 
 def export(
     session: GraphSession,
@@ -36,6 +40,7 @@ def export(
     at: AsOf | None = None,
     types: Sequence[str] | None = None,
     names: Naming = NOW,
+    format_: ExportFormat = "ndjson",
 ) -> Iterator[bytes]:
     """Return the records of a snapshot as chunks of whole lines; a line with a large blob comes in several.
 
@@ -43,7 +48,8 @@ def export(
     """
     check_name_list("types", types)
     view = session.view(strip_name(branch), at, "export", names)
-    return export_records(view, _select_types(view.catalog, types))
+    selected = _select_types(view.catalog, types)
+    return export_records(view, selected) if format_ == "ndjson" else export_graph(view, selected, format_)
 
 
 def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
@@ -108,7 +114,7 @@ def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.Record
     text = b""
     for name, part in _line_parts(dataset, type_, batch, large):
         if name is None:
-            text += part.encode() if isinstance(part, str) else _string_bytes(part)
+            text += part.encode() if isinstance(part, str) else string_bytes(part)
             continue
         yield text + b'"base64:'
         yield from _encode_large_blob(dataset, name, batch)
@@ -118,7 +124,7 @@ def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.Record
 
 def record_lines(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
-    return _string_bytes(pc.binary_join_element_wise(*(part for _, part in _line_parts(dataset, type_, batch)), ""))
+    return string_bytes(pc.binary_join_element_wise(*(part for _, part in _line_parts(dataset, type_, batch)), ""))
 
 
 def _line_parts(
@@ -152,14 +158,6 @@ def _encode_large_blob(dataset: Dataset, name: str, batch: pa.RecordBatch) -> It
     step = EXPORT_CHUNK_BYTES // 3 * 3
     for start in range(0, size, step):
         yield b64encode(read_range(dataset, name, row_id, start, min(step, size - start)))
-
-
-def _string_bytes(lines: pa.Array[Any]) -> bytes:
-    """Return the data buffer of a string array: its values, concatenated."""
-    _, offsets, data = lines.buffers()
-    bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
-    start, end = bounds[0].as_py(), bounds[-1].as_py()
-    return bytes(memoryview(data)[start:end]) if data is not None else b""
 
 
 def _encode_blobs(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:

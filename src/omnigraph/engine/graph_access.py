@@ -44,6 +44,21 @@ class GraphAccess:
         return self.store().open(ref)
 
 
+class TaskStore:
+    """The store of a graph for tasks: in threads the driver's own, in another process one that is opened by address."""
+
+    def __init__(self, access: GraphAccess, store: Store | None = None) -> None:
+        self.access = access
+        self._store = store or access.store()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TaskStore, (self.access,)
+
+    def open(self, ref: DatasetRef, manifest: str | None = None) -> Dataset:
+        """Open a version; `manifest` is the staged one of a version that is not published yet."""
+        return self._store.open(ref) if manifest is None else self._store.open_unlinked(ref, manifest)
+
+
 def graph_access(uri: str, operation_id: str, required: Sequence[str] = ()) -> GraphAccess:
     """Return access with the storage settings of this process; `required` settings are unset in tasks if unset here."""
     names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in required)

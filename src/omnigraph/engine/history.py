@@ -16,6 +16,7 @@ from ulid import ULID
 from omnigraph import clock
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import GRAPH, on_branch
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
@@ -42,7 +43,8 @@ def commits(
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
     walk = session.kernel.history(branch)
     if before is not None:
-        before_id = strip_name(before, "before")
+        check_type("before", before, str)
+        before_id = find_commit(session, before, branch).commit_id
         if not any(commit.commit_id == before_id for commit in walk):
             raise GraphError(
                 f"commit {before_id} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
@@ -54,14 +56,16 @@ def commits(
     return public_commits(session, session.redact_commits(page))
 
 
-def commit(session: GraphSession, commit_id: str) -> Commit:
-    """Return a commit of any branch by its id."""
-    return public_commits(session, [find_commit(session, commit_id)])[0]
+def commit(session: GraphSession, at: AsOf, branch: str = MAIN) -> Commit:
+    """Return the commit of a revision, which may be on any branch."""
+    return public_commits(session, [find_commit(session, at, branch)])[0]
 
 
-def find_commit(session: GraphSession, commit_id: str) -> StoredCommit:
+def find_commit(session: GraphSession, at: AsOf, branch: str = MAIN) -> StoredCommit:
     """Return a commit as it is stored, less what is hidden from the actor."""
-    commit_id = strip_name(commit_id, "commit_id")
+    commit_id = at.strip() if isinstance(at, str) else ""
+    if not is_ulid(commit_id):
+        return session.redact_commits([session.allowed_commit(branch, at)])[0]
     commit = session.kernel.look_for_commit(CommitId(commit_id))
     if commit is None or not session.may("read", on_branch(session.names_of(commit))):
         # A hidden commit raises the same error as a missing one, and an actor without any permission learns neither.

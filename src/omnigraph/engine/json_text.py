@@ -32,6 +32,14 @@ def json_text(values: pa.Array[Any]) -> pa.Array[Any]:
     return text
 
 
+def has_json_text(type_: pa.DataType) -> bool:
+    """Return True if `json_text` encodes values of an Arrow type."""
+    if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
+        return has_json_text(type_.value_type)
+    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
+    return is_number or pa.types.is_string(type_) or pa.types.is_date(type_)
+
+
 def _encode(values: pa.Array[Any]) -> Any:
     type_ = values.type
     if pa.types.is_string(type_):
@@ -44,7 +52,7 @@ def _encode(values: pa.Array[Any]) -> Any:
         return pc.cast(pc.cast(values, pa.int64()), pa.string())
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
         return _encode_lists(values)
-    assert pa.types.is_integer(type_) or pa.types.is_boolean(type_), f"no JSON text for {type_}"
+    assert has_json_text(type_), f"no JSON text for {type_}"
     return pc.cast(values, pa.string())
 
 
@@ -76,3 +84,11 @@ def _encode_lists(values: Any) -> Any:
     items = pa.ListArray.from_arrays(offsets, json_text(values.flatten()))
     text = pc.binary_join_element_wise("[", pc.binary_join(items, ","), "]", "")
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.string()), text)
+
+
+def string_bytes(lines: pa.Array[Any]) -> bytes:
+    """Return the data buffer of a string array: its values, concatenated."""
+    _, offsets, data = lines.buffers()
+    bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    start, end = bounds[0].as_py(), bounds[-1].as_py()
+    return bytes(memoryview(data)[start:end]) if data is not None else b""

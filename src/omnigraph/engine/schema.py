@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import orjson
 
 from omnigraph import clock
 from omnigraph.display import commit_note, html_text, summarize
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
+from omnigraph.engine.graph_access import TaskStore, graph_access
 from omnigraph.engine.past_names import Reshaping, compare, compare_columns
-from omnigraph.engine.session import GraphSession
+from omnigraph.engine.schema_data import DataCheck, TypeChange
+from omnigraph.engine.schema_rewrite import SchemaRewrite, changed_keys
+from omnigraph.engine.session import GraphSession, SchemaCheck
+from omnigraph.engine.tasks import ChooseRunner, Threads
+from omnigraph.engine.write.write_authorization import write_permissions
+from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import GraphError, OmniGraphError
-from omnigraph.ids import new_ulid
+from omnigraph.ids import BranchId, new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.schema.diagram import render_mermaid
+from omnigraph.manifest.branches import reserve_identity_space
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
+from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.manifest.requirements import HeadIs, SchemaIs
+from omnigraph.manifest.plan import UNNAMED, CommitPolicy, Effect, Plan, Receipt
+from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.public_values import Commit, PublicValue
 from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace
-from omnigraph.store.write.schema_change import reshape
+from omnigraph.store.write.fragments import claims, remove_staged
 from omnigraph.stored_queries import QueryFolder, read_queries
 
 
@@ -62,20 +74,18 @@ class SchemaReceipt(PublicValue):
 
     @property
     def step_count(self) -> int:
+        """The number of steps."""
         return len(self.steps)
 
     def __repr__(self) -> str:
         return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
 
 
-def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
+def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
     """Return the migration from the accepted schema to a new one; `LanguageError` if the new one is invalid."""
-    session.require("schema_apply", on_target(MAIN))
-    return _plan(session.kernel.snapshot(MAIN), _source(text), allow_data_loss)
-
-
-# Takes the catalogs before and after a change, and raises when the change must not happen.
-SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
+    branch = strip_name(branch)
+    session.require("schema_apply", on_target(branch))
+    return _plan(session.kernel.snapshot(branch), _source(text), allow_data_loss)
 
 
 def apply(
@@ -83,18 +93,28 @@ def apply(
     text: str | Source,
     allow_data_loss: bool = False,
     check: SchemaCheck | None = None,
+    choose_runner: ChooseRunner | None = None,
+    branch: str = MAIN,
 ) -> SchemaReceipt:
-    """Apply a schema as one commit; nothing is applied if a step is unsupported.
+    """Apply a schema to a branch as one commit, or not at all: if a step is unsupported or stored rows break a rule.
 
-    `check` receives both catalogs before anything is staged, and may raise.
+    `check` receives both catalogs before anything is staged, and may raise; so does that of the session, on main.
+    `choose_runner` returns what runs the tasks that read and write so many stored rows; threads of this process by
+    default.
     """
-    session.require("schema_apply", on_target(MAIN))
-    work = _Apply(session, _source(text), allow_data_loss, check)
+    branch = strip_name(branch)
+    branch_id, names = session.find_branch(branch)
+    session.require("schema_apply", on_target(names))
+    runner = choose_runner or (lambda _: Threads())
+    work = _Apply(session, _source(text), allow_data_loss, check, runner, branch_id)
+    if branch_id is not None and work.needs_identities(session.kernel.snapshot(branch)):
+        _, work.identity_space = reserve_identity_space(session.kernel, branch, session.actor)
     # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
     # it is planned again, as long as the schema it was planned against is unchanged.
-    receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
+    receipt = work.publish(branch)
     after = receipt.snapshot if receipt else work.base
-    _refresh_copy(session.kernel, after.state.schema.source)
+    if branch_id is None:
+        _refresh_copy(session.kernel, after.state.schema.source)
     return SchemaReceipt(
         True,
         receipt is not None,
@@ -108,37 +128,84 @@ def apply(
 class _Apply:
     """One apply, which may be prepared several times before it is published."""
 
-    def __init__(self, session: GraphSession, source: Source, allow_data_loss: bool, check: SchemaCheck | None) -> None:
+    def __init__(
+        self,
+        session: GraphSession,
+        source: Source,
+        allow_data_loss: bool,
+        check: SchemaCheck | None,
+        choose_runner: ChooseRunner,
+        branch_id: BranchId | None,
+    ) -> None:
+        self.session = session
         self.kernel = session.kernel
+        self.choose_runner = choose_runner
+        self.branch_id = branch_id
+        self.identity_space = 0
         self.actor = session.actor
         self.source = source
         self.allow_data_loss = allow_data_loss
-        self.check = check
+        checks = (check, session.schema_check if branch_id is None else None)
+        self.checks = [check for check in checks if check is not None]
         self.base: Snapshot
         self.migration: MigrationPlan
         self._planned_on: str | None = None
         self._created: dict[TypeKey, Pin] = {}
+        self._intent: Declared | None = None
+        self._targets: set[DatasetRef] = set()
+        self._effects_staged: tuple[Effect, ...] = ()
+        self._stack = ExitStack()
+
+    def publish(self, branch: str) -> Receipt | None:
+        """Stage and publish; remove staged files that were not published."""
+        keep: set[str] = set()
+        with self._stack:
+            try:
+                receipt = self.kernel.commit(branch, self.prepare, CommitPolicy.CONTROL)
+                keep = self._files()
+                return receipt
+            except OmniGraphError as error:
+                keep = set() if error.effect is Outcome.NONE else self._files()
+                raise
+            except BaseException:
+                # An interrupt may arrive after the publish, which refers to these files.
+                keep = self._files()
+                raise
+            finally:
+                if self._intent is not None:
+                    remove_staged(self.kernel.store, self._targets, self._intent.operation_id, keep)
+
+    def _files(self) -> set[str]:
+        return {file for effect in self._effects_staged for file in effect.files}
+
+    def needs_identities(self, snapshot: Snapshot) -> bool:
+        """Return True if the new schema adds types or properties."""
+        planned = _plan(snapshot, self.source, self.allow_data_loss)
+        return planned.compiled.ir.next_identity_id != _ir(snapshot).next_identity_id
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
+        BranchIs(self.branch_id).check(snapshot)
         self._planned_on = self._planned_on or snapshot.state.schema.ir_hash
         schema_unchanged = SchemaIs(self._planned_on)
         # Check before planning: against a schema applied concurrently, the steps would not be those the caller saw.
         schema_unchanged.check(snapshot)
         self.base = snapshot
-        self.migration = _plan(snapshot, self.source, self.allow_data_loss)
+        self.migration = _plan(snapshot, self.source, self.allow_data_loss, self.identity_space)
         if not self.migration.steps:
             return None
         if not self.migration.supported:
             raise LanguageError(diagnostics=self.migration.refusals)
-        _check_no_branches(snapshot)
-        before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
-        if self.check is not None:
-            self.check(before, after)
-        reshaping = compare(before, after)
         hard = _hard_drops(self.migration)
+        before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
+        for check in self.checks:
+            check(before, after)
+        reshaping = compare(before, after)
+        if hard:
+            _check_hard_drops(self.kernel, snapshot, reshaping)
+        self._effects_staged = self._effects(snapshot, reshaping, after)
         return Plan(
             "schema_apply",
-            self._effects(snapshot, reshaping),
+            self._effects_staged,
             (
                 *self._renames(reshaping),
                 SetSchema(accepted(self.migration.compiled)),
@@ -147,23 +214,57 @@ class _Apply:
             (schema_unchanged, HeadIs(snapshot.head)),
             actor=self.actor,
             properties={HARD_DROPS: ",".join(hard)} if hard else {},
+            operation_id=self._intent.operation_id if self._intent is not None else UNNAMED,
         )
 
-    def _effects(self, snapshot: Snapshot, reshaping: Reshaping) -> tuple[Effect, ...]:
+    def _effects(self, snapshot: Snapshot, reshaping: Reshaping, after: Catalog) -> tuple[Effect, ...]:
+        """Check the stored rows against what the schema adds, then stage what it changes, node types first."""
+        changes = sorted(starmap(TypeChange, reshaping.kept), key=lambda change: change.old.kind == "edge")
+        touched = changed_keys(changes)
+        operation_id = self._declare(snapshot, changes, touched)
+        rows = sum(
+            snapshot.state.pins[change.old.table_key].row_count
+            for change in changes
+            if change.is_checked or (self._intent is not None and change.old.table_key in touched)
+        )
+        runner = self.choose_runner(rows)
+        if self._intent is not None or any(change.is_checked for change in changes):
+            # Tasks open versions by path, so the links of the last publish have to be finished.
+            self.kernel.finish_links(snapshot)
+        store = TaskStore(graph_access(self.kernel.store.root.uri, operation_id), self.kernel.store)
+        permissions = write_permissions(self.session, snapshot)
+        check = DataCheck(after, runner, store, permissions.unreadable | permissions.hidden)
+        for change in filter(lambda change: change.is_checked, changes):
+            check.run(change, self.kernel.dataset(snapshot, change.old.table_key))
+        rewrite = SchemaRewrite(store, runner, check, operation_id, clock.now_us() // 1_000)
         effects = []
-        for old, new in reshaping.kept:
-            columns = compare_columns(old, new)
-            if columns.changed:
-                dataset = self.kernel.writable(snapshot, old.table_key)
-                change = reshape(dataset, add=columns.added, drop=columns.dropped, rename=columns.renamed)
-                assert change is not None, "columns that change are a change"
-                effects.append(Effect(old.table_key, dataset, (change,)))
-        return tuple(effects)
+        for change in changes:
+            if change.old.table_key in touched:
+                dataset = self.kernel.writable(snapshot, change.old.table_key)
+                effects.append(rewrite.stage(change, self._claim(dataset)))
+        return tuple(effect for effect in effects if effect is not None)
+
+    def _declare(self, snapshot: Snapshot, changes: Sequence[TypeChange], touched: Set[TypeKey]) -> str:
+        """Declare an intent if rows are written; a change of metadata needs none."""
+        is_rewriting = any(change.retyped or change.filled or change.is_rekeyed for change in changes)
+        if self._intent is None and is_rewriting and any(snapshot.state.pins[key].row_count for key in touched):
+            self.kernel.reject_read_only()
+            intent = declared(self.kernel.store, "schema_apply", snapshot, self.actor)
+            self._intent = self._stack.enter_context(intent)
+        return self._intent.operation_id if self._intent is not None else new_ulid()
+
+    def _claim(self, dataset: Dataset) -> Dataset:
+        """Let the intent say where files of a dataset are staged."""
+        if self._intent is not None and dataset.ref not in self._targets:
+            self._intent.staging(*claims(dataset.ref, self._intent.operation_id))
+            self._targets.add(dataset.ref)
+        return dataset
 
     def _renames(self, reshaping: Reshaping) -> list[Update]:
         """Return the updates of type names. Drops come before renames and creations, so that a name can be reused."""
         updates: list[Update] = [Drop(type_.table_key) for type_ in reshaping.dropped]
-        updates += [Rename(old.table_key, new.table_key) for old, new in reshaping.kept if old.name != new.name]
+        renamed = {old.table_key: new.table_key for old, new in reshaping.kept if old.name != new.name}
+        updates += [Rename(renamed)] if renamed else []
         updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
@@ -192,19 +293,46 @@ def _ir(snapshot: Snapshot) -> SchemaIR:
     return SchemaIR.from_json(orjson.loads(snapshot.state.schema.ir))
 
 
-def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> MigrationPlan:
-    return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss)
+def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool, identity_space: int = 0) -> MigrationPlan:
+    return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss, identity_space=identity_space)
 
 
-def _check_no_branches(main: Snapshot) -> None:
-    names = sorted(main.state.branches)
-    if names:
-        quoted = ", ".join(f"`{name}`" for name in names)
+def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) -> None:
+    """Raise unless main drops what no other branch has: cleanup removes the bytes wherever they are."""
+    if snapshot.state.branch_id is not None:
         raise GraphError(
-            f"the schema cannot change while other branches exist: {quoted}; merge or delete them first",
+            f"data can only be removed for good on `main`, not on branch `{snapshot.branch}`; nothing was applied."
+            " Apply it without `allow_data_loss` here, and with it on `main`",
             code="schema.branches_exist",
-            branches=names,
+            branches=[snapshot.branch],
         )
+    types = {(type_.type_id, type_.incarnation_id) for type_ in reshaping.dropped}
+    properties = {
+        old.properties[name].property_id for old, new in reshaping.kept for name in compare_columns(old, new).dropped
+    }
+    holders = [
+        branch.branch
+        for branch in kernel.snapshots_of(sorted(snapshot.state.branches))
+        if _has_any(catalog_of(_ir(branch)), types, properties)
+    ]
+    if holders:
+        quoted = ", ".join(f"`{name}`" for name in holders)
+        raise GraphError(
+            f"data that other branches still have cannot be removed for good: {quoted}; nothing was applied. Drop it"
+            " on these branches first, or delete them",
+            code="schema.branches_exist",
+            branches=holders,
+        )
+
+
+def _has_any(catalog: Catalog, types: Collection[tuple[int, int]], properties: Collection[int]) -> bool:
+    """Return True if a schema has one of the types or properties."""
+    all_types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    return any(
+        (type_.type_id, type_.incarnation_id) in types
+        or any(property_.property_id in properties for property_ in type_.properties.values())
+        for type_ in all_types
+    )
 
 
 def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
@@ -257,7 +385,7 @@ def _refresh_copy(kernel: Kernel, source: str) -> None:
 
 
 class Schema:
-    """The schema of an open graph, always the newest."""
+    """The schema of an open graph, always the newest; that of main unless a branch is named."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
@@ -267,6 +395,26 @@ class Schema:
         """The text of the accepted schema."""
         self._session.require("read", GRAPH)
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
+
+    def read(self, branch: str = MAIN) -> str:
+        """Return the text of the accepted schema of a branch.
+
+        Args:
+            branch: The branch.
+
+        Returns:
+            The text.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+
+        Example:
+            >>> graph.schema.read("main") == graph.schema.source
+            True
+        """
+        if strip_name(branch) == MAIN:
+            return self.source
+        return self._session.view(branch).snapshot.state.schema.source
 
     @property
     def catalog(self) -> Catalog:
@@ -294,12 +442,51 @@ class Schema:
     def _repr_html_(self) -> str:
         return html_text(repr(self))
 
-    def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
-        """Return the migration steps to a new schema, given as text or as the path of a `.pg` file.
+    def to_mermaid(self) -> str:
+        """Return the schema as a mermaid entity-relationship diagram, which code hosts and notebooks draw.
 
-        Changes nothing, but needs permission to apply, because the steps reveal the accepted schema.
+        Returns:
+            The text of the diagram.
+
+        Raises:
+            PolicyDenied: The actor may not read the graph.
+
+        Example:
+            >>> print(graph.schema.to_mermaid())
+            erDiagram
+              Person {
+                I32 age "optional"
+                String name PK
+                Blob photo "optional"
+              }
+              Person }o--o{ Person : "Knows"
+            <BLANKLINE>
         """
-        return plan(self._session, schema_source(schema), allow_data_loss)
+        return render_mermaid(self.catalog)
+
+    def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
+        """Return the migration steps to a new schema; changes nothing.
+
+        Needs permission to apply, because the steps reveal the accepted schema.
+
+        Args:
+            schema: The new schema, as text or as the path of a `.pg` file.
+            allow_data_loss: Plan drops as permanent.
+            branch: The branch whose schema would change.
+
+        Returns:
+            The steps; `supported` says whether all of them can be applied.
+
+        Raises:
+            LanguageError: The schema is invalid; `diagnostics` has positions.
+            PolicyDenied: The actor may not apply schemas.
+
+        Example:
+            >>> graph.schema.plan(graph.schema.source + "node City { name: String @key }")
+            <MigrationPlan:
+              + add node City>
+        """
+        return plan(self._session, schema_source(schema), allow_data_loss, branch)
 
     def apply(
         self,
@@ -307,6 +494,8 @@ class Schema:
         *,
         allow_data_loss: bool = False,
         queries: str | Path | Iterable[str | Path] | None = None,
+        branch: str = MAIN,
+        message: str | None = None,
     ) -> SchemaReceipt:
         """Apply a new schema as one commit; nothing is applied if a step is unsupported.
 
@@ -315,9 +504,20 @@ class Schema:
             allow_data_loss: Make drops permanent.
             queries: The stored queries of the graph, as a directory of `.gq` files or a list of files. A schema that
                 breaks one of them is rejected.
+            branch: The branch that gets the schema; others keep theirs until they are merged.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            The steps, and the commit, unless nothing changed.
 
         Raises:
+            LanguageError: The schema is invalid, or a step is unsupported.
             GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
+
+        Example:
+            >>> graph.schema.apply(graph.schema.source + "node City { name: String @key }").step_count
+            1
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
-        return apply(self._session, schema_source(schema), allow_data_loss, check)
+        session = self._session.with_message(message)
+        return apply(session, schema_source(schema), allow_data_loss, check, branch=branch)

@@ -5,17 +5,16 @@ Reading, writing, branches and maintenance are functions in other modules of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, TypeAlias
 
 import orjson
 
 from omnigraph import public_values
-from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.arguments import check_type, parse_message, strip_name
 from omnigraph.engine.authorization import (
     ALLOW_ALL,
     GRAPH,
@@ -29,8 +28,9 @@ from omnigraph.engine.authorization import (
     restrict_snapshot,
 )
 from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
+from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
-from omnigraph.ids import BranchId, CommitId
+from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
@@ -51,11 +51,8 @@ from omnigraph.manifest.model import (
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import check_deletions
 
-# A past state: a commit id or tag, a manifest version, or a timestamp (naive means UTC).
-AsOf: TypeAlias = str | int | datetime
-_AT_EXPECTED: Final = "`at` must be a commit id, a tag, a manifest version or a datetime"
-
-
+# Takes the catalogs before and after a change of schema, and raises when the change must not happen.
+SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
 # A type that no rule can name: only a rule for all types allows to read it.
 _NO_TYPE: Final = ""
 # Memory of a compiled query per byte of its text, measured; most of it is plan objects.
@@ -92,6 +89,8 @@ class GraphSession:
     kernel: Kernel
     actor: str | None = None
     policy: PolicyHook = ALLOW_ALL
+    # Checks every new schema of main, whether it is applied or comes with a merge.
+    schema_check: SchemaCheck | None = None
     _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
     _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
         default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
@@ -104,6 +103,12 @@ class GraphSession:
         """Return a session of another actor; with a `request_id`, for a single write with that idempotency key."""
         kernel = self.kernel if request_id is None else self.kernel.with_request_id(request_id, actor)
         return replace(self, actor=actor, kernel=kernel)
+
+    def with_message(self, message: str | None) -> GraphSession:
+        """Return a session whose commits have a message."""
+        if message is None:
+            return self
+        return replace(self, kernel=self.kernel.with_message(parse_message(message)))
 
     def without_policy(self) -> GraphSession:
         """Return a session for the background work of a server, which has no actor."""
@@ -196,7 +201,10 @@ class GraphSession:
         if at is None:
             return self.visible_view(self.head(branch, action), action)
         snapshot = self.allowed_at(branch, at, action)
-        return self.past_view(snapshot, today or self.kernel.snapshot(branch), names, action)
+        if today is None:
+            # The newest state of another branch has its own names.
+            today = snapshot if at == snapshot.branch else self.kernel.snapshot(branch)
+        return self.past_view(snapshot, today, names, action)
 
     def past_view(self, snapshot: Snapshot, today: Snapshot, names: Naming, *actions: str) -> View:
         """Return the visible part of a past snapshot under today's names or its own.
@@ -264,17 +272,36 @@ class GraphSession:
 
     def hidden_in(self, catalog: Catalog, branch: PolicyBranch, *actions: str) -> frozenset[str]:
         """Like `hidden`, for the types of a catalog on a branch."""
-        names = (*catalog.nodes, *catalog.edges)
-        forbidden = (self.policy.hidden_types(self.actor, action, names, branch) for action in actions or ("read",))
+        forbidden = (self._forbidden_in(catalog, action, branch) for action in actions or ("read",))
         return with_their_edges(catalog, frozenset.intersection(*forbidden))
+
+    def _forbidden_in(self, catalog: Catalog, action: str, branch: PolicyBranch) -> frozenset[str]:
+        """Return the types that are forbidden by their name in a catalog or by the name that they have on main."""
+        names = (*catalog.nodes, *catalog.edges)
+        hidden = self.policy.hidden_types(self.actor, action, names, branch)
+        # Rules follow main: a branch that has not seen a rename yet must not show under the old name what they hide.
+        on_main = self._names_on_main(catalog)
+        if not on_main:
+            return hidden
+        hidden_on_main = self.policy.hidden_types(self.actor, action, tuple(on_main.values()), branch)
+        return hidden.union(name for name, name_on_main in on_main.items() if name_on_main in hidden_on_main)
+
+    def _names_on_main(self, catalog: Catalog) -> dict[str, str]:
+        """Return the names on main of the types that have another one there."""
+        recent = self.kernel.recent_snapshot(MAIN)
+        if recent is not None and recent.state.schema.ir_hash == catalog.ir_hash:
+            return {}
+        main = self.catalog(self.kernel.snapshot(MAIN))
+        if main.ir_hash == catalog.ir_hash:
+            return {}
+        names = names_today(catalog, main)
+        return {name: on_main for name, on_main in names.items() if on_main is not None and on_main != name}
 
     def forbidden(self, snapshot: Snapshot, action: str, branch: PolicyBranch | None = None) -> frozenset[str]:
         """Return the types on which the actor may not perform an action, on `branch` or the snapshot's own."""
         if self.policy is ALLOW_ALL:
             return frozenset()
-        catalog = self.catalog(snapshot)
-        names = (*catalog.nodes, *catalog.edges)
-        return self.policy.hidden_types(self.actor, action, names, branch or self.names_of(snapshot))
+        return self._forbidden_in(self.catalog(snapshot), action, branch or self.names_of(snapshot))
 
     def reads_all_types(self, *branches: PolicyBranch) -> bool:
         """Return True if the actor may read all types of branches, dropped ones too: by a rule without `types`."""
@@ -335,87 +362,54 @@ class GraphSession:
 
     def at(self, branch: str, at: AsOf) -> Snapshot:
         """Return a past snapshot as stored; the caller checks permission."""
-        if isinstance(at, int):
-            return self.kernel.at_version(branch, _checked_version(at))
-        return self.kernel.snapshot_of(self.commit_at(branch, at))
+        state = self._revisions.find(branch, at)
+        return self.kernel.snapshot_of(state) if isinstance(state, Commit) else state
 
     def allowed_at(self, branch: str, at: AsOf, action: str = "read") -> Snapshot:
         """Return a past snapshot if the actor may perform the action on the branch it belongs to.
 
         A forbidden commit raises the same error as a missing one, so that its existence does not leak.
         """
+        state = self._allowed_state(branch, at, action)
+        return self.kernel.snapshot_of(state) if isinstance(state, Commit) else state
+
+    def allowed_commit(self, branch: str, at: AsOf, action: str = "read") -> Commit:
+        """Return the commit that made a state, if the actor may perform the action on the branch it belongs to."""
+        state = self._allowed_state(branch, at, action)
+        return state if isinstance(state, Commit) else state.head_commit
+
+    def _allowed_state(self, branch: str, at: AsOf, action: str) -> Snapshot | Commit:
         branch = strip_name(branch)
+        if isinstance(at, int):
+            check_version(at)
+            self.require(action, on_branch(branch))
         try:
-            if isinstance(at, int):
-                version = _checked_version(at)
-                self.require(action, on_branch(branch))
-                return self.kernel.at_version(branch, version)
-            commit = self.commit_at(branch, at)
-            if self.policy is not ALLOW_ALL and not self.may(action, on_branch(self.names_of(commit))):
+            state = self._revisions.find(branch, at)
+            if self.policy is not ALLOW_ALL and not self.may(action, on_branch(self.names_of(state))):
                 raise commit_not_found(branch, at)
-            return self.kernel.snapshot_of(commit)
         except (UsageError, PolicyDenied):
             raise
         except OmniGraphError:
             # Check permission first, so that "not found" does not leak what exists.
             self.require(action, on_branch(branch))
             raise
+        return state
 
-    def commit_at(self, branch: str, at: AsOf) -> Commit:
-        """Return the commit of an id, tag or timestamp; the caller checks permission."""
-        if isinstance(at, bool) or not isinstance(at, str | datetime):
-            raise UsageError(_AT_EXPECTED, at=str(at))
-        if isinstance(at, datetime):
-            return self._newest_until(branch, at)
-        tag = self.kernel.snapshot(MAIN).state.tags.get(at)
+    def expected_head(self, branch: str, text: str) -> CommitId:
+        """Return the id of the commit that a writer expects; the text itself if it names none that it may read."""
+        text = strip_name(text, "if_commit")
+        if is_ulid(text):
+            return CommitId(text)
         try:
-            return self.kernel.find_commit(tag.commit_id if tag else CommitId(at))
-        except GraphError as error:
-            if error.code != "commit.not_found" or tag is not None:
+            return self.allowed_commit(branch, text).commit_id
+        except OmniGraphError as error:
+            if error.code not in ("commit.not_found", "policy.denied"):
                 raise
-            raise commit_not_found(branch, at) from error
+            return CommitId(text)
 
-    def _newest_until(self, branch: str, at: datetime) -> Commit:
-        """Return the newest commit of a branch that is not after a timestamp."""
-        instant = _instant(at)
-        # Follow first parents only: merged commits were not on the branch before the merge.
-        expected = self.kernel.snapshot(branch).head
-        for commit in self.kernel.history(branch):
-            if commit.commit_id == expected:
-                if commit.created_at_us <= _microseconds(instant):
-                    return commit
-                expected = commit.parent
-        raise commit_not_found(branch, at)
+    @property
+    def _revisions(self) -> Revisions:
+        def may_read(state: Snapshot | Commit) -> bool:
+            return self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(state)))
 
-
-def _checked_version(at: int) -> int:
-    if isinstance(at, bool):
-        raise UsageError(_AT_EXPECTED, at=str(at))
-    if not 0 < at < 1 << 63:
-        raise UsageError(f"there is no version {at}; versions count from 1", at=at)
-    return at
-
-
-def commit_not_found(branch: str, at: str | int | datetime) -> GraphError:
-    """Return the error for a commit, tag or timestamp that is missing or hidden from the actor."""
-    if isinstance(at, datetime):
-        time = _instant(at).isoformat()
-        return GraphError(
-            f"branch `{branch}` has no commit as old as {time}; list them with `omnigraph commit list`",
-            code="commit.not_found",
-            at=time,
-        )
-    return GraphError(
-        f"there is no commit or tag `{at}`; list them with `omnigraph commit list` and `omnigraph tag list`",
-        code="commit.not_found",
-        at=at,
-    )
-
-
-def _instant(at: datetime) -> datetime:
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-
-
-def _microseconds(instant: datetime) -> int:
-    # Integer arithmetic: a float of seconds cannot represent every microsecond.
-    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        return Revisions(self.kernel, may_read)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 Kind = Literal["node", "edge"]
 KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
@@ -30,7 +31,7 @@ class TypeKey(str):
     def __new__(cls, text: str) -> Self:
         kind, _, name = text.partition(":")
         if kind not in KINDS or not name:
-            raise ValueError(f"`{text}` is no type key; expected `node:TYPE` or `edge:TYPE`")
+            raise ValueError(f"`{text}` is not a type key; expected `node:TYPE` or `edge:TYPE`")
         return super().__new__(cls, text)
 
     @classmethod
@@ -123,6 +124,23 @@ class Embed:
         return f"@embed({self.source}{'' if self.model is None else f', model={_quote(self.model)}'})"
 
 
+# A value as a schema writes it; Dates and DateTimes are text.
+Constant: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The value of a property that a new entity does not mention: a constant, or what a function returns then."""
+
+    kind: Literal["value", "now", "uuid"]
+    value: Constant | tuple[Constant, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.kind != "value":
+            return f"@default({self.kind}())"
+        return f"@default({_literal(self.value)})"
+
+
 @dataclass(frozen=True, slots=True)
 class Property:
     name: str
@@ -131,11 +149,13 @@ class Property:
     description: str | None = None
     embed: Embed | None = None
     merge: MergeRule | None = None
+    default: Default | None = None
 
     def __str__(self) -> str:
+        default = "" if self.default is None else f" {self.default}"
         description = "" if self.description is None else f" @description({_quote(self.description)})"
         merge = "" if self.merge is None else f" @merge({self.merge})"
-        return f"{self.name}: {self.type}{'' if self.embed is None else f' {self.embed}'}{merge}{description}"
+        return f"{self.name}: {self.type}{'' if self.embed is None else f' {self.embed}'}{default}{merge}{description}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +229,10 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
-    """An edge type from one node type to another. `unique` and `index` may name `src` and `dst`."""
+    """An edge type from one node type to another. `key`, `unique` and `index` may name `src` and `dst`.
+
+    `key` has `src` and `dst` first, then properties in stable property-id order; it is empty when keyless.
+    """
 
     name: str
     type_id: int
@@ -223,6 +246,7 @@ class EdgeType:
     description: str | None = None
     instruction: str | None = None
     merge: MergeRule = MergeRule.FAIL
+    key: tuple[str, ...] = ()
     kind: ClassVar[Kind] = "edge"
 
     def __str__(self) -> str:
@@ -252,12 +276,21 @@ def _type_annotations(type_: NodeType | EdgeType) -> str:
 
 
 def _constraints(type_: NodeType | EdgeType) -> Iterator[str]:
-    if isinstance(type_, NodeType) and type_.key:
+    if type_.key:
         yield f"@key({', '.join(type_.key)})"
     yield from (f"@unique({', '.join(names)})" for names in type_.unique)
     yield from (f"@index({', '.join(names)})" for names in type_.index)
     if isinstance(type_, NodeType):
         yield from map(str, (*type_.ranges, *type_.checks))
+
+
+def _literal(value: Constant | tuple[Constant, ...] | None) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # Schemas write numbers without exponents.
+    return _quote(value) if isinstance(value, str) else format(Decimal(repr(value)), "f")
 
 
 def _quote(text: str) -> str:

@@ -53,6 +53,10 @@ class Source:
         line = bisect_right(starts, min(offset, len(self.text)))
         return Position(line, min(offset, len(self.text)) - starts[line - 1] + 1)
 
+    def offset(self, line: int, column: int) -> int:
+        """Return the offset of a line and column, both from 1."""
+        return self._line_starts()[line - 1] + column - 1
+
     def line_text(self, line: int) -> str:
         starts = self._line_starts()
         end = starts[line] if line < len(starts) else len(self.text)
@@ -167,9 +171,27 @@ class LanguageError(OmniGraphError):
         return f"[{first.code}] {self.message} at {first.source.name}:{position.line}:{position.column}{hint}{more}"
 
     def render(self) -> str:
+        """Return all diagnostics as text, each with the source line, a caret and a hint.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> LanguageError("rejected").render()
+            ''
+        """
         return "\n\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 
     def to_json(self) -> dict[str, object]:
+        """Return the public JSON form, with all diagnostics.
+
+        Returns:
+            The code, the message, the effect and the diagnostics.
+
+        Example:
+            >>> LanguageError("rejected").to_json()["code"]
+            'language.rejected'
+        """
         body: dict[str, object] = {"code": self.code, "error": self.message, "effect": self.effect.value}
         return {**body, "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics]}
 

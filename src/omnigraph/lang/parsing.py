@@ -13,7 +13,7 @@ from importlib import resources
 from itertools import islice
 from typing import Any, Final
 
-from lark import Lark, Token, UnexpectedInput
+from lark import Lark, Token, Tree, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
@@ -62,10 +62,20 @@ class Language:
 
 def parse_source(source: Source, language: Language) -> Any:
     """Return the syntax tree of a source; raises `LanguageError` with one diagnostic of the language's code."""
+    return _parse(source, language, _parser)
+
+
+def parse_tree(source: Source, language: Language) -> Tree[Token]:
+    """Return the parse tree of a source with all its tokens, as tools need it; raises like `parse_source`."""
+    tree: Tree[Token] = _parse(source, language, tree_parser)
+    return tree
+
+
+def _parse(source: Source, language: Language, make_parser: Callable[[Language], Lark]) -> Any:
     try:
         _check_bounds(source.text, language)
         try:
-            return _parser(language).parse(source.text)
+            return make_parser(language).parse(source.text)
         except UnexpectedInput as error:
             raise _explain(source, error, language) from None
     except SyntaxFault as fault:
@@ -75,8 +85,29 @@ def parse_source(source: Source, language: Language) -> Any:
 
 @cache
 def _parser(language: Language) -> Lark:
-    grammar = resources.files(language.package).joinpath("grammar.lark").read_text("utf-8")
+    grammar = _read_grammar(language)
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=language.builder, maybe_placeholders=True)
+
+
+@cache
+def tree_parser(language: Language) -> Lark:
+    """Return the parser that builds plain trees and keeps every token."""
+    grammar = _read_grammar(language)
+    return Lark(grammar, parser="lalr", lexer="contextual", keep_all_tokens=True, maybe_placeholders=False)
+
+
+def accepted_terminals(text: str, language: Language) -> frozenset[str]:
+    """Return the terminals that may follow a text; none if the text is not the beginning of a source."""
+    parser = tree_parser(language).parse_interactive(text)
+    try:
+        parser.exhaust_lexer()
+    except UnexpectedInput:
+        return frozenset()
+    return frozenset(parser.accepts())  # type: ignore[no-untyped-call]
+
+
+def _read_grammar(language: Language) -> str:
+    return resources.files(language.package).joinpath("grammar.lark").read_text("utf-8")
 
 
 def _check_bounds(text: str, language: Language) -> None:

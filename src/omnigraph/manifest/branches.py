@@ -113,6 +113,29 @@ def rename_branch(
     return renamed[0]
 
 
+def reserve_identity_space(kernel: Kernel, branch: str, actor: str | None = None) -> tuple[BranchId | None, int]:
+    """Return the id of a branch and the space in which it numbers what it adds to its schema; main's is 0.
+
+    The space of another branch is the version of main's catalog that records it, which is never given out twice.
+    """
+    if branch.strip() == MAIN:
+        return None, 0
+    reserved: list[Branch] = []
+
+    def prepare(main: Snapshot) -> Plan | None:
+        entry = _find_branch(main, branch, None)
+        if entry.identity_space is not None:
+            reserved[:] = [entry]
+            return None
+        reserved[:] = [replace(entry, identity_space=main.version + 1)]
+        return Plan(None, updates=(DropBranch(entry.name), AddBranch(reserved[0])), actor=actor)
+
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
+    [entry] = reserved
+    assert entry.identity_space is not None
+    return entry.branch_id, entry.identity_space
+
+
 def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None = None) -> Tag:
     """Name a commit and protect it from cleanup. A tag never moves: to name another commit, delete it first."""
     kernel.reject_read_only()

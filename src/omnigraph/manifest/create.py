@@ -177,7 +177,8 @@ def _create_manifest(store: Store, state: State, operation_id: OperationId, clai
         # The existing files belong to the process that won.
         _release(store, claims)
         raise GraphError(
-            f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",
+            f"another process created a graph at `{store.root.uri}` at the same time; nothing was written. Open that"
+            " graph",
             code="graph.already_initialized",
         ) from error
 

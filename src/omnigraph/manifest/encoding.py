@@ -191,6 +191,7 @@ def _branch_row(branch: Branch) -> _Row:
         "created_at": branch.created_at_us,
         "actor_id": branch.actor,
         **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
+        **({} if branch.identity_space is None else {"identity_space": branch.identity_space}),
     }
     return _row(f"branch:{branch.name}", "branch", members)
 
@@ -392,6 +393,7 @@ def _decode_branch(row: dict[str, Any]) -> Branch:
         members["created_at"],
         members["actor_id"],
         None if names is None else tuple(names),
+        members.get("identity_space"),
     )
 
 

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import GraphError
-from omnigraph.ids import BranchId, CommitId, branch_hint, is_ulid
+from omnigraph.ids import ULID_LENGTH, BranchId, CommitId, branch_hint, is_ulid
 from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_IDS_MAX, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import encoding
 from omnigraph.manifest.model import MAIN, BranchNames, Commit, Snapshot
@@ -72,6 +72,14 @@ def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
     # Only generated ids are safe inside a filter string.
     quoted_ids = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
     return _decode(log.read(filter=f"object_id in ({quoted_ids})")) if quoted_ids else []
+
+
+def read_prefix(log: Dataset, prefix: str) -> list[Commit]:
+    """Return the commits whose ids begin with a text."""
+    # Only the characters of ids are safe inside a filter string; none of them sorts after `Z`.
+    if not prefix.isalnum() or not prefix.isascii():
+        return []
+    return _decode(log.read(filter=f"object_id >= '{prefix}' and object_id <= '{prefix}{'Z' * ULID_LENGTH}'"))
 
 
 def read_operation(store: Store, operation_id: str) -> list[Commit]:

@@ -6,14 +6,13 @@ The commit stores the id as a property, so a client that lost a response can loo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ulid import ULID
 
 from omnigraph.errors import Effect, GraphError
 from omnigraph.ids import CommitId
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.manifest.plan import Plan
 
 REQUEST_ID = "request_id"
 
@@ -49,10 +48,3 @@ def reject_repeated(snapshot: Snapshot, key: RequestKey, all_commits: Callable[[
 def find_request(commits: Iterable[Commit], key: RequestKey) -> Commit | None:
     """Return the commit with an idempotency key."""
     return next((commit for commit in commits if key.is_of(commit)), None)
-
-
-def tag_with_request_id(plan: Plan | None, request_id: str) -> Plan | None:
-    """Return a plan whose commit has the request id; control work has no commit."""
-    if plan is None or plan.kind is None:
-        return plan
-    return replace(plan, properties={**plan.properties, REQUEST_ID: request_id})

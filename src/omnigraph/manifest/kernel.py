@@ -18,9 +18,9 @@ from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.commit_loop import CommitLoop, Prepare
 from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
-from omnigraph.manifest.idempotency import RequestKey, reject_repeated, tag_with_request_id
+from omnigraph.manifest.idempotency import REQUEST_ID, RequestKey, reject_repeated
 from omnigraph.manifest.links import Links
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Pin, Snapshot, fork_names
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, MESSAGE, BranchNames, Commit, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.live_rows import check_deletions
@@ -38,11 +38,18 @@ class Kernel:
         self.commit_loop = CommitLoop(store, self.heads, self.links)
         self._names = NameRecord(store, self.heads)
         self._request_key: RequestKey | None = None
+        self._message: str | None = None
 
     def with_request_id(self, request_id: str, actor: str | None) -> Kernel:
         """Return this kernel for one write with an idempotency key: the write is applied at most once."""
         other = copy(self)
         other._request_key = RequestKey(request_id, actor)
+        return other
+
+    def with_message(self, message: str) -> Kernel:
+        """Return this kernel for commits that have a message."""
+        other = copy(self)
+        other._message = message
         return other
 
     def reject_repeated(self, branch: str) -> None:
@@ -186,6 +193,14 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         return history.read(self.store) | {commit.commit_id: commit for commit in recent}
 
+    def commits_starting_with(self, prefix: str) -> dict[CommitId, Commit]:
+        """Return the commits of live branches and of the commit log whose ids begin with a text."""
+        # Commits move from branches to the log, so reading the log first would miss those that move meanwhile.
+        recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
+        log = history.open_log(self.store)
+        older = [] if log is None else history.read_prefix(log, prefix)
+        return {commit.commit_id: commit for commit in [*older, *recent] if commit.commit_id.startswith(prefix)}
+
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
         """Copy the commits that led to a branch, or those after the last of `after`, to the commit log."""
         history.spill_branch(self.store, snapshot, after, names)
@@ -200,14 +215,18 @@ class Kernel:
         """
         self.reject_read_only()
         key = self._request_key
-        if key is None:
+        properties = {} if self._message is None else {MESSAGE: self._message}
+        properties |= {} if key is None else {REQUEST_ID: key.request_id}
+        if not properties:
             return self.commit_loop.commit(branch, prepare, policy)
 
-        def prepare_once(snapshot: Snapshot) -> Plan | None:
-            reject_repeated(snapshot, key, partial(history.read, self.store))
-            return tag_with_request_id(prepare(snapshot), key.request_id)
+        def prepare_with_properties(snapshot: Snapshot) -> Plan | None:
+            if key is not None:
+                reject_repeated(snapshot, key, partial(history.read, self.store))
+            plan = prepare(snapshot)
+            return None if plan is None else plan.with_properties(properties)
 
-        receipt = self.commit_loop.commit(branch, prepare_once, policy)
+        receipt = self.commit_loop.commit(branch, prepare_with_properties, policy)
         if receipt is not None and receipt.commit is not None:
             # What follows the commit, such as deleting a merged branch, belongs to the same request.
             self._request_key = None

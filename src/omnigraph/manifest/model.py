@@ -25,6 +25,8 @@ MANIFEST_PATH = "__manifest"
 ADOPTED = "adopted_forks"
 # The property of a commit that lists the types and properties whose data cleanup has to purge.
 HARD_DROPS = "hard_drops"
+# The property of a commit that holds the message of its author.
+MESSAGE = "message"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -183,7 +185,8 @@ class Commit:
             self.created_at_us,
             cast(public_values.CommitKind, self.kind),
             self.operation_id,
-            dict(self.properties),
+            {name: value for name, value in self.properties.items() if name != MESSAGE},
+            self.properties.get(MESSAGE),
         )
 
 
@@ -229,6 +232,7 @@ class Branch:
     """A readable name for an opaque physical branch. Only main's manifest holds these.
 
     `recorded_names` are all names it ever had, this one last; None if an older release wrote the row.
+    `identity_space` is where it numbers types and properties that it adds to its schema; None until it adds some.
     """
 
     name: str
@@ -238,6 +242,7 @@ class Branch:
     created_at_us: int
     actor: str | None = None
     recorded_names: tuple[str, ...] | None = None
+    identity_space: int | None = None
 
     def public(self) -> public_values.Branch:
         """Return the branch as the API shows it."""

@@ -6,7 +6,7 @@ Effects are staged and invisible; updates change the catalog's rows; requirement
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -98,6 +98,10 @@ class Plan:
     operation_id: OperationId = UNNAMED
     commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))
     reads: frozenset[TypeKey] | None = None
+
+    def with_properties(self, properties: Mapping[str, str]) -> Plan:
+        """Return the plan with further properties of its commit; control work has no commit."""
+        return self if self.kind is None else replace(self, properties={**self.properties, **properties})
 
     def reads_same(self, before: Snapshot, after: Snapshot) -> bool:
         """Return True if everything that the plan has read is the same in another snapshot of the branch."""

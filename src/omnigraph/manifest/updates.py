@@ -5,6 +5,7 @@ Pure. An update that does not fit the state is our own bug or a lost race, never
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -86,15 +87,15 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A type gets another name; identity, path and version stay."""
+    """Types get other names, all at once, so that two may swap theirs; identity, path and version stay."""
 
-    table_key: TypeKey
-    new_table_key: TypeKey
+    new_keys: Mapping[TypeKey, TypeKey]
 
     def apply(self, draft: Draft) -> None:
-        if self.new_table_key in draft.pins:
-            raise GraphError(f"`{self.new_table_key}` is registered already", code="graph.corrupt")
-        draft.pins[self.new_table_key] = replace(draft.pins.pop(self.table_key), table_key=self.new_table_key)
+        renamed = {new: replace(draft.pins.pop(old), table_key=new) for old, new in self.new_keys.items()}
+        if taken := sorted(renamed.keys() & draft.pins.keys()):
+            raise GraphError(f"`{taken[0]}` is registered already", code="graph.corrupt")
+        draft.pins.update(renamed)
 
 
 @dataclass(frozen=True, slots=True)

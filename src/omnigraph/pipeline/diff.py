@@ -13,12 +13,14 @@ from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import AsOf
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 
@@ -51,11 +53,43 @@ def diff(
     ops: Sequence[str] | None = None,
     branch: str = MAIN,
     names: Naming = NOW,
+    engine: Engine = "auto",
     spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
 ) -> Any:
-    """Return the changes of `Graph.diff` as an unordered Spark DataFrame, computed lazily."""
-    from omnigraph.pipeline.spark.session import session
+    """Return the differences between two states as an unordered Spark DataFrame, computed lazily.
 
+    Args:
+        graph: The graph.
+        a: The first state: a branch, tag or commit, or a version or timestamp of `branch`.
+        b: The second state.
+        kinds: Only `node` or `edge`.
+        types: Only these types.
+        ops: Only `insert`, `update` or `delete`.
+        branch: The branch of versions and timestamps.
+        names: `now` reads both under today's schema, `then` each under its own.
+        engine: `auto` or `spark`; a DataFrame cannot be made in process.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called while the call waits for Spark; the jobs of the DataFrame report to Spark.
+
+    Returns:
+        A DataFrame with the columns of `Graph.diff(...).changes`.
+
+    Raises:
+        CommitNotFound: There is no such branch, tag or commit.
+        UsageError: A filter has an unknown word, or `engine` is `local`.
+        PipelineUnavailable: Spark is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.diff(graph, 1, 2).count()  # doctest: +SKIP
+        3
+    """
+    choice = RunnerChoice(engine, master, spark)
+    with reporting_to(progress):
+        running = choice.start_session("`pipeline.diff`", "`graph.diff`")
     before, after, selection = compared(session_of(graph), a, b, ChangeFilter(kinds, types, ops), branch, names)
     kernel = session_of(graph).kernel
     for view in (before, after):
@@ -63,7 +97,6 @@ def diff(
         kernel.finish_links(view.snapshot)
     access = graph_access(graph.uri, new_ulid())
     tasks = [task for pair in selected(before, after, selection) for task in _plan_tasks(access, pair, selection)]
-    running = spark if spark is not None else session()
     numbers = running.range(0, len(tasks), 1, max(1, len(tasks)))
 
     def run(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:

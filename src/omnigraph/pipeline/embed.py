@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.embed import EmbedReceipt
@@ -19,16 +20,47 @@ from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 def embed(
     graph: Graph,
     branch: str = MAIN,
+    *,
     types: Sequence[str] | None = None,
     mode: Mode = "fill_missing",
     select: Sequence[str] = (),
-    *,
+    message: str | None = None,
     engine: Engine = "auto",
+    spark: Any = None,
     master: str | None = None,
     progress: Progress | None = None,
 ) -> EmbedReceipt:
-    """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
-    choice, session, branch = RunnerChoice(engine, master), session_of(graph), strip_name(branch)
+    """Compute the vectors of `@embed` properties like `Graph.embed`, on Spark if the types are large.
+
+    Args:
+        graph: The graph to write to.
+        branch: The branch to write.
+        types: Only these types.
+        mode: `fill_missing`, `reembed_all` or `clean`, as in `Graph.embed`.
+        select: Only entities with `field=value`, or `Type:field=value`.
+        message: What the commit is for, shown in its history.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        How many vectors of each property were made, and the commit, unless all were current.
+
+    Raises:
+        UsageError: There is no such type, or an argument does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> notes = "node Note { text: String @key  vector: Vector(4)? @embed(text) }"
+        >>> with og.init(path + ".notes", schema=notes) as graph:
+        ...     pipeline.embed(graph).commit is None
+        True
+    """
+    choice, session = RunnerChoice(engine, master, spark), session_of(graph).with_message(message)
+    branch = strip_name(branch)
     with reporting_to(progress):
         runner = choice.by_size(_embedded_bytes(session, branch), EMBED_LOCAL_BYTES_MAX)
         return embed_stored(session, branch, types, mode, select, runner=runner)

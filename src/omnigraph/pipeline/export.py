@@ -22,7 +22,7 @@ from pyarrow import fs
 from omnigraph.engine.export import record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import AsOf
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
@@ -78,6 +78,7 @@ def export(
     at: AsOf | None = None,
     names: Naming = NOW,
     engine: Engine = "auto",
+    spark: Any = None,
     master: str | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
@@ -94,16 +95,27 @@ def export(
         branch: The branch to read.
         at: Export a past state: a commit, tag, manifest version or timestamp.
         names: Whether a past state has current names or its own.
-        engine: `local` runs threads, `spark` runs executors, `auto` chooses by size.
-        master: The Spark master; by default Spark runs on this machine.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
         progress: Called with each stage and how much of it is done.
+
+    Returns:
+        The commit, the entities by type, and the number of files.
 
     Raises:
         UsageError: `out` is not empty, or a type or format is unknown.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: The graph needs Spark, which is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.export(graph, path + ".parquet").entities
+        {'node:Person': 2, 'edge:Knows': 1}
     """
     if format not in get_args(Format):
         raise UsageError(f"unknown format `{format}`; expected one of {', '.join(get_args(Format))}", format=format)
-    choice = RunnerChoice(engine, master, is_flexible=False)
+    choice = RunnerChoice(engine, master, spark, is_flexible=False)
     view = session_of(graph).view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]

@@ -1,11 +1,12 @@
-"""Optimize and verify on Spark executors."""
+"""Optimize, verify and schema changes on Spark executors."""
 
 from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,20 @@ import pyarrow as pa
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.maintain.optimize import IN_TURN, OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
-from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, count_lost, count_repeated, scan_in_process
+from omnigraph.engine.maintain.verify import (
+    TypeScan,
+    VerifyReport,
+    columns_to_verify,
+    count_lost,
+    count_repeated,
+    find_wrong_ids,
+    scan_in_process,
+)
 from omnigraph.engine.maintain.verify import verify as run_verify
+from omnigraph.engine.schema import SchemaReceipt
+from omnigraph.engine.schema import apply as run_apply
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
@@ -27,18 +39,104 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.source_files import schema_source
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
+from omnigraph.stored_queries import QueryFolder, read_queries
 
 
-def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
+def optimize(
+    graph: Graph,
+    branch: str = MAIN,
+    *,
+    message: str | None = None,
+    engine: Engine = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> OptimizeReport:
     """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
 
     With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
+
+    Args:
+        graph: The graph.
+        branch: The branch to optimize.
+        message: What the commit is for, shown in its history.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        What was compacted by type, and the commit, if there was anything to do.
+
+    Raises:
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> len(pipeline.optimize(graph).types)
+        2
     """
-    choice, session = RunnerChoice(engine, master), session_of(graph)
-    choice.start_if_required()
-    return run_optimize(session, branch, lambda size: choice.by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))
+    choice, session = RunnerChoice(engine, master, spark), session_of(graph).with_message(message)
+    with reporting_to(progress):
+        choice.start_if_required()
+        return run_optimize(session, branch, lambda size: choice.by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))
+
+
+def apply_schema(
+    graph: Graph,
+    schema: str | Path,
+    *,
+    allow_data_loss: bool = False,
+    queries: str | Path | Iterable[str | Path] | None = None,
+    branch: str = MAIN,
+    message: str | None = None,
+    engine: Engine = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> SchemaReceipt:
+    """Apply a schema like `graph.schema.apply`; what reads and writes many stored rows runs on Spark.
+
+    With `engine="auto"`, Spark is used if there are many rows to check or to write, and only if it is installed.
+
+    Args:
+        graph: The graph.
+        schema: The new schema, as text or as the path of a `.pg` file.
+        allow_data_loss: Make drops permanent.
+        queries: The stored queries of the graph; a schema that breaks one of them is rejected.
+        branch: The branch that gets the schema; others keep theirs until they are merged.
+        message: What the commit is for, shown in its history.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        The steps, and the commit, if there was anything to do.
+
+    Raises:
+        LanguageError: The schema is invalid, or a step is not supported.
+        DataError: Stored rows break a constraint that the schema adds; nothing was applied.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.apply_schema(graph, graph.schema.source).applied
+        False
+    """
+    choice, session = RunnerChoice(engine, master, spark), session_of(graph).with_message(message)
+    check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
+
+    def choose(rows: int) -> Runner:
+        return choice.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
+
+    with reporting_to(progress):
+        choice.start_if_required()
+        return run_apply(session, schema_source(schema), allow_data_loss, check, choose, branch)
 
 
 # A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.
@@ -46,33 +144,68 @@ _KEYS: Final = "bucket int, owner int, asker int, column int, text string"
 _COUNTS: Final = "owner int, asker int, column int, rows long, wrong long, text string"
 _COLUMNS: Final = ("id", "src", "dst")
 _FAILED: Final = -1
+# The column of ids that do not follow from the key.
+_WRONG_ID: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _VerifyTask:
     """The fragments that one task reads; `owners` has, by column, the type whose ids it refers to."""
 
+    type: Type
     type_index: int
     ref: DatasetRef
     fragment_ids: tuple[int, ...]
     owners: tuple[int, ...]
 
 
-def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
+def verify(
+    graph: Graph,
+    *,
+    data: bool = False,
+    engine: Engine = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
     """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
+
+    Args:
+        graph: The graph.
+        data: Also compare the bytes of all files with their checksums.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        All findings, and the size of unreferenced files.
+
+    Raises:
+        PolicyDenied: The actor may not administer the graph.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.verify(graph).is_sound
+        True
     """
-    choice, session = RunnerChoice(engine, master), session_of(graph)
+    choice, session = RunnerChoice(engine, master, spark), session_of(graph)
 
     def scan(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
         rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
         runner = choice.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
-        return (
+        report_progress("verifying", 0, len(types))
+        scans = (
             check_on_spark(runner.spark, view, types) if isinstance(runner, Executors) else scan_in_process(view, types)
         )
+        report_progress("verifying", len(types), len(types))
+        return scans
 
-    return run_verify(session, scan_in_process if engine == "local" else scan, data=data)
+    with reporting_to(progress):
+        return run_verify(session, scan, data=data)
 
 
 def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
@@ -112,7 +245,7 @@ def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTa
     ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
     dataset = view.dataset(type_.table_key)
     runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
-    return [_VerifyTask(index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
+    return [_VerifyTask(type_, index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 
 def _key_reader(
@@ -134,7 +267,10 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
     """Yield the ids and endpoints of some fragments with their buckets."""
     try:
         dataset = access.open(task.ref)
-        for batch in scan_fragments(dataset, task.fragment_ids, _COLUMNS[: len(task.owners)]):
+        for batch in scan_fragments(dataset, task.fragment_ids, columns_to_verify(task.type)):
+            wrong_ids = find_wrong_ids(task.type, pa.Table.from_batches([batch])).combine_chunks()
+            bucket = np.zeros(len(wrong_ids), np.int32)
+            yield _key_batch(bucket, task.type_index, task.type_index, _WRONG_ID, wrong_ids)
             for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
                 bucket = bucket_of(texts, seed, buckets).astype(np.int32)
@@ -161,12 +297,18 @@ def check_bucket(keys: pa.Table) -> pa.Table:
         if column == _FAILED:
             counts.append((owner, asker, column, 0, 0, texts[0].as_py()))
         else:
-            wrong = count_repeated(texts) if column == 0 else count_lost(texts, ids)
+            wrong = _count_wrong(column, texts, ids)
             counts.append((owner, asker, column, len(texts), wrong, None))
     names = ("owner", "asker", "column", "rows", "wrong", "text")
     types = (pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.string())
     values = zip(*counts, strict=True)
     return pa.table({name: pa.array(column_, type_) for name, type_, column_ in zip(names, types, values, strict=True)})
+
+
+def _count_wrong(column: int, texts: Column, ids: Column) -> int:
+    if column == _WRONG_ID:
+        return len(texts)
+    return count_repeated(texts) if column == 0 else count_lost(texts, ids)
 
 
 def _summarize(
@@ -176,7 +318,7 @@ def _summarize(
     counted: Sequence[Any],
     failed: Mapping[int, OmniGraphError],
 ) -> TypeScan:
-    rows_seen, wrong = [0, 0, 0], [0, 0, 0]
+    rows_seen, wrong = [0, 0, 0, 0], [0, 0, 0, 0]
     for row in counted:
         if row["asker"] == index:
             rows_seen[row["column"]] += row["rows"]
@@ -191,4 +333,4 @@ def _summarize(
         )
     unread = {types[number].name for number in failed if not isinstance(types[number], EdgeType)}
     lost = {column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in ends.items()}
-    return TypeScan(rows[index], wrong[0] == 0, lost)
+    return TypeScan(rows[index], wrong[0] == 0, lost, wrong[_WRONG_ID])

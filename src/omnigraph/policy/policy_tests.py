@@ -9,8 +9,9 @@ from typing import Final
 
 import yaml
 
-from omnigraph.policy.bundle import ACTIONS, Document, read_text
+from omnigraph.policy.bundle import ACTIONS, read_text
 from omnigraph.policy.policy import Decision, Policy
+from omnigraph.yaml_document import Document
 
 _OPTIONAL: Final = ("branch", "target_branch")
 _REQUIRED: Final = ("id", "actor", "action", "expect")

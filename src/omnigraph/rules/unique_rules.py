@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import NodeType
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.coerce import shown
 from omnigraph.rules.delta import Changes, Committed, Delta, Findings, Intent, Violation, is_among, one_array
@@ -22,7 +21,7 @@ def distinct_ids(changes: Changes, committed: Committed, findings: Findings) -> 
         codes = delta.ids.dictionary_encode().indices.to_numpy()
         for first, again in _repeated(codes)[: findings.room]:
             entity = str(delta.ids[again])
-            if isinstance(delta.type, NodeType) and delta.type.key:
+            if delta.type.key:
                 columns = ", ".join(delta.type.key)
                 message = (
                     f"`@key` of `{delta.type.name}.({columns})` is violated: the input holds the key `{entity}` twice"

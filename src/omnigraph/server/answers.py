@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from omnigraph import public_values
 from omnigraph.engine import schema
 from omnigraph.lang.catalog import Kind
+from omnigraph.lang.migrate.step import SchemaStep
 from omnigraph.public_values import Commit
 from omnigraph.server.wire import Op
 
@@ -51,6 +52,7 @@ class Target(TypedDict, total=False):
     """What was read, in the words of the request."""
 
     branch: str
+    at: str | int
     snapshot: str | int
     as_of: str
 
@@ -195,6 +197,7 @@ class Cause(TypedDict):
     authored_branch: str
     actor_id: NotRequired[str]
     authored_at: int
+    message: NotRequired[str]
 
 
 class ChangedType(TypedDict):
@@ -227,10 +230,17 @@ class Change(TypedDict):
     after: NotRequired[Image]
 
 
+class SchemaChange(TypedDict):
+    """How a commit changed the schema, with the names of then."""
+
+    steps: list[SchemaStep]
+
+
 class Block(TypedDict):
     """What one commit changed."""
 
     cause: Cause
+    schema: NotRequired[SchemaChange]
     changes: list[Change]
 
 
@@ -266,6 +276,7 @@ class Difference(TypedDict):
     to_graph_manifest_version: int
     graph_branch: NotRequired[str]
     changes: list[ChangedEntity]
+    images: NotRequired[list[Change]]
     stats: ChangeCounts
 
 

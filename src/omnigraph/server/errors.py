@@ -232,6 +232,8 @@ MergeConflictKind = Literal[
     "divergent_insert",
     "divergent_update",
     "delete_vs_update",
+    "divergent_schema",
+    "drop_vs_update",
     "orphan_edge",
     "unique_violation",
     "cardinality_violation",

@@ -22,7 +22,12 @@ _InputFields: TypeAlias = dict[str, tuple[Field[Any], Any]]
 
 _known_inputs: dict[Any, _InputFields] = {}
 _BOOLEANS: Final = {"true": True, "false": False}
-_TYPE_NAMES: Final[Mapping[Any, str]] = {str: "a string", int: "a 64-bit integer", bool: "true or false"}
+_TYPE_NAMES: Final[Mapping[Any, str]] = {
+    str: "a string",
+    int: "a 64-bit integer",
+    float: "a number",
+    bool: "true or false",
+}
 
 
 def from_json(kind: type[T], body: bytes) -> T:

@@ -14,13 +14,12 @@ from typing import Any, Final, Literal, NewType, NotRequired, Union, get_args, g
 
 from omnigraph import __version__
 from omnigraph.errors import ERRORS
-from omnigraph.ids import ULID_PATTERN
+from omnigraph.ids import GRAPH_ID, ULID_PATTERN
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.public_values import PublicValue, members
 from omnigraph.server import answers, wire
 from omnigraph.server.errors import Error, OmnigraphCode
 from omnigraph.server.handlers.writes import COMMIT_ID
-from omnigraph.server.registry import GRAPH_ID
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
 
 Schema = dict[str, Any]
@@ -291,7 +290,9 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
             responses["206"] = _response("The requested range.", content, (*whole, "Content-Range"))
         return responses
     if route.path.endswith("/export"):
-        return {"200": _response(route.summary, _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes))}
+        content = _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes)
+        documents = {media: {"schema": dict(_TEXT)} for media in (wire.GRAPHML, wire.DOT)}
+        return {"200": _response(route.summary, {**content, **documents})}
     if route.path.endswith("/baseline"):
         kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
         return {"200": _response(route.summary, _ndjson_content(kinds, shapes))}

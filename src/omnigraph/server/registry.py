@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from omnigraph import graph as graphs
+from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
+from omnigraph.engine.query.embedders import Embedder
+from omnigraph.engine.query.search import set_default_embedder
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
+from omnigraph.lang.diagnostic import Source
+from omnigraph.limits import SERVER_OPENING_GRAPHS
 from omnigraph.policy import Policy, load_bundle
 from omnigraph.server.admission import ExportSlots
 from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
@@ -29,16 +35,58 @@ if TYPE_CHECKING:
 
 
 log: Final = logging.getLogger("omnigraph.server")
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphConfig:
+    """A graph to serve: its URI, policy file and stored queries, in a folder or as sources."""
+
+    graph_id: str
+    uri: str
+    policy: Path | None = None
+    queries: Path | tuple[Source, ...] | None = None
+    embedder: Embedder | None = None
+
+    def read_queries(self) -> QueryFolder:
+        """Read the stored queries; they are compiled later, against the schema of the graph."""
+        if self.queries is None or isinstance(self.queries, tuple):
+            return QueryFolder(self.queries or ())
+        return QueryFolder(read_queries(self.queries))
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a graph of a cluster is not served; `is_kept` if a server that has it open goes on serving it."""
+
+    code: str
+    message: str
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The loaded tokens and policies: the actors, the policy of each graph, and the server policy."""
+    """The loaded tokens and policies: the actors, the policy of each graph, and the server policy.
+
+    A cluster also says which `graphs` there are, and why some of them are `quarantined`.
+    """
 
     tokens: Tokens
     checkers: Mapping[str, PolicyHook]
     server_policy: Policy | None
+    graphs: Mapping[str, GraphConfig] | None = None
+    quarantined: Mapping[str, Quarantine] = field(default_factory=dict)
+
+
+class Configurable(Protocol):
+    """Where a configuration comes from: files, or the ledger of a cluster."""
+
+    def read(self) -> Configuration:
+        """Read the configuration; raises if it is invalid."""
+        ...
+
+    def fingerprint(self) -> Hashable:
+        """Return a value that changes when the configuration changes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +113,14 @@ class Sources:
         judge = None if policy_file is None else load_bundle(policy_file, scope="server", graph_id="root")
         return Configuration(tokens, checkers, judge)
 
-    def fingerprint(self) -> Fingerprint:
+    def fingerprint(self) -> Hashable:
         """Return a value that changes when one of the files changes."""
         paths = (*self.token_files, *self.policies.values(), self.server_policy)
-        return tuple(_fingerprints(path for path in paths if path is not None))
+        return tuple(fingerprint_files(path for path in paths if path is not None))
 
 
-def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None]:
+def fingerprint_files(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None]:
+    """Yield a value for each file that changes when the file does."""
     for path in paths:
         try:
             status = path.stat()
@@ -90,21 +139,6 @@ async def watch_configuration(service: Service) -> None:
             service.reload_soon()
 
 
-GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
-_log: Final = logging.getLogger("omnigraph.server")
-_RESERVED_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
-
-
-@dataclass(frozen=True, slots=True)
-class GraphConfig:
-    """A graph to serve: its URI, policy file and stored queries."""
-
-    graph_id: str
-    uri: str
-    policy: Path | None = None
-    queries: Path | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ServedGraph:
     """A graph of the server, open and shared by all requests."""
@@ -114,6 +148,8 @@ class ServedGraph:
     queries: QueryFolder
     meter: Meter
     exports: ExportSlots = field(default_factory=ExportSlots)
+    # Its schema is changed by `cluster apply` alone.
+    is_managed: bool = False
     # Operation ids of writes in flight.
     in_flight_operations: list[str] = field(default_factory=list)
 
@@ -130,6 +166,7 @@ class ServedGraph:
         """Return the graph for a request of an actor, with a policy that makes each decision once."""
         graph = self.graph.acting_as(actor, operation_id)
         session = session_of(graph)
+        session.schema_check = self.queries.reject_breakage
         if session.policy is not ALLOW_ALL:
             session.policy = DecisionCache(session.policy)
         return graph
@@ -149,12 +186,15 @@ class GraphRegistry:
     """The graphs, tokens and policies of a server; `is_stale` if the last reload failed."""
 
     served: dict[str, ServedGraph]
-    sources: Sources
+    sources: Configurable
     tokens: Tokens
     server_policy: Policy | None = None
     is_stale: bool = False
-    # Of the configuration files when they were last read.
-    fingerprint: Fingerprint = ()
+    # Of the configuration when it was last read.
+    fingerprint: Hashable = ()
+    # With a cluster, every declared graph must be served.
+    requires_all: bool = False
+    retired: list[ServedGraph] = field(default_factory=list)
 
     def reload(self) -> None:
         """Reload tokens and policies; in-flight requests finish with those they started with."""
@@ -162,14 +202,18 @@ class GraphRegistry:
         self.fingerprint = self.sources.fingerprint()
         try:
             read = self.sources.read()
-        except Exception as error:  # noqa: BLE001 - every failure is reported
+            served = self.served if read.graphs is None else follow(read, self.served, requires_all=self.requires_all)
+        except Exception as failure:  # noqa: BLE001 - every failure is reported
             self.is_stale = True
-            code = error.code if isinstance(error, OmniGraphError) else "internal.bug"
-            reason = str(error) if isinstance(error, OmniGraphError) else type(error).__name__
+            code = failure.code if isinstance(failure, OmniGraphError) else "internal.bug"
+            reason = str(failure) if isinstance(failure, OmniGraphError) else type(failure).__name__
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
             return
-        for graph_id, served in self.served.items():
-            session_of(served.graph).policy = read.checkers[graph_id]
+        for graph_id, item in served.items():
+            session_of(item.graph).policy = read.checkers[graph_id]
+        # Requests in flight may still use a graph that is no longer served, so it is closed at the end.
+        self.retired += [item for graph_id, item in self.served.items() if graph_id not in served]
+        self.served = served
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
 
@@ -186,16 +230,16 @@ class GraphRegistry:
 
     def close(self) -> None:
         """Close all graphs."""
-        for served in self.served.values():
+        for served in (*self.served.values(), *self.retired):
             served.graph.close()
 
 
 def check_graph_id(graph_id: str) -> None:
     """Raise `UsageError` for an invalid graph id."""
-    if not GRAPH_ID.fullmatch(graph_id) or graph_id in _RESERVED_IDS:
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
         raise UsageError(
             f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
-            f" {', '.join(sorted(_RESERVED_IDS))}",
+            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
             graph_id=graph_id,
         )
 
@@ -231,13 +275,87 @@ def open_registry(
     return GraphRegistry(served, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 
+def open_cluster_registry(sources: Configurable, *, requires_all: bool = False) -> GraphRegistry:
+    """Open every healthy graph of a cluster; those that cannot be served are quarantined: logged, and not found."""
+    fingerprint = sources.fingerprint()
+    read = sources.read()
+    served = follow(read, {}, requires_all=requires_all)
+    return GraphRegistry(
+        served, sources, read.tokens, read.server_policy, fingerprint=fingerprint, requires_all=requires_all
+    )
+
+
+def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> dict[str, ServedGraph]:
+    """Return the graphs of a cluster's revision; open graphs are kept, with their new queries.
+
+    Raises:
+        ClusterError: No graph can be served, or not all of them where all are required, or the revision would take a
+            graph out of service that is served now.
+    """
+    configs = dict(read.graphs or {})
+    kept = {graph_id for graph_id, reason in read.quarantined.items() if reason.is_kept and graph_id in before}
+    quarantined = {graph_id: reason for graph_id, reason in read.quarantined.items() if graph_id not in kept}
+    served = {graph_id: before[graph_id] for graph_id in kept}
+    to_open = [config for graph_id, config in configs.items() if graph_id not in read.quarantined]
+    with ThreadPoolExecutor(SERVER_OPENING_GRAPHS) as pool:
+        for config, opened in zip(to_open, pool.map(lambda item: _try_open(item, read, before), to_open), strict=True):
+            if isinstance(opened, ServedGraph):
+                served[config.graph_id] = opened
+            else:
+                quarantined[config.graph_id] = opened
+    for graph_id, reason in quarantined.items():
+        log.error("graph is quarantined", extra={"graph_id": graph_id, "code": reason.code, "error": reason.message})
+    lost = {graph_id for graph_id, reason in quarantined.items() if graph_id in before and not _is_deleted(reason)}
+    if not served or lost or (requires_all and quarantined):
+        for graph_id in served.keys() - before.keys():
+            served[graph_id].graph.close()
+        raise _refuse(quarantined, is_empty=not served)
+    for graph_id in served.keys() - kept:
+        set_default_embedder(session_of(served[graph_id].graph).kernel, configs[graph_id].embedder)
+    return dict(sorted(served.items()))
+
+
+def _is_deleted(reason: Quarantine) -> bool:
+    return reason.code == "cluster_recovery_pending"
+
+
+def _refuse(quarantined: Mapping[str, Quarantine], *, is_empty: bool) -> ClusterError:
+    findings = [error(item.code, f"graph.{graph_id}", item.message) for graph_id, item in sorted(quarantined.items())]
+    if is_empty:
+        message = "no graph of the cluster can be served; see the other errors"
+        findings.append(error("cluster_no_healthy_graphs", "graphs", message))
+    return ClusterError(findings)
+
+
+def _try_open(config: GraphConfig, read: Configuration, before: Mapping[str, ServedGraph]) -> ServedGraph | Quarantine:
+    """Return a served graph, or why it cannot be served."""
+    known = before.get(config.graph_id)
+    try:
+        check_graph_id(config.graph_id)
+        if known is not None:
+            served = replace(known, queries=config.read_queries())
+        else:
+            served = replace(_open(config, read.checkers[config.graph_id]), is_managed=True)
+    except OmniGraphError as failure:
+        return Quarantine("graph_unavailable", failure.message)
+    try:
+        broken = served.stored().broken
+        if not broken:
+            return served
+        reason = Quarantine("query_invalid", f"a stored query does not compile: {broken[0].render()}")
+    except OmniGraphError as failure:
+        reason = Quarantine("query_invalid", failure.message)
+    if known is None:
+        served.graph.close()
+    return reason
+
+
 def _open(config: GraphConfig, checker: PolicyHook) -> ServedGraph:
     meter = Meter()
     graph = graphs.open(config.uri, policy=checker, meter=meter)
     # An unreadable file is a configuration error. A query that does not compile may be due to a later schema, and must
     # not keep the rest from being served.
-    queries = QueryFolder(() if config.queries is None else read_queries(config.queries))
-    served = ServedGraph(config.graph_id, graph, queries, meter)
+    served = ServedGraph(config.graph_id, graph, config.read_queries(), meter)
     for query in served.stored().broken:
-        _log.warning("stored query does not compile", extra={"graph_id": config.graph_id, "query": query.name})
+        log.warning("stored query does not compile", extra={"graph_id": config.graph_id, "query": query.name})
     return served

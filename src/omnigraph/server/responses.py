@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
-from omnigraph.engine.session import AsOf
+from omnigraph.engine.revisions import AsOf
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
@@ -99,6 +99,8 @@ class _TargetInput(Protocol):
     @property
     def branch(self) -> str | None: ...
     @property
+    def at(self) -> str | int | None: ...
+    @property
     def snapshot(self) -> str | int | None: ...
     @property
     def as_of(self) -> str | None: ...
@@ -106,12 +108,19 @@ class _TargetInput(Protocol):
 
 def read_target(request: _TargetInput) -> tuple[str, AsOf | None]:
     """Return the branch and state that a request reads; versions and timestamps are relative to the branch."""
-    if request.snapshot is not None and request.as_of is not None:
-        raise UsageError("`snapshot` and `as_of` both say which state to read; give one of them")
     if isinstance(request.snapshot, str) and request.branch is not None:
         raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
     branch = "main" if request.branch is None else request.branch.strip()
-    return branch, request.snapshot if request.as_of is None else parse_timestamp(request.as_of)
+    return branch, requested_state(request.at, request.snapshot, request.as_of)
+
+
+def requested_state(at: str | int | None, snapshot: str | int | None, as_of: str | None = None) -> AsOf | None:
+    """Return the state that a request names, by `at` or by one of its earlier names."""
+    states = {"at": at, "snapshot": snapshot, "as_of": as_of}
+    named = [f"`{name}`" for name, value in states.items() if value is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} both say which state to read; give one of them")
+    return parse_timestamp(as_of) if as_of is not None else snapshot if at is None else at
 
 
 def parse_timestamp(text: str) -> datetime:

@@ -13,7 +13,7 @@ from omnigraph.engine.authorization import Scope, between, on_branch
 from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
-from omnigraph.public_values import Commit, Operation
+from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
 from omnigraph.server import answers, wire
 from omnigraph.server.handlers import blobs, reads, stored_queries, writes
 from omnigraph.server.responses import Call, Handler, Response
@@ -108,8 +108,8 @@ def _delete(path: str, action: str, handle: Handler, summary: str) -> Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    _get("/snapshot", "read", reads.snapshot, "The versions of all types on a branch.",
-         wire.BranchInput, answers.Snapshot),
+    _get("/snapshot", "read", reads.snapshot, "The versions of all types on a branch, or in a past state.",
+         wire.SnapshotInput, answers.Snapshot),
     _json("/query", "read", reads.query, "Run a query; JSON rows, or an Arrow stream if the request accepts one.",
           wire.Query, answers.Rows),
     _json("/read", "read", reads.read, "Run a query; the former name of `/query`, with its former member names.",
@@ -129,11 +129,18 @@ ROUTES: tuple[Route, ...] = (
     _json("/queries/{name}/if-graph-commit", "invoke_query", stored_queries.invoke_if,
           "Call a stored mutation if the head of the branch is still the commit in a header.",
           wire.Invoke, answers.Mutated, is_write_now=stored_queries.is_mutation, masks=stored_queries.unknown_query),
-    _get("/schema", "read", reads.schema, "The text of the accepted schema.", wire.NoInput, answers.SchemaSource),
+    _json("/entity", "read", reads.entity, "One entity by its type and key; JSON rows, or an Arrow stream.",
+          wire.GetEntity, answers.Rows),
+    _json("/log", "read", reads.log, "The commits that changed one entity, newest first.",
+          wire.LogEntity, EntityLog),
+    _json("/blame", "read", reads.blame, "The commit that last set each property of one entity.",
+          wire.Entity, PropertyBlame),
+    _get("/schema", "read", reads.schema, "The text of the accepted schema of a branch.",
+         wire.BranchInput, answers.SchemaSource),
     _json("/schema/plan", "schema_apply", writes.schema_plan, "Show the steps to a new schema; changes nothing.",
           wire.NewSchema, answers.SchemaPlan),
-    _write("/schema/apply", "schema_apply", writes.schema_apply, "Migrate a graph to a new schema, as one commit.",
-           wire.NewSchema, answers.SchemaApplied),
+    _write("/schema/apply", "schema_apply", writes.schema_apply, "Migrate a branch to a new schema, as one commit.",
+           wire.ApplySchema, answers.SchemaApplied),
     _write("/load", "change", writes.load, "Write NDJSON records in a JSON string, as one commit.",
            wire.Load, answers.LoadedAt, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX),
     _write("/ingest", "change", writes.load, "Write NDJSON records; the former name of `/load`.",
@@ -142,7 +149,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
           early_checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True),
-    _json("/export", "export", reads.export, "Stream a graph as NDJSON that can be loaded again.",
+    _json("/export", "export", reads.export, "Stream a graph as NDJSON that can be loaded again, or as GraphML or DOT.",
           wire.Export, wire.NDJSON),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and ETag of a blob.",
           wire.BlobInput, wire.BYTES),
@@ -156,9 +163,10 @@ ROUTES: tuple[Route, ...] = (
     _delete("/branches/{branch:path}", "branch_delete", writes.delete_branch, "Delete a branch."),
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
          wire.Commits, answers.Commits),
-    _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, Commit),
-    _get("/commits/{commit_id}/changes", "read", reads.commit_changes, "A page of the changes of a commit.",
+    _get("/commits/{commit_id:path}/changes", "read", reads.commit_changes, "A page of the changes of a commit.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
+    _get("/commits/{commit_id:path}", "read", reads.commit, "One commit, by its id or any name of its state.",
+         wire.BranchInput, Commit),
     _get("/changes", "read", reads.changes, "The next page of the change feed of a branch.",
          wire.Changes, answers.FeedPage, is_change=True),
     _json("/changes/baseline", "export", reads.baseline,

@@ -14,6 +14,8 @@ from omnigraph.public_values import Mode
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
+GRAPHML: Final = "application/graphml+xml"
+DOT: Final = "text/vnd.graphviz"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 BYTES: Final = "application/octet-stream"
 
@@ -52,6 +54,14 @@ class BranchInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotInput(BranchInput):
+    """The branch to read, or a past state of it."""
+
+    at: str | None = None
+    names: Naming = "now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
     """A page of the commits of a branch: at most `limit`, newest first, optionally only those `before` a commit."""
 
@@ -62,7 +72,10 @@ class Commits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601.
+    """A read. `at` names a past state: a branch, a tag, a commit id or its beginning, `HEAD~2`, a version, a time.
+
+    `HEAD`, versions and times are those of `branch`. Earlier names of `at` are `snapshot` (a commit, a tag or, with
+    `branch`, a manifest version) and `as_of` (an instant in ISO 8601).
 
     `names` selects whether an older state is read with today's type and property names, or with those of its time.
     """
@@ -71,6 +84,7 @@ class Query:
     name: str | None = None
     params: dict[str, Any] | None = None
     branch: str | None = None
+    at: str | int | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
     names: Naming = "now"
@@ -96,32 +110,47 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutate:
-    """A mutation."""
+    """A mutation; `message` says what its commit is for, and a `dry_run` makes none."""
 
     query: str = field(metadata=_QUERY)
     name: str | None = field(default=None, metadata=_NAME)
     params: dict[str, Any] | None = None
     branch: str = "main"
+    message: str | None = None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoke:
-    """The call of a stored query; `expect_mutation` rejects a query of the other kind."""
+    """The call of a stored query; `expect_mutation` rejects a query of the other kind.
+
+    `message` is for the commit of a mutation.
+    """
 
     params: dict[str, Any] | None = None
     branch: str | None = None
+    at: str | int | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
     names: Naming = "now"
     expect_mutation: bool | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchema:
-    """A schema to plan for or to apply."""
+    """A schema to plan for, on a branch."""
 
     schema_source: str
     allow_data_loss: bool = False
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplySchema(NewSchema):
+    """A schema to apply."""
+
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +161,7 @@ class Load:
     branch: str = "main"
     from_: str | None = None
     mode: Mode = "merge"
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +171,7 @@ class LoadLines:
     branch: str = "main"
     from_: str | None = None
     mode: Mode = "merge"
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +179,12 @@ class Export:
     """What to export: all, or some types, of a branch or an earlier state."""
 
     branch: str | None = None
+    at: str | int | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
     names: Naming = "now"
     type_names: list[str] | None = None
+    format: Literal["ndjson", "graphml", "dot"] = "ndjson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,16 +196,18 @@ class BlobInput:
     id: str
     property: str
     branch: str | None = None
+    at: str | None = None
     snapshot: str | None = None
     names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBranch:
-    """A branch to create; `from` is a branch, commit or tag, or with `snapshot` the branch that had that snapshot."""
+    """A branch to create; `from` is a branch, commit or tag, or with `at` the branch that had that state."""
 
     name: str
     from_: str = "main"
+    at: str | int | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
 
@@ -194,6 +229,7 @@ class Merge:
     delete_branch: bool = False
     dry_run: bool = False
     resolutions: list[dict[str, Any]] | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +240,7 @@ class Replay:
     branch: str = "main"
     dry_run: bool = False
     resolutions: list[dict[str, Any]] | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,12 +291,40 @@ class Baseline(ChangeFilter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff(ChangeFilter):
-    """Two states to compare: branches, tags, commits or, of `branch`, manifest versions."""
+    """Two states to compare, named as by `at`; `HEAD`, versions and times are those of `branch`.
+
+    `images` adds the first changes once more, with the entities before and after.
+    """
 
     from_: str | int
     to: str | int
     branch: str = "main"
     names: Naming = "now"
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """One entity of a branch or of a past state: its type and its key, an object for a key of several properties."""
+
+    type: str
+    key: str | int | float | bool | dict[str, Any]
+    branch: str = "main"
+    at: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEntity(Entity):
+    """One entity to read, with today's names or those of its time."""
+
+    names: Naming = "now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntity(Entity):
+    """The entity whose history to read, and the maximum number of commits."""
+
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from omnigraph.store.files.manifest_file import Parts, read_message, write_messa
 _NAME: Final = 2
 _ID: Final = 3
 _PARENT: Final = 4
+_NULLABLE: Final = 6
 
 # The parent of a top-level field is minus one, which protobuf writes as a 64-bit two's complement.
 _NO_PARENT: Final = (1 << 64) - 1
@@ -51,6 +52,10 @@ class Field:
     def renamed(self, name: str) -> Field:
         return self._with(_NAME, name.encode())
 
+    def relaxed(self) -> Field:
+        """Return the field with nulls allowed."""
+        return self._with(_NULLABLE, 1)
+
     def moved(self, offset: int) -> Field:
         """Return the field with its id and its parent's id shifted by `offset`."""
         moved = self._with(_ID, self.id + offset)
@@ -75,9 +80,10 @@ def edit_schema(
     add: Sequence[pa.Field[Any]] = (),
     drop: Collection[str] = (),
     rename: Mapping[str, str] | None = None,
+    relax: Collection[str] = (),
     next_id: int,
 ) -> Any:
-    """Return a Lance schema with columns dropped, then renamed, then appended.
+    """Return a Lance schema with columns dropped, then renamed or made nullable, then appended.
 
     New fields are numbered from `next_id`, which must be above every id that a data file of the dataset uses.
     """
@@ -90,10 +96,15 @@ def edit_schema(
         if field.id in dropped_ids or field.parent in dropped_ids:
             dropped_ids.add(field.id)
         else:
-            edited.append(field.renamed(names.get(field.name, field.name)) if field.is_column else field)
+            edited.append(_edit_column(field, names, relax) if field.is_column else field)
     _, added = _decode(LanceSchema.from_pyarrow(pa.schema(list(add))))
     edited.extend(field.moved(next_id) for field in added)
     return LanceSchema._from_protos(metadata, *(_write(field) for field in edited))
+
+
+def _edit_column(field: Field, names: Mapping[str, str], relax: Collection[str]) -> Field:
+    edited = field.relaxed() if field.name in relax else field
+    return edited.renamed(names.get(field.name, field.name))
 
 
 def field_ids(schema: Any) -> dict[str, int]:

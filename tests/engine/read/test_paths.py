@@ -1,151 +1,187 @@
-"""Fast paths answer like the plain one: weights, roots, ways of walking, cached and taken columns."""
+"""Paths: which are found, in which order, and what can be read from them."""
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.query import entities, expand, planning
-from omnigraph.engine.query.budget import Budget
-from omnigraph.engine.query.physical_plan import ReadPlan
-from tests.support.read_fixtures import city, create, knows, lives_in, person
+from omnigraph.engine.query import Budget
+from omnigraph.errors import BudgetExceeded, DataError
+from omnigraph.lang.diagnostic import LanguageError
 
-COUNTS = [
-    ("$p: Person $p knows $q $q knows $r", "count(*) as n"),
-    ("$p: Person $p $w:knows $q $q knows $r $r.age > 5", "count(*) as n, sum($q.age) as s, avg($p.age) as a"),
-    ("$p: Person $p.age < 5 $p knows $q $q livesIn $c $q <knows> $r", "$q.city, count(*) as n, count($r.age) as m"),
-    ("$c: City $p livesIn $c $p knows $q", "$c, count($q) as n, sum($q.age) as s"),
-    ("$p: Person not { $p knows $_ } $c: City", "count(*) as n, count($p.age) as a"),
-    ('$p: Person $c: City $p knows $q not { $q livesIn $c2 $c2.country = "NL" }', "$p.city, count(*) as n"),
-    ("$p: Person $p.age = 3 $p knows $q $q.age = 4", "count(*) as n, sum($p.age) as s"),
-    ("$p: Person $p.age > 1000 $p knows $q", "count(*) as n, sum($q.age) as s"),
-    ("$p: Person $p.age > 1000 $p knows $q", "$q.city, count(*) as n"),
-]
-PATTERNS = [
-    ('$p: Person $p knows $q $q.name = "p3"', "$p, $q"),
-    ('$p: Person $p livesIn $c $c.country = "NL" $p knows $q', "$p, $c, $q"),
-    ('$p: Person $p $w:knows $q $q <knows> $r $r.name = "p5" $q.age > 2', "$p, $q, $r, $w.weight"),
-    ('$p: Person $p knows{1,2} $q $q.name = "p3"', "$p, $q"),
-    ("$p knows $q $q knows $r $r knows $p", "$p, $q, $r"),
-    ("$p: Person $p knows{1,3} $q as $h", "$p, $q, $h"),
-    ("$p: Person $p <knows>{2,3} $q as $h", "$p, $q, $h"),
-    ("$p: Person not { $p knows{2,2} $q $q.age > 3 }", "$p"),
-    ("$p: Person optional { $p knows $q $q knows $p }", "$p, $q"),
-]
+SCHEMA = """
+node Stop { name: String @key }
+node Depot { name: String @key }
+edge Leg: Stop -> Stop { minutes: F64?  kind: String? }
+edge Ends: Stop -> Depot { minutes: F64? }
+"""
+# Two ways of two hops from a to d, a heavy direct one, a longer light one, and parallels.
+LEGS = [
+    ("a", "b", 1.0), ("a", "c", 1.0), ("b", "d", 2.0), ("c", "d", 2.0), ("a", "d", 9.0), ("a", "e", 0.5),
+    ("e", "f", 0.5), ("f", "d", 0.5), ("d", "a", 1.0), ("a", "b", 3.0), ("d", "d", 0.0), ("f", "g", None),
+]  # fmt: skip
 
 
-def random_graph(path: Path, seed: int) -> og.Graph:
-    """Return a graph with cycles, loops, parallel edges, ids that two types share, and holes from deletions."""
-    chance = random.Random(seed)
-    people = [f"p{n}" for n in range(24)]
-    ages: list[int | None] = [None, *range(8)]
-    lines: list[dict[str, Any]] = [
-        person(name, age=chance.choice(ages), city=chance.choice(["x", "y", None])) for name in people
-    ]
-    lines += [city(f"p{n}", country=chance.choice(["NL", "BE", None])) for n in range(4)]
-    lines += [knows(chance.choice(people), chance.choice(people), weight=float(n)) for n in range(60)]
-    lines += [lives_in(chance.choice(people), f"p{chance.randrange(4)}") for _ in range(30)]
-    graph = create(path, lines)
-    graph.mutate('query d() { delete Person where name = "p7" delete Person where name = "p0" }')
-    graph.mutate("query d() { delete Knows where weight < 8.0 }")
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    graph = og.init(tmp_path_factory.mktemp("paths") / "g.omni", SCHEMA)
+    rows: list[dict[str, Any]] = [{"type": "Stop", "data": {"name": name}} for name in "abcdefg"]
+    rows.append({"type": "Depot", "data": {"name": "a"}})
+    for number, (start, end, minutes) in enumerate(LEGS):
+        data: dict[str, Any] = {"id": f"e{number:02}", "kind": "bus"}
+        rows.append(
+            {"edge": "Leg", "from": start, "to": end, "data": data | ({} if minutes is None else {"minutes": minutes})}
+        )
+    rows.append({"edge": "Ends", "from": "d", "to": "a", "data": {"id": "x", "minutes": 1.0}})
+    graph.ingest(rows, mode="append")
     return graph
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
-def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
-    return random_graph(tmp_path_factory.mktemp("paths"), request.param)
+def ask(graph: og.Graph, path: str, columns: str = "nodes($p)", tail: str = "", **values: object) -> list[Any]:
+    params = "$k: I64" if "k" in values else ""
+    body = f'$a: Stop {{name: "a"}} $d: Stop {{name: "d"}} path $p = {path}'
+    source = f"query q({params}) {{ match {{ {body} }} return {{ {columns} }} {tail} }}"
+    table = graph.query(source, params=values).to_arrow()
+    return [next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in table.to_pylist()]
 
 
-def answer(graph: og.Graph, match: str, returns: str) -> list[str]:
-    graph._caches.plans._entries.clear()
-    found = graph.query(f"query q() {{ match {{ {match} }} return {{ {returns} }} }}").rows()
-    return sorted(repr(row) for row in found)
+def joined(paths: list[Any]) -> list[str]:
+    return ["".join(nodes) for nodes in paths]
 
 
-@pytest.mark.parametrize(("match", "returns"), COUNTS)
-def test_weights_answer_like_rows(graph: og.Graph, match: str, returns: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    weighed = answer(graph, match, returns)
-    source = f"query q() {{ match {{ {match} }} return {{ {returns} }} }}"
-    assert graph.explain(source).operators[0].title.startswith("count by weights")
-    monkeypatch.setattr(ReadPlan, "uses_weights", lambda plan, run: False)
-    assert answer(graph, match, returns) == weighed
+@pytest.mark.parametrize("mode", ["auto", "csr", "indexed"])
+def test_shortest_takes_the_fewest_hops(graph: og.Graph, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", mode)
+    assert joined(ask(graph, "shortest $a leg{1,} $d")) == ["ad"]
 
 
-@pytest.mark.parametrize(("match", "returns"), PATTERNS)
-def test_roots_answer_like_written_order(
-    graph: og.Graph, match: str, returns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moved = answer(graph, match, returns)
-    monkeypatch.setattr(planning, "choose_start", lambda catalog, operators: operators)
-    assert answer(graph, match, returns) == moved
+def test_shortest_by_weight_takes_the_least_total(graph: og.Graph) -> None:
+    columns = "nodes($p), edges($p), length($p), cost($p)"
+    [found] = ask(graph, "shortest $a leg{1,} $d by minutes", columns)
+    assert found == (["a", "e", "f", "d"], ["e05", "e06", "e07"], 3, 1.5)
 
 
-@pytest.mark.parametrize(("match", "returns"), PATTERNS + COUNTS)
-def test_lookups_answer_like_adjacency(
-    graph: og.Graph, match: str, returns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", "csr")
-    in_memory = answer(graph, match, returns)
-    monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", "indexed")
-    graph._caches.clear()
-    assert answer(graph, match, returns) == in_memory
+def test_all_shortest_returns_every_tie_in_order(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $b: Stop {name: "b"} $c: Stop {name: "c"} path $p = all shortest $b <leg>{1,} $c }'
+        " return { $p } }"
+    )
+    rows = graph.query(source).to_arrow().column(0).to_pylist()
+    assert joined(rows) == ["bac", "bdc"]
 
 
-@pytest.mark.parametrize(("match", "returns"), PATTERNS + COUNTS)
-def test_taken_values_answer_like_columns(
-    graph: og.Graph, match: str, returns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = answer(graph, match, returns)
-    monkeypatch.setattr(entities, "_SMALL_ROWS", 0)
-    monkeypatch.setattr(entities, "_SELECTIVE", 0)
-    monkeypatch.setattr(entities, "_TAKES_MAX", 10**9)
-    monkeypatch.setattr(expand, "_SMALL_EDGES", 0)
-    graph._caches.clear()
-    assert answer(graph, match, returns) == whole
+def test_k_shortest_by_hops_then_names(graph: og.Graph) -> None:
+    assert joined(ask(graph, "shortest 3 $a leg{1,} $d", "nodes($p)", "order { length($p) }")) == ["ad", "abd", "acd"]
+    assert len(ask(graph, "shortest 9 $a leg{1,} $d")) == 4
 
 
-@pytest.mark.parametrize(("match", "returns"), PATTERNS)
-def test_sets_answer_like_bags(graph: og.Graph, match: str, returns: str) -> None:
-    every = answer(graph, match, returns)
-    graph._caches.plans._entries.clear()
-    found = graph.query(f"query q() {{ match {{ {match} }} return distinct {{ {returns} }} }}").rows()
-    assert sorted(repr(row) for row in found) == sorted(set(every))
+def test_k_shortest_by_weight_from_a_parameter(graph: og.Graph) -> None:
+    rows = ask(graph, "shortest($k) $a leg{1,} $d by minutes", "nodes($p), cost($p) as c", "order { c }", k=3)
+    assert [("".join(nodes), cost) for nodes, cost in rows] == [("aefd", 1.5), ("abd", 3.0), ("acd", 3.0)]
 
 
-def test_top_rows_are_the_first_of_all(graph: og.Graph) -> None:
-    source = "query q($n: I64) {{ match {{ $p: Person $q: Person }} return {{ $p, $q }} order {{ {} }} limit $n }}"
-    for order in ("$p.age desc, $q.city", "$q.city", "$p.age, $q.age desc", "$p.city desc"):
-        every = graph.query(source.format(order), params={"n": 10_000}).rows()
-        for count in (0, 1, 5, 17):
-            assert graph.query(source.format(order), params={"n": count}).rows() == every[:count]
+def test_lightest_parallel_stands_for_the_others(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $a: Stop {name: "a"} $b: Stop {name: "b"} path $p = $a leg{1,} $b by minutes }'
+        " return { edges($p) } }"
+    )
+    assert graph.query(source).to_arrow().column(0).to_pylist() == [["e00"]]
 
 
-def test_repetitive_texts_are_coded_and_read_the_same(tmp_path: Path) -> None:
-    count = 6_000
-    cities = [None if n % 7 == 0 else f"c{n % 5}" for n in range(count)]
-    graph = create(tmp_path, [person(f"n{n}", city=cities[n], age=n % 11) for n in range(count)])
-    graph.query("query q() { match { $p: Person } return { $p.city, count(*) as n } }")
-    found = graph.query("query q() { match { $p: Person $p.age < 10 } return { $p, $p.city } }").rows()
-    assert len(found) == sum(n % 11 < 10 for n in range(count))
-    assert all(row["p.city"] == cities[int(row["p"][1:])] for row in found)
+def test_edge_without_weight_is_not_walked(graph: og.Graph) -> None:
+    for by, expected in (("", 1), (" by minutes", 0)):
+        source = (
+            f'query q() {{ match {{ $a: Stop {{name: "a"}} $g: Stop {{name: "g"}} path $p = $a leg{{1,}} $g{by} }}'
+            f" return {{ $p }} }}"
+        )
+        assert graph.query(source).to_arrow().num_rows == expected
+
+
+def test_range_from_zero_includes_the_empty_path(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $a: Stop {name: "a"} path $p = $a leg{0,1} $b }'
+        " return { $p, length($p) as l } order { l } }"
+    )
+    rows = graph.query(source).to_arrow().to_pylist()
+    assert [("".join(row["p"]), row["l"]) for row in rows] == [("a", 0), ("ab", 1), ("ac", 1), ("ad", 1), ("ae", 1)]
+
+
+def test_path_from_its_bound_right_end_reads_left_to_right(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $g: Stop {name: "g"} path $p = all shortest $b leg{1,} $g }'
+        " return { $b, $p } order { $b.name } limit 2 }"
+    )
+    rows = graph.query(source).to_arrow().to_pylist()
+    assert [(row["b"], "".join(row["p"])) for row in rows] == [("a", "aefg"), ("b", "bdaefg")]
+
+
+def test_path_through_several_types(graph: og.Graph) -> None:
+    source = 'query q() { match { $a: Stop {name: "a"} path $p = $a _{1,} $x $x: Depot } return { $p, cost($p) } }'
+    assert list(graph.query(source).to_arrow().to_pylist()[0].values()) == [["a", "d", "a"], 2.0]
+
+
+def test_optional_path_is_null_where_there_is_none(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $g: Stop {name: "g"} optional { path $p = $g leg{1,} $x } }'
+        " return { $p, length($p), $x } }"
+    )
+    assert list(graph.query(source).to_arrow().to_pylist()[0].values()) == [None, None, None]
+
+
+def test_paths_group_and_filter_by_length(graph: og.Graph) -> None:
+    source = (
+        'query q() { match { $a: Stop {name: "a"} path $p = $a leg{1,} $b length($p) > 1 }'
+        " return { length($p) as l, count(*) as n } order { l } }"
+    )
+    assert [tuple(row.values()) for row in graph.query(source).to_arrow().to_pylist()] == [(2, 1), (3, 1)]
+
+
+def test_negative_weight_is_refused(tmp_path: Any) -> None:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    rows = [{"type": "Stop", "data": {"name": name}} for name in "ab"]
+    graph.ingest([*rows, {"edge": "Leg", "from": "a", "to": "b", "data": {"minutes": -1.0}}], mode="append")
+    with pytest.raises(DataError, match="weights of 0 or more"):
+        graph.query("query q() { match { $a: Stop path $p = $a leg{1,} $b by minutes } return { $p } }")
+
+
+def test_too_many_paths_exceed_the_budget(tmp_path: Any) -> None:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    names = [f"{layer}{place}" for layer in "abcdefghij" for place in range(4)]
+    rows: list[dict[str, Any]] = [{"type": "Stop", "data": {"name": name}} for name in names]
+    for layer, following in zip("abcdefghi", "bcdefghij", strict=True):
+        rows += [
+            {"edge": "Leg", "from": f"{layer}{one}", "to": f"{following}{two}", "data": {}}
+            for one in range(4) for two in range(4)
+        ]  # fmt: skip
+    graph.ingest(rows, mode="append")
+    source = "query q() { match { $a: Stop path $p = all shortest $a leg{1,} $b } return { count(*) } }"
+    with pytest.raises(BudgetExceeded):
+        graph.query(source, budget=Budget(rows_max=10_000))
 
 
 @pytest.mark.parametrize(
-    "condition", ["$a.city = $b.city", "$a.age = $b.age", "$a.age = $b.big", "$a.name = $b.name and $a.age = $b.age"]
+    ("clause", "words"),
+    [
+        ("path $a = $a leg{1,} $b", "cannot name a path"),
+        ("path $p = $a $e:leg $b", "binds no edge variable"),
+        ("path $p = $a leg{1,2} $b as $h", "read `length($p)`"),
+        ("path $p = $a leg{2,3} $b", "begins at 0 or 1"),
+        ("path $p = $a leg{1,3} $b by minutes", "no upper hop bound"),
+        ("path $p = $a leg{1,} $b by minute", "did you mean `minutes`"),
+        ("path $p = $a leg{1,} $b by kind", "a weight is a number"),
+        ("path $p = shortest($n) $a leg{1,} $b", "declare it"),
+        ("path $p = $a leg{1,} $b $p leg $c", "is a path; a traversal joins nodes"),
+    ],
 )
-def test_joins_by_value_answer_like_every_combination(
-    graph: og.Graph, condition: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    match = f"$a: Person $b: Person {condition} $a.age != 3"
-    joined = answer(graph, match, "$a, $b")
-    monkeypatch.setattr(planning, "compile_join", lambda *args: None)
-    assert answer(graph, match, "$a, $b") == joined
+def test_mistakes_are_explained(graph: og.Graph, clause: str, words: str) -> None:
+    with pytest.raises(LanguageError) as caught:
+        graph.query(f"query q() {{ match {{ $a: Stop {clause} }} return {{ $a }} }}")
+    assert "[T41]" in str(caught.value)
+    assert words in str(caught.value)
 
 
-def test_join_by_value_makes_no_combination_that_it_drops(graph: og.Graph) -> None:
-    source = "query q() { match { $a: Person $b: Person $a.name = $b.name } return { $a, $b } }"
-    assert len(graph.query(source, budget=Budget(rows_max=25))) == 22
+def test_explain_says_what_is_searched(graph: og.Graph) -> None:
+    source = "query q() { match { $a: Stop path $p = shortest 2 $a leg{1,} $b by minutes } return { $p } }"
+    assert "paths $p shortest 2 by minutes: $a out Leg{1,} $b: Stop" in str(graph.explain(source))

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.engine.schema_data import DataCheck
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.lang.migrate import compare
+from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from tests.support.write_fixtures import create, load, refused, run
@@ -224,35 +225,52 @@ def test_cells_name_every_rule() -> None:
     assert {cell.check for cell in CELLS} - {READER} == {rule.__name__ for rule in RULES} - {"finite_vectors"}
 
 
-APPLIES = {
-    "unique": ("@unique(u)", "@unique(u)  @unique(c)"),
-    "range": ("@range(n, 0..9)", "@range(n, 0..5)"),
-    "check": ('"^x"', '"^xy"'),
-    "enum": ("e: enum(a, b)?  n", "e: enum(a)?  n"),
-    "required": ("u: String?", "u: String"),
-    "at most": ("edge Two: P -> P @card(1..2)", "edge Two: P -> P @card(1..1)"),
-    "key": ("@key(day, no)", "@key(day)"),
-    "end": ("edge Any: P -> Note", "edge Any: P -> P"),
+# What a schema adds, and lines that break it; without lines the data breaks it already.
+APPLIES: dict[str, tuple[str, str, tuple[str, ...], str]] = {
+    "unique": ("@unique(u)", "@unique(u)  @unique(d)", (node(d='"2024-01-01"'),), "E5"),
+    "range": ("@range(n, 0..9)", "@range(n, 0..5)", (node(n="6"),), "E8"),
+    "check": ('"^x"', '"^xy"', (node(c='"x"'),), "E8"),
+    "required": ("u: String?", "u: String", (), "E4"),
+    "at most": (
+        "edge Two: P -> P @card(1..2)",
+        "edge Two: P -> P @card(1..1)",
+        (edge("Two", "a", "a"),),
+        "E10",
+    ),
+    "key": ("@key(day, no)", "@key(day)", ('{"type":"Pair","data":{"day":"2024-01-01","no":2}}',), "E5"),
 }
 
 
+@pytest.mark.parametrize("is_mutant", [False, True])
 @pytest.mark.parametrize("constraint", APPLIES)
-def test_apply_of_a_constraint_that_data_may_break_is_refused(graph: Graph, constraint: str) -> None:
-    before, after = APPLIES[constraint]
+def test_apply_of_a_constraint_that_data_breaks_is_refused(
+    graph: Graph, constraint: str, is_mutant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after, lines, rule = APPLIES[constraint]
     assert before in SCHEMA
-    code = "OG-MF-106" if constraint in ("enum", "required") else "OG-MF-100"
+    if lines:
+        load(graph, *lines)
+    if is_mutant:
+        monkeypatch.setattr(DataCheck, "run", lambda *_: None)
+        monkeypatch.setattr(DataCheck, "check_key", lambda *_: None)
+        assert graph.schema.apply(SCHEMA.replace(before, after)).applied
+        return
     with pytest.raises(OmniGraphError) as caught:
         graph.schema.apply(SCHEMA.replace(before, after))
-    assert {one.code for one in getattr(caught.value, "diagnostics", ())} == {code}
+    assert (caught.value.context["rule"], caught.value.effect) == (rule, "none")
     assert graph.schema.source == SCHEMA
 
 
-def test_apply_without_the_comparison_of_constraints_lets_them_in(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compare, "compare_constraints", lambda *_: iter(()))
-    # A plan without any step would be noticed all the same, so there is one.
-    text = SCHEMA.replace("text: String?", "text: String?  more: I32?")
-    for constraint in ("unique", "range", "check"):
-        text = text.replace(*APPLIES[constraint])
-    assert graph.schema.apply(text).applied
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("e: enum(a, b)?  n", "e: enum(a)?  n", "OG-MF-106"),
+        ("edge Any: P -> Note", "edge Any: P -> P", "OG-MF-100"),
+    ],
+)
+def test_apply_of_what_no_migration_does_is_refused(graph: Graph, before: str, after: str, code: str) -> None:
+    assert before in SCHEMA
+    with pytest.raises(LanguageError) as caught:
+        graph.schema.apply(SCHEMA.replace(before, after))
+    assert {one.code for one in caught.value.diagnostics} == {code}
+    assert graph.schema.source == SCHEMA

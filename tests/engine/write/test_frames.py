@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.write.frames import encode_frames
 from tests.support.live_server import serving_graph
 from tests.support.write_fixtures import create, unchanged
 
@@ -46,10 +47,25 @@ READ = """query q() {
   return { $p.name as name, $p.age as age, $p.height as height, $p.born as born, $p.tags as tags, $p.is_new as is_new }
   order { $p.name }
 }"""
+
+
+class ArrowStream:
+    """A frame of any library that speaks the Arrow C stream protocol, with the wide types that polars has."""
+
+    def __init__(self, table: pa.Table) -> None:
+        wide = {pa.string(): pa.large_string(), pa.list_(pa.string()): pa.large_list(pa.large_string())}
+        self._table = table.cast(pa.schema([(field.name, wide.get(field.type, field.type)) for field in table.schema]))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        stream: Any = self._table
+        return stream.__arrow_c_stream__(requested_schema)
+
+
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "table": lambda table: table,
     "reader": lambda table: table.to_reader(),
     "pandas": lambda table: table.to_pandas(),
+    "arrow stream": ArrowStream,
     "categories": lambda table: table.set_column(0, "name", table.column("name").dictionary_encode()),
     "large texts": lambda table: table.set_column(0, "name", table.column("name").cast(pa.large_string())),
 }
@@ -109,3 +125,39 @@ def test_frame_that_cannot_be_read_is_explained(arguments: dict[str, Any], messa
     graph = create(tmp_path / "g.omni", SCHEMA)
     with pytest.raises(og.UsageError, match=message):
         graph.ingest(**arguments)
+
+
+def test_rows_of_a_polars_frame_are_entities(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    people, knows = polars.from_arrow(PEOPLE), polars.from_arrow(KNOWS)
+    graph.ingest(nodes={"Person": people}, edges={"Knows": knows})
+    result = graph.query(READ)
+    assert result.rows() == PEOPLE.to_pylist()
+    assert result.to_polars().to_dicts() == polars.DataFrame(result).to_dicts() == PEOPLE.to_pylist()
+    pipeline.load(graph, nodes={"Person": people}, engine="local")
+    assert graph.query(READ).rows() == PEOPLE.to_pylist()
+
+
+def test_huge_frame_is_refused_before_most_of_it_is_read(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    pulled = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal pulled
+        for number in range(400):
+            pulled += 1
+            yield pa.record_batch({"name": [f"{number} {row} {'x' * 200}" for row in range(1_000)]})
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("name", pa.string())]), batches())
+    with unchanged(graph), pytest.raises(og.LimitExceeded, match=r"limited to 8192; split it, or load it"):
+        graph.ingest(nodes={"Person": reader})
+    assert 8 < pulled < 80
+
+
+def test_large_batch_is_encoded_in_parts() -> None:
+    lines = encode_frames({"Person": pa.table({"name": ["x" * 100] * 100_000})}, None)
+    first = lines.read(1_000)
+    assert first.startswith(b'{"type":"Person","data":{"name":"xxx')
+    assert (first + lines.read()).count(b"\n") == 100_000
+    assert lines.readline() == b""

@@ -15,6 +15,7 @@ from hypothesis.strategies import DataObject
 
 import omnigraph as og
 from omnigraph import failpoints
+from omnigraph.engine.schema_data import DataCheck, TypeChange
 from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -200,6 +201,32 @@ def test_histories_without_a_rule_disagree_with_the_model(name: str, monkeypatch
         run_histories(400, 10, phases=(Phase.generate,), derandomize=True, report_multiple_bugs=False, database=None)
 
 
+# What a schema change does to stored rows, left out; `tests/engine/schema/test_evolution.py` has more of these.
+EVOLUTION_MUTANTS = {"unchecked": (DataCheck, "run", lambda *_: None), "unfilled": (TypeChange, "filled", ())}
+
+
+class Evolving(Histories):
+    """Histories with more changes of schema."""
+
+    @rule(handle=HANDLES, data=st.data())
+    def change_schema_again(self, handle: int, data: DataObject) -> None:
+        self.expect(handle, draw_apply(data.draw, self.model))
+
+    @rule(handle=HANDLES, data=st.data())
+    def change_schema_once_more(self, handle: int, data: DataObject) -> None:
+        self.expect(handle, draw_apply(data.draw, self.model))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EVOLUTION_MUTANTS)
+def test_histories_without_a_part_of_evolution_disagree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*EVOLUTION_MUTANTS[name])
+    with pytest.raises((AssertionError, ExceptionGroup, OmniGraphError)):
+        run_histories(
+            400, 12, Evolving, phases=(Phase.generate,), derandomize=True, report_multiple_bugs=False, database=None
+        )
+
+
 def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
     died: list[int] = []
 
@@ -216,4 +243,4 @@ def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
 def test_many_histories_on_any_schema_agree_with_the_model(part: int) -> None:
-    run_histories(500, 20)
+    run_histories(500, 20, Evolving if part % 2 else Histories)

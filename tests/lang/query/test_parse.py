@@ -22,11 +22,13 @@ KEYWORDS = [
     "query", "match", "return", "distinct", "order", "skip", "limit", "as", "asc", "desc", "and", "or", "is", "in",
     "not", "null", "optional", "contains", "starts_with", "insert", "update", "delete", "set", "where", "true", "false",
     "now", "date", "datetime", "count", "sum", "avg", "min", "max", "nearest", "bm25", "rrf", "search", "fuzzy",
-    "match_text", "node", "edge",
+    "match_text", "node", "edge", "case", "when", "then", "else", "end", "having", "on", "ends_with", "matches", "any",
+    "all", "cast", "coalesce", "collect",
 ]  # fmt: skip
 PIECES = [
     "$v", "$_", ":", "Vessel", "{", "}", "(", ")", "[", "]", "match", "return", "not", "optional", "order", "limit",
-    "skip", "callsAt", "<", ">", "=", "!=", "or", "and", "is", "null", "in", "as", "1", "-2.5", '"s"', ",", ".",
+    "skip", "callsAt", "<", ">", "=", "!=", "or", "and", "is", "null", "in", "as", "1", "-2.5", "+", "-", "*",
+    "case", "when", "then", "else", "end", "having", "matches", "any", "where", "$v.x", '"s"', ",", ".",
     "imo", "query", "q", "count", "*", "search", "insert", "update", "delete", "where", "set", "@description", "//",
     "/*", '"', "\\", "\0", "é", "\ud800", "$", "'", "&",
 ]  # fmt: skip
@@ -195,3 +197,28 @@ def test_parse_mutated_sources_never_escape(seed: int) -> None:
         text = text[:start] + rng.choice([*PIECES, ""]) + text[end:]
     survives(text)
     lint_queries([Source("q.gq", text)], catalog_f())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'match { $v: Vessel  $v.imo = "1" } return { $v.imo } order { $v.imo } limit 3',
+        'insert Port { code: "x" country: "y" }\nupdate Port set { country: "z" } where code = "x"',
+        '// a comment\n\ndelete Port where code = "x"',
+    ],
+)
+def test_parse_body_without_a_name_means_the_named_query(body: str) -> None:
+    [unnamed] = parse_queries(Source("q.gq", body))
+    [named] = parse_queries(Source("q.gq", f"query unnamed() {{ {body}\n}}"))
+    assert unnamed.name.text == "unnamed"
+    assert type(unnamed.body) is type(named.body)
+    bare, wrapped = (
+        compile_query(Source("q.gq", text), catalog_f()) for text in (body, f"query unnamed() {{ {body}\n}}")
+    )
+    assert bare.ir == wrapped.ir
+    assert bare.descriptor == wrapped.descriptor
+
+
+@pytest.mark.parametrize("text", ["match { $v: Vessel }", "match { $v: Vessel } return { $v } query q() {}", "query"])
+def test_parse_body_without_a_name_is_a_whole_body_and_alone(text: str) -> None:
+    assert [found.code for found in refused(text).diagnostics] == ["Q000"]

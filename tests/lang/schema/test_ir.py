@@ -33,6 +33,40 @@ def test_ir_json_round_trips(text: str) -> None:
     assert catalog_of(read) == first.catalog
 
 
+KEYED = "node A {} edge E: A -> A { n: I32  @key(src, dst, n) }"
+MARKED = "node A {} edge E: A -> A { n: I32 @key }"
+FILLED = """node A {
+  a: I32 @default(-7)  b: F64 @default(3)  c: [String]? @default(["x"])  d: Bool @default(true)
+  e: DateTime @default(now())  f: String @default(uuid())  g: [I64] @default([])
+}"""
+
+
+@pytest.mark.parametrize("text", [KEYED, MARKED, FILLED])
+def test_ir_that_earlier_releases_would_misread_has_a_later_version(text: str) -> None:
+    first = compiled(text)
+    stored = json.loads(json.dumps(first.ir.to_json()))
+    assert stored["ir_version"] == 3
+    read = SchemaIR.from_json(stored)
+    assert (read, catalog_of(read)) == (first.ir, first.catalog)
+    with pytest.raises(LanguageError, match="I7"):
+        SchemaIR.from_json({**stored, "ir_version": 2})
+
+
+def test_ir_of_other_schemas_keeps_its_version_and_hash() -> None:
+    assert STORED["ir_version"] == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"kind": "later"}, {"kind": "value"}, {"kind": "value", "value": None}, {"kind": "now", "value": 1}, 7],
+)
+def test_ir_with_a_malformed_default_is_refused(value: object) -> None:
+    stored = json.loads(json.dumps(compiled(FILLED).ir.to_json()))
+    stored["nodes"][0]["properties"][0]["default"] = value
+    with pytest.raises(LanguageError, match="I7"):
+        SchemaIR.from_json(stored)
+
+
 def set_(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     def change(stored: dict[str, Any]) -> None:
         *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
@@ -48,6 +82,8 @@ def set_(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     "change",
     [
         set_("ir_version", 1),
+        set_("ir_version", 3),
+        set_("ir_version", 4),
         set_("ir_version", None),
         set_("identity_domain", "x"),
         set_("identity_domain", 7),

@@ -40,12 +40,14 @@ def test_accepted_annotations_stay_legal_and_are_noted(accepted: SchemaIR) -> No
 def test_accepted_annotations_can_all_be_removed(accepted: SchemaIR) -> None:
     found = plan(accepted, "interface I { i: I32? } node A implements I { n: I32? } edge E: A -> A")
     assert found.supported
+    instant = {"effect": "instant"}
     assert [step.to_json() for step in found.steps] == [
-        {"kind": "update_property_metadata", "type_kind": "interface", "type_name": "I", "property_name": "i"},
-        {"kind": "update_type_metadata", "type_kind": "node", "name": "A"},
-        {"kind": "update_property_metadata", "type_kind": "node", "type_name": "A", "property_name": "i"},
-        {"kind": "update_property_metadata", "type_kind": "node", "type_name": "A", "property_name": "n"},
-        {"kind": "update_type_metadata", "type_kind": "edge", "name": "E"},
+        {"kind": "update_property_metadata", "type_kind": "interface", "type_name": "I", "property_name": "i"}
+        | instant,
+        {"kind": "update_type_metadata", "type_kind": "node", "name": "A"} | instant,
+        {"kind": "update_property_metadata", "type_kind": "node", "type_name": "A", "property_name": "i"} | instant,
+        {"kind": "update_property_metadata", "type_kind": "node", "type_name": "A", "property_name": "n"} | instant,
+        {"kind": "update_type_metadata", "type_kind": "edge", "name": "E"} | instant,
     ]
     assert "audited" not in str(found.compiled.ir.to_json())
 

@@ -3,7 +3,7 @@
 Reads only. Merges are built on the row comparison in this package.
 """
 
-from omnigraph.engine.changes.commit_diff import Block, CommitPage, commit_changes
+from omnigraph.engine.changes.commit_diff import Block, CommitPage, commit_changes, diff_with_images
 from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.feed import FeedPage, baseline, changes
 from omnigraph.engine.changes.state_diff import ChangeSet, diff
@@ -18,4 +18,5 @@ __all__ = [
     "changes",
     "commit_changes",
     "diff",
+    "diff_with_images",
 ]

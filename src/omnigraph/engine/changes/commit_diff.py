@@ -1,6 +1,6 @@
 """The changes of one commit against its first parent, in pages, with images before and after.
 
-Images use today's names, as every read of a past state; a commit that changed the schema of a type has none.
+Images use today's names, as every read of a past state; a commit that changed the schema says how.
 """
 
 from __future__ import annotations
@@ -28,8 +28,19 @@ from omnigraph.engine.changes.cursor import (
     place_of,
     rejected,
 )
-from omnigraph.engine.changes.state_diff import Pair, Side, compared, identity_domain, of_ops, pairs, selected
+from omnigraph.engine.changes.state_diff import (
+    ChangeSet,
+    Pair,
+    Side,
+    compared,
+    diff_views,
+    identity_domain,
+    of_ops,
+    pairs,
+    selected,
+)
 from omnigraph.engine.past_names import NOW, Naming, check_names
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import (
     ChangeFeedGap,
@@ -37,11 +48,13 @@ from omnigraph.errors import (
     GraphError,
     LimitExceeded,
     OmniGraphError,
-    SchemaBoundary,
     UsageError,
 )
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.migrate import Step as SchemaStep
+from omnigraph.lang.migrate import list_steps
+from omnigraph.lang.schema import SchemaIR
 from omnigraph.limits import (
     CHANGE_CACHE_MAX,
     CHANGE_ID_BYTES_MAX,
@@ -51,10 +64,11 @@ from omnigraph.limits import (
     CHANGE_PAGE_CHANGES_MAX,
     CHANGE_WINDOW_BLOB_ROWS,
     CHANGE_WINDOW_ROWS,
+    DIFF_VALUES_SHOWN,
 )
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.model import MAIN, MESSAGE, Commit, Snapshot
 from omnigraph.rules.arrow_typing import pc
 
 # The type stubs accept fewer argument types than the kernels.
@@ -132,15 +146,25 @@ def _windows(
                 yield key, ids, texts
 
 
-def read_images(
-    session: GraphSession, a: str, b: str, *, only: ChangeFilter = ALL, names: Naming = NOW, count: int
-) -> list[dict[str, Any]]:
-    """Return the first changes of a diff with the entities before and after; without types that changed their shape."""
-    before, after, selection = compared(session, a, b, only, MAIN, names)
+def diff_with_images(
+    session: GraphSession,
+    a: AsOf,
+    b: AsOf,
+    *,
+    only: ChangeFilter = ALL,
+    branch: str = MAIN,
+    names: Naming = NOW,
+) -> ChangeSet:
+    """Return the changes from one state to another, the first of them also with the entities before and after."""
+    before, after, selection = compared(session, a, b, only, branch, names)
+    images = read_images(before, after, selection, DIFF_VALUES_SHOWN)
+    return replace(diff_views(before, after, selection), images=tuple(images))
+
+
+def read_images(before: View, after: View, selection: ChangeFilter, count: int) -> list[dict[str, Any]]:
+    """Return the first changes with the entities before and after."""
     changes: list[dict[str, Any]] = []
     for pair in selected(before, after, selection):
-        if pair.is_boundary:
-            continue
         candidates = of_ops(pair.candidates(), selection)
         rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
         for offset in range(0, candidates.num_rows, rows):
@@ -174,10 +198,14 @@ def _start(ids: Any, after: Position) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A commit and some of its changes: `texts` are arrays of JSON text, one for each change."""
+    """A commit and some of its changes: `texts` are arrays of JSON text, one for each change.
+
+    `schema_steps` say how the commit changed the schema, with the names of then; they come with its first changes.
+    """
 
     cause: dict[str, object]
     texts: tuple[Any, ...]
+    schema_steps: tuple[SchemaStep, ...] = ()
 
     @property
     def count(self) -> int:
@@ -186,7 +214,8 @@ class Block:
     def to_json(self) -> dict[str, object]:
         """Return the block as every surface shows it."""
         changes = [orjson.loads(text) for batch in self.texts for text in batch.to_pylist()]
-        return {"cause": self.cause, "changes": changes}
+        schema = {"schema": {"steps": [step.to_json() for step in self.schema_steps]}} if self.schema_steps else {}
+        return {"cause": self.cause, **schema, "changes": changes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +226,23 @@ class CommitPage:
     next_page_token: str | None
 
     def to_json(self) -> dict[str, object]:
-        """Return the page as every surface shows it."""
+        """Return the page as every surface shows it.
+
+        Returns:
+            A JSON object with `changes`, and `next_page_token` unless this is the last page.
+
+        Example:
+            >>> page = graph.commit_changes(graph.commits()[0].commit_id)
+            >>> len(page.to_json()["changes"])
+            3
+        """
         token = {} if self.next_page_token is None else {"next_page_token": self.next_page_token}
         return {**self.block.to_json(), **token}
 
 
 def commit_changes(
     session: GraphSession,
-    commit_id: str,
+    at: AsOf,
     *,
     only: ChangeFilter = ALL,
     limit: int = CHANGE_PAGE_CHANGES,
@@ -217,7 +255,7 @@ def commit_changes(
     Names are those of main today, or with `names="then"` those of the commit.
     """
     room = page_room(limit, bytes_max)
-    commit = history.find_commit(session, commit_id)
+    commit = history.find_commit(session, at)
     if commit.parent is None:
         raise parentless(commit)
     states = States(session, session.kernel.snapshot(MAIN), check_names(names))
@@ -232,7 +270,7 @@ def commit_changes(
             raise rejected("it belongs to another commit")
         position = token.position
     part = step.part(selection, position, room)
-    block = Block(cause_of(session, commit), tuple(part.texts))
+    block = Block(cause_of(session, commit), tuple(part.texts), step.schema_steps() if position is None else ())
     next_page_token = (
         None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
     )
@@ -303,20 +341,15 @@ class Step:
             raise self._gap(error, type_pairs) from error
 
     def pairs(self) -> list[Pair]:
-        """Return every type before and after; `SchemaBoundary` if the entities of one are not comparable."""
-        type_pairs = pairs(*self.views())
-        # Today's names hide the boundary, but readers may have received images from before it.
-        for pair in pairs(*self._judged(self.states.as_stored)):
-            if pair.is_boundary:
-                name = pair.known.type_.name
-                raise SchemaBoundary(
-                    f"commit {self.commit.commit_id} changed the schema of `{name}`, so its entities before and after"
-                    " cannot be compared; take a new baseline and continue from its cursor",
-                    reason="schema_boundary",
-                    graph_commit_id=self.commit.commit_id,
-                    type_name=name,
-                )
-        return type_pairs
+        """Return every type before and after."""
+        return pairs(*self.views())
+
+    def schema_steps(self) -> tuple[SchemaStep, ...]:
+        """Return how the commit changed the schema, as far as the actor may see it."""
+        before, after = (view.snapshot.state.schema for view in self._judged(self.states.as_stored))
+        if before.ir_hash == after.ir_hash:
+            return ()
+        return list_steps(*(SchemaIR.from_json(orjson.loads(schema.ir)) for schema in (before, after)))
 
     def _gap(self, error: OmniGraphError, type_pairs: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""
@@ -380,7 +413,8 @@ def check_bound(name: str, requested: int, maximum: int, resource: str) -> None:
 
 
 def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
-    """Return the commit metadata of a block, without members that the commit does not have."""
+    """Return the commit metadata of a block, without members that the commit does not have or the actor may not see."""
+    [commit] = session.redact_commits([commit])
     cause: dict[str, object | None] = {
         "graph_commit_id": commit.commit_id,
         "parent_commit_id": commit.parent,
@@ -388,6 +422,7 @@ def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
         "authored_branch": session.kernel.name_of(commit.branch),
         "actor_id": commit.actor,
         "authored_at": commit.created_at_us,
+        "message": commit.properties.get(MESSAGE),
     }
     return {name: value for name, value in cause.items() if value is not None}
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeGuard
 
 import orjson
 
-from omnigraph.engine.arguments import check_name_list
+from omnigraph.engine.arguments import check_name_list, check_type
 from omnigraph.errors import CursorRejected, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
@@ -99,6 +99,7 @@ def encode(token: Token) -> str:
 
 def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
     """Decode a token; `CursorRejected` unless it is intact and of this kind and scope."""
+    check_type("cursor" if kind == "feed-cursor" else "page_token", text, str)
     if len(text) > CHANGE_TOKEN_BYTES_MAX:
         raise LimitExceeded(
             f"a change token has at most {CHANGE_TOKEN_BYTES_MAX} characters; this one has {len(text)}",

@@ -27,8 +27,8 @@ from omnigraph.engine.changes.commit_diff import (
 from omnigraph.engine.changes.cursor import ALL, ChangeFilter, Scope, Token, decode, encode, rejected
 from omnigraph.engine.export import export_records
 from omnigraph.engine.session import GraphSession
-from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
-from omnigraph.ids import CommitId
+from omnigraph.errors import ChangeFeedGap, GraphError, UsageError
+from omnigraph.ids import CommitId, is_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
 from omnigraph.manifest.history import FirstParentLine
@@ -47,7 +47,15 @@ class FeedPage:
     next_page_token: str | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Return the page as every surface shows it."""
+        """Return the page as every surface shows it.
+
+        Returns:
+            A JSON object with `blocks`, and where to continue.
+
+        Example:
+            >>> sorted(graph.changes(start="beginning").to_json())
+            ['blocks', 'caught_up', 'cursor']
+        """
         ends = {"cursor": self.cursor, "caught_up": self.caught_up, "next_page_token": self.next_page_token}
         blocks = [block.to_json() for block in self.blocks]
         return {"blocks": blocks, **{name: value for name, value in ends.items() if value is not None}}
@@ -109,6 +117,8 @@ def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> Commi
     if not start.startswith(_AFTER):
         raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)
     commit_id = CommitId(start.removeprefix(_AFTER).strip())
+    if not is_ulid(commit_id):
+        commit_id = session.allowed_commit(snapshot.branch, commit_id).commit_id
     if line.find(commit_id) is None:
         raise GraphError(
             f"commit {commit_id} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
@@ -155,13 +165,15 @@ class _Poll:
         for step in steps:
             try:
                 part = step.part(self._selection, position, self._room)
-            except (ChangeFeedGap, SchemaBoundary) as error:
+            except ChangeFeedGap as error:
                 if self._blocks:
                     return self._boundary(reached, cut)
                 raise self._located(error) from error
             is_begun = bool(part.texts) or part.is_complete
             if is_begun:
-                self._blocks.append(Block(cause_of(self._session, step.commit), tuple(part.texts)))
+                # A commit that continues from an earlier page has said how it changed the schema.
+                schema_steps = step.schema_steps() if position is None else ()
+                self._blocks.append(Block(cause_of(self._session, step.commit), tuple(part.texts), schema_steps))
             if not part.is_complete and is_begun:
                 token = Token("feed-page", self._token.scope, step.commit.commit_id, cut, part.last)
                 return FeedPage(tuple(self._blocks), next_page_token=encode(token))
@@ -174,9 +186,9 @@ class _Poll:
         cursor = encode(Token("feed-cursor", self._token.scope, reached))
         return FeedPage(tuple(self._blocks), cursor, reached == cut)
 
-    def _located(self, error: ChangeFeedGap | SchemaBoundary) -> ChangeFeedGap | SchemaBoundary:
+    def _located(self, error: ChangeFeedGap) -> ChangeFeedGap:
         """Return the error with the reader's cursor, if the reader is at a commit."""
-        if isinstance(error, SchemaBoundary) or self._token.position is not None:
+        if self._token.position is not None:
             return error
         unreadable = error.context["first_unreadable_commit_id"]
         cursor = encode(Token("feed-cursor", self._token.scope, self._token.commit))

@@ -6,7 +6,7 @@ that only `before` has is not compared, because the schema dropped it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -211,20 +211,53 @@ def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | Non
     return _Read(dataset, selected_ids, stored(dataset, selected_ids), mask)
 
 
+def changed_columns(before: Dataset, old_row_id: int, after: Dataset, new_row_id: int) -> list[str]:
+    """Return the columns of `after` in which two rows differ."""
+    old, new = (
+        _read_rows(data, _row_ids(row), np.ones(1, np.bool_))
+        for data, row in ((before, old_row_id), (after, new_row_id))
+    )
+    assert old is not None
+    assert new is not None
+    return [name for name, equal in _equal_columns(old, new) if not equal.all()]
+
+
+def row_image(dataset: Dataset, row_id: int) -> pa.Table:
+    """Return one row, with blobs left out as nulls."""
+    rows = stored(dataset, _row_ids(row_id))
+    columns = [
+        pa.nulls(1, pa.large_binary()) if is_blob(field) else rows.column(field.name) for field in dataset.schema
+    ]
+    return pa.Table.from_arrays(columns, schema=logical_schema(dataset))
+
+
+def _row_ids(row_id: int) -> Any:
+    return pa.chunked_array([pa.array([row_id], pa.uint64())])
+
+
 def _equal_rows(old: _Read, new: _Read) -> Mask:
-    names = {_property(field): field.name for field in old.dataset.schema}
     equal = np.ones(len(old.row_ids), np.bool_)
+    for _, is_equal in _equal_columns(old, new):
+        equal &= is_equal
+    return equal
+
+
+def _equal_columns(old: _Read, new: _Read) -> Iterator[tuple[str, Mask]]:
+    """Yield each column of `new`, and in which rows it equals the same property of `old`."""
+    names = {_property(field): field.name for field in old.dataset.schema}
     for field in new.dataset.schema:
         values = new.rows.column(field.name).combine_chunks()
         name = names.get(_property(field))
         if name is None:
-            equal &= _bools(pc.is_null(values))
+            yield field.name, _bools(pc.is_null(values))
         elif is_blob(field):
             left, right = old.rows, new.rows
-            equal &= _equal_blobs(old.dataset, name, old.row_ids, left, new.dataset, field.name, new.row_ids, right)
+            yield (
+                field.name,
+                _equal_blobs(old.dataset, name, old.row_ids, left, new.dataset, field.name, new.row_ids, right),
+            )
         else:
-            equal &= equal_values(old.rows.column(name).combine_chunks(), values)
-    return equal
+            yield field.name, equal_values(old.rows.column(name).combine_chunks(), values)
 
 
 def _equal_blobs(
@@ -285,7 +318,12 @@ def _images(
 
 def logical_schema(dataset: Dataset) -> pa.Schema:
     """Return the columns of a dataset with blobs as bytes."""
-    return pa.schema([field.with_type(pa.large_binary()) if is_blob(field) else field for field in dataset.schema])
+    return logical_form(dataset.schema)
+
+
+def logical_form(schema: pa.Schema) -> pa.Schema:
+    """Return stored columns with blobs as bytes."""
+    return pa.schema([field.with_type(pa.large_binary()) if is_blob(field) else field for field in schema])
 
 
 def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:

@@ -6,7 +6,7 @@ Edges come before nodes, types are ordered by identity, entities by id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -21,10 +21,10 @@ from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import ALL, ChangeFilter
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import AsOf, GraphSession, View
-from omnigraph.errors import GraphError, LimitExceeded
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.session import GraphSession, View
+from omnigraph.errors import LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
-from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.rules.arrow_typing import pc
@@ -75,13 +75,6 @@ class Pair:
         """The sides whose data must be read."""
         return [] if self.is_same_data else [side for side in (self.before, self.after) if side is not None]
 
-    @property
-    def is_boundary(self) -> bool:
-        """True if rows before and after are not comparable: other columns, or the type was added or dropped."""
-        if self.before is None or self.after is None:
-            return self.known.pin.row_count > 0
-        return _shape(self.before.type_) != _shape(self.after.type_)
-
     def candidates(self) -> pa.Table:
         """Return the rows that may differ; see `rows.candidates`."""
         return row_diff.candidates(*self.datasets())
@@ -122,13 +115,6 @@ def _domain_of(ir: str) -> str:
     return str(orjson.loads(ir)["identity_domain"])
 
 
-def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
-    """Return what the images of a type depend on; enum values, indexes and descriptions do not matter."""
-    ends = (type_.source, type_.target) if isinstance(type_, EdgeType) else ()
-    columns = sorted((field.name, str(field.type), (field.metadata or {}).items()) for field in arrow_schema(type_))
-    return type_.name, ends, [(name, kind, sorted(metadata)) for name, kind, metadata in columns]
-
-
 # The type stubs accept fewer argument types than the kernels.
 
 _TEXT: Final = pa.string()
@@ -152,9 +138,19 @@ class ChangeSet:
     to_graph_manifest_version: int
     graph_branch: str | None
     changes: pa.Table
+    # The first changes once more, as the change feed shows them: with the entities before and after. None if not asked.
+    images: tuple[Mapping[str, Any], ...] | None = None
 
     def stats(self) -> dict[str, int]:
-        """Count the changes by operation, and the types that have any."""
+        """Count the changes by operation, and the types that have any.
+
+        Returns:
+            `inserts`, `updates`, `deletes` and `types_affected`.
+
+        Example:
+            >>> graph.diff(1, 2, types=["Person"]).stats()["inserts"]
+            2
+        """
         counted = pc.value_counts(self.changes.column("op")).to_pylist()
         ops = Counter({entry["values"]: entry["counts"] for entry in counted})
         types = self.changes.select(["kind", "type_name"]).group_by(["kind", "type_name"]).aggregate([])
@@ -183,16 +179,36 @@ class ChangeSet:
         return f"{counted} from version {self.from_graph_manifest_version} to {self.to_graph_manifest_version}{more}"
 
     def to_json(self) -> dict[str, object]:
-        """Return the change set as every surface shows it."""
-        return {**self._head(), "changes": _changes_json(self.changes), "stats": self.stats()}
+        """Return the change set as every surface shows it.
+
+        Returns:
+            A JSON object with `changes` and `stats`.
+
+        Example:
+            >>> graph.diff(1, 2).to_json()["changes"][0]["op"]
+            'insert'
+        """
+        return {**self._head(), "changes": _changes_json(self.changes), **self._tail()}
 
     def json_chunks(self) -> Iterator[bytes]:
-        """Yield the text of `to_json` in chunks, so that a large change set is never held as rows."""
-        yield orjson.dumps({**self._head(), "stats": self.stats()})[:-1] + b',"changes":['
+        """Yield the text of `to_json` in chunks, so that a large change set is never held as rows.
+
+        Returns:
+            The chunks.
+
+        Example:
+            >>> b"".join(graph.diff(1, 2).json_chunks())[:1]
+            b'{'
+        """
+        yield orjson.dumps({**self._head(), **self._tail()})[:-1] + b',"changes":['
         for start in range(0, self.changes.num_rows, CHANGE_WINDOW_ROWS):
             rows = _changes_json(self.changes.slice(start, CHANGE_WINDOW_ROWS))
             yield (b"," if start else b"") + orjson.dumps(rows)[1:-1]
         yield b"]}"
+
+    def _tail(self) -> dict[str, object]:
+        images = {} if self.images is None else {"images": list(self.images)}
+        return {**images, "stats": self.stats()}
 
     def _head(self) -> dict[str, object]:
         head: dict[str, object] = {
@@ -218,7 +234,11 @@ def diff(
     A state is a branch, a tag, a commit, or a manifest version or timestamp of `branch`. Both are read under the schema
     of `b` if it is a branch, otherwise of `branch`; with `names="then"` each under its own.
     """
-    before, after, selection = compared(session, a, b, only, branch, names)
+    return diff_views(*compared(session, a, b, only, branch, names))
+
+
+def diff_views(before: View, after: View, selection: ChangeFilter) -> ChangeSet:
+    """Return the changes that lead from one view to another."""
     tables: list[pa.Table] = []
     for pair in selected(before, after, selection):
         tables.append(_changes(pair, selection))
@@ -256,7 +276,7 @@ def compared(
     branch = strip_name(branch)
     # If `b` is a branch, its newest schema gives the names of both states.
     today = session.kernel.snapshot(_branch(session, b) or branch)
-    before, after = (_state(session, state, branch, today, names) for state in (a, b))
+    before, after = (session.view(branch, state, names=names, today=today) for state in (a, b))
     return before, after, only.check_types(before.catalog, after.catalog)
 
 
@@ -264,23 +284,6 @@ def selected(before: View, after: View, selection: ChangeFilter) -> list[Pair]:
     """Return the types that may differ, edges before nodes."""
     type_pairs = sorted(pairs(before, after), key=lambda pair: pair.kind)
     return [pair for pair in type_pairs if not pair.is_same_data and selection.has_type(pair.known.pin.table_key)]
-
-
-def _state(session: GraphSession, name: AsOf, branch: str, today: Snapshot, names: Naming) -> View:
-    named = _branch(session, name)
-    if named is None:
-        try:
-            return session.view(branch, name, names=names, today=today)
-        except GraphError as error:
-            if error.code != "commit.not_found" or not isinstance(name, str):
-                raise
-            raise GraphError(
-                f"there is no branch, commit or tag `{name}`; list them with `omnigraph branch list`, `omnigraph commit"
-                " list` and `omnigraph tag list`",
-                code=error.code,
-                at=name,
-            ) from error
-    return session.past_view(session.head(named), today, names, "read")
 
 
 def _branch(session: GraphSession, name: AsOf) -> str | None:

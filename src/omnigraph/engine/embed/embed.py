@@ -206,7 +206,7 @@ class _EmbedTransaction:
         runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)
         parts = [Part(inherited.ref, run) for run in runs]
         fragment_ids = self.runner.run(
-            f"looking through {name}", partial(find_fragments_in_need, self.site, plan), parts
+            f"finding missing vectors of {name}", partial(find_fragments_in_need, self.site, plan), parts
         )
         if not any(fragment_ids):
             return _StagedType(pin, None, {})

@@ -132,7 +132,7 @@ def plan_types(
             hint = (
                 did_you_mean(name, embedding_types) or f"those that have one are {', '.join(sorted(embedding_types))}"
             )
-            raise UsageError(f"`{name}` is no type with an `@embed` property; {hint}", type=name)
+            raise UsageError(f"`{name}` is not a type with an `@embed` property; {hint}", type=name)
     selects = parse_selects([embedding_types[name] for name in names], select)
     plans: list[TypePlan] = []
     for name in names:

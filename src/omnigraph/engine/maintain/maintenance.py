@@ -28,26 +28,77 @@ class Maintenance:
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
-    def ensure_indices(self, branch: str = MAIN) -> IndexReport:
-        """Build every index that the schema declares and the data lacks, as one commit."""
+    def ensure_indices(self, branch: str = MAIN, *, message: str | None = None) -> IndexReport:
+        """Build every index that the schema declares and the data lacks, as one commit.
+
+        Args:
+            branch: The branch.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            The indexes that were built, and those that wait for data.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+
+        Example:
+            >>> graph.maintenance.ensure_indices().branch
+            'main'
+        """
         from omnigraph.engine.indexes import ensure_indices
 
-        return ensure_indices(self._session, branch)
+        return ensure_indices(self._session.with_message(message), branch)
 
     def list_indices(self, branch: str = MAIN) -> list[IndexStatus]:
-        """Return every index that the schema declares, and whether it is built."""
+        """Return every index that the schema declares, and whether it is built.
+
+        Args:
+            branch: The branch.
+
+        Returns:
+            The indexes with their state.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+
+        Example:
+            >>> {index.property for index in graph.maintenance.list_indices()} >= {"id", "name"}
+            True
+        """
         from omnigraph.engine.indexes import list_indexes
 
         return list_indexes(self._session, branch)
 
-    def optimize(self, branch: str = MAIN) -> OptimizeReport:
-        """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
+    def optimize(self, branch: str = MAIN, *, message: str | None = None) -> OptimizeReport:
+        """Compact every type of a branch and update its indexes, as one commit; deletes no files.
+
+        Args:
+            branch: The branch.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            What was compacted by type, and the commit, if there was anything to do.
+
+        Raises:
+            BranchNotFound: There is no such branch.
+            ConflictError: Concurrent writers won several times; nothing was written, retry later.
+
+        Example:
+            >>> len(graph.maintenance.optimize().types)
+            2
+        """
         from omnigraph.engine.maintain.optimize import optimize
 
-        return optimize(self._session, branch)
+        return optimize(self._session.with_message(message), branch)
 
     def repair(
-        self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
+        self,
+        branch: str = MAIN,
+        *,
+        confirm: bool = False,
+        force: bool = False,
+        discard: bool = False,
+        message: str | None = None,
     ) -> RepairReport:
         """Report versions that other tools wrote directly to the datasets, and with `confirm` resolve them.
 
@@ -56,10 +107,23 @@ class Maintenance:
             confirm: Adopt verified maintenance of other tools, instead of only reporting.
             force: With `confirm`, adopt all foreign versions that the graph can read.
             discard: With `confirm`, discard foreign versions instead.
+            message: What the commit is for, shown in its history.
+
+        Returns:
+            One row for each type, and the commit, if anything was adopted.
+
+        Raises:
+            UsageError: `force` or `discard` without `confirm`, or both.
+            BranchNotFound: There is no such branch.
+
+        Example:
+            >>> graph.maintenance.repair().is_refused
+            False
         """
         from omnigraph.engine.maintain.repair import repair
 
-        return repair(self._session, branch, confirm=confirm, force=force, discard=discard)
+        session = self._session.with_message(message)
+        return repair(session, branch, confirm=confirm, force=force, discard=discard)
 
     def audit(
         self,
@@ -78,6 +142,17 @@ class Maintenance:
             since: Only entries at or after this time.
             until: Only entries before this time.
             limit: The maximum number of entries.
+
+        Returns:
+            The entries.
+
+        Raises:
+            UsageError: The kind is unknown.
+            PolicyDenied: The actor may not administer the graph.
+
+        Example:
+            >>> graph.maintenance.audit(limit=10)
+            []
         """
         from omnigraph.engine.history import list_audit
 
@@ -88,6 +163,17 @@ class Maintenance:
 
         Args:
             data: Also compare the bytes of all files with the checksums recorded when they were written.
+
+        Returns:
+            All findings, and the size of unreferenced files.
+
+        Raises:
+            PolicyDenied: The actor may not administer the graph.
+            StorageError: The storage cannot be read.
+
+        Example:
+            >>> graph.maintenance.verify(data=True).is_sound
+            True
         """
         from omnigraph.engine.maintain.verify import verify
 
@@ -97,13 +183,37 @@ class Maintenance:
         """Run one maintenance round; a no-op while another process reconciles.
 
         Finishes pending links, rolls back crashed operations, and optimizes types over their thresholds.
+
+        Returns:
+            What was done in this round.
+
+        Raises:
+            PolicyDenied: The actor may not administer the graph.
+
+        Example:
+            >>> graph.maintenance.reconcile().rolled_back
+            0
         """
         from omnigraph.engine.maintain.reconcile import Reconciliation
 
         return Reconciliation(self._session).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
-        """Return a background thread that runs `reconcile` at an interval; see `Reconciler`."""
+        """Return a background thread that runs `reconcile` at an interval.
+
+        Args:
+            every: The interval.
+
+        Returns:
+            A `Reconciler`: `start()` it, and `stop()` it before closing the graph.
+
+        Raises:
+            UsageError: `every` is not a `timedelta`.
+
+        Example:
+            >>> from datetime import timedelta
+            >>> reconciler = graph.maintenance.reconciler(timedelta(minutes=5))
+        """
         from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
         check_type("every", every, timedelta)
@@ -115,6 +225,22 @@ class Maintenance:
         """Delete versions that are neither among the newest `keep` nor were current within `older_than`.
 
         Tags, branch points, merge bases, running operations and the last few minutes are always retained.
+
+        Args:
+            keep: How many of the newest versions of each type to keep.
+            older_than: Delete only versions that stopped being current this long ago.
+            dry_run: Report what would be deleted, without deleting it.
+
+        Returns:
+            What was deleted by dataset, and the bytes that it took.
+
+        Raises:
+            UsageError: Neither `keep` nor `older_than` is set.
+            PolicyDenied: The actor may not administer the graph.
+
+        Example:
+            >>> graph.maintenance.cleanup(keep=10, dry_run=True).bytes_removed
+            0
         """
         from omnigraph.engine.maintain.cleanup import cleanup
 

@@ -95,7 +95,7 @@ class OptimizeReport(PublicValue):
         removed = sum(type_.fragments_removed for type_ in self.types)
         added = sum(type_.fragments_added for type_ in self.types)
         built = sum(type_.indexes_built for type_ in self.types)
-        done = (f"fragments {removed:,} -> {added:,}", f"{count_of(built, 'index', 'indexes')} built")
+        done = (f"fragments {removed:,} -> {added:,}", f"{count_of(built, 'index')} built")
         types = count_of(sum(type_.committed for type_ in self.types), "type")
         return summarize(self, f"{types} of {len(self.types)} on {self.branch}", *done, commit_note(self.commit))
 

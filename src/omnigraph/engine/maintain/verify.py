@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +23,10 @@ from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import report_progress
-from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.errors import DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
@@ -73,12 +74,19 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class TypeScan:
-    """The result of reading the ids and endpoints of a type; `lost` counts dangling endpoints by column."""
+    """The result of reading the ids, endpoints and key of a type.
+
+    `lost` counts dangling endpoints by column, `wrong_ids` ids that do not follow from the key.
+    """
 
     rows: int
     has_unique_ids: bool
     lost: Mapping[str, int] = field(default_factory=dict)
+    wrong_ids: int = 0
 
+
+# The versions and the key that the scan of a type depends on.
+_ScanKey: TypeAlias = tuple[object, ...]
 
 # Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
 ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[TypeKey, TypeScan | OmniGraphError]]
@@ -108,7 +116,7 @@ class _Verification:
     def __init__(self, session: GraphSession, scan: ScanTypes) -> None:
         self._session = session
         self._scan = scan
-        self._scans: dict[tuple[DatasetRef, ...], TypeScan | OmniGraphError] = {}
+        self._scans: dict[_ScanKey, TypeScan | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
         self._deletions = DeletionChecksums(session.kernel)
 
@@ -156,7 +164,7 @@ class _Verification:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
         waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
-        claimed: set[tuple[DatasetRef, ...]] = set(self._scans)
+        claimed: set[_ScanKey] = set(self._scans)
         for view in views:
             self._deletions.add(view.snapshot.state.commits)
             types = _types(view)
@@ -271,12 +279,12 @@ def _by_rows(
         yield group
 
 
-def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
-    """Return the versions that the check of a type depends on: its own, and those of its endpoint types."""
+def _identity(view: View, type_: NodeType | EdgeType) -> _ScanKey:
+    """Return what the check of a type depends on: its version and key, and the versions of its endpoint types."""
     pins = view.snapshot.state.pins
     nodes = view.catalog.nodes
     ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
-    return tuple(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends)))
+    return (type_.key, *(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends))))
 
 
 def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
@@ -306,13 +314,31 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
 
 def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
     ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
-    rows = view.dataset(type_.table_key).read(["id", *ends])
+    rows = view.dataset(type_.table_key).read(columns_to_verify(type_))
     row_ids = rows.column("id")
     if not ends:
         ids[type_.name] = row_ids
     none = pa.chunked_array([], pa.string())
     lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
-    return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost)
+    return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
+
+
+def columns_to_verify(type_: NodeType | EdgeType) -> list[str]:
+    """Return the columns that show if the ids of a type are right: ids, endpoints and the key."""
+    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
+    return list(dict.fromkeys(("id", *ends, *type_.key)))
+
+
+def find_wrong_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
+    """Return the ids of rows that do not follow from the key; all of them if a key cannot be an id."""
+    ids: pa.ChunkedArray[pa.StringScalar] = rows.column("id")
+    if not type_.key or rows.num_rows == 0:
+        return ids.slice(0, 0)
+    try:
+        is_wrong: Any = pc.not_equal(ids, pa.chunked_array([key_ids(type_, rows)]))
+    except DataError:
+        return ids
+    return ids.filter(is_wrong.fill_null(True))
 
 
 def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
@@ -333,6 +359,8 @@ def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraph
         yield "error", f"{scan.rows} entities are stored, {pin.row_count} are recorded"
     if not scan.has_unique_ids:
         yield "error", "ids are missing or come twice"
+    if scan.wrong_ids:
+        yield "error", f"{scan.wrong_ids} ids do not follow from `@key({', '.join(type_.key)})`"
     if isinstance(type_, EdgeType):
         for column, end in (("src", type_.source), ("dst", type_.target)):
             if scan.lost[column]:

@@ -5,29 +5,38 @@ They differ only in which states are the base and the other side. Then: merge, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Final
 
-from omnigraph.engine.authorization import ALLOW_ALL, on_branch
+from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
+from omnigraph.engine.merge.schema_merge import (
+    MergedSchema,
+    lost_changes,
+    merge_view_schemas,
+    rewrites_needed,
+)
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
+from omnigraph.errors import OmniGraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
-from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
+from omnigraph.manifest.model import ADOPTED, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
-from omnigraph.manifest.updates import SetVersion
+from omnigraph.manifest.updates import Drop, Register, Rename, SetSchema, SetVersion, Update
 from omnigraph.public_values import Conflict, MergeOutcome, MergeReceipt, TypeCount
+from omnigraph.store.read.column_projection import AS_STORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,45 @@ def related_types(catalog: Catalog, changed: Collection[TypeKey]) -> frozenset[T
     return frozenset(related)
 
 
+class _SchemaConflicts(Exception):
+    """The sides of a merge have schemas that cannot be merged."""
+
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+        super().__init__()
+        self.conflicts = conflicts
+
+
+_CHANGE_SCHEMA: Final = "Change the schema of one of the sides with `schema apply`, then try again"
+
+
+def _updates(three: ThreeWayState, adopted: Mapping[TypeKey, Pin]) -> Iterator[Update]:
+    """Yield the changes of the catalog: first of the schema, then of adopted datasets, under their new names."""
+    version = three.target.snapshot.version
+    new = {type_.table_key for type_ in three.new_types()}
+    if three.merged is not None and three.changes_schema:
+        reshaping = three.merged.reshaping
+        yield from (Drop(type_.table_key) for type_ in reshaping.dropped)
+        renamed = {old.table_key: type_.table_key for old, type_ in reshaping.kept if old.name != type_.name}
+        if renamed:
+            yield Rename(renamed)
+        yield from (Register(_registered(three.target, adopted[key])) for key in sorted(new))
+        yield SetSchema(three.merged.schema)
+    for key, pin in adopted.items():
+        if key not in new:
+            yield SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count, version)
+
+
+def _registered(target: View, pin: Pin) -> Pin:
+    """Return the pin under which a type comes, or comes back, to the target."""
+    owner, store = target.snapshot.state.branch_id, target.kernel.store
+    pin = replace(pin, adopted_at=target.snapshot.version)
+    if pin.owner != owner or not store.has_version(pin.ref.at(pin.version + 1)):
+        return pin
+    # The target wrote later versions before it dropped the type, so what comes back goes on in a fork.
+    fork = store.fork(store.open(pin.ref), *fork_names(owner, pin))
+    return replace(pin, fork=fork.ref.branch, checksum=fork.checksum)
+
+
 @dataclass
 class Application:
     """A running merge, revert or cherry-pick; `choose` returns the change to apply to a state of the target."""
@@ -108,12 +156,17 @@ class Application:
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
-        three = self._three_way_state(sides.base, ours, sides.theirs)
+        try:
+            three = self._three_way_state(sides.base, ours, sides.theirs)
+        except _SchemaConflicts as error:
+            return self._conflicted(self._receipt(sides, {}, {}, dry_run=True), error.conflicts)
         merged = merge_all(three, Resolutions(self.resolutions))
-        receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
-        if not merged.conflicts:
-            return receipt
-        visible = self._visible_conflicts(merged.conflicts)
+        receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), three, dry_run=True)
+        return self._conflicted(receipt, merged.conflicts) if merged.conflicts else receipt
+
+    def _conflicted(self, receipt: MergeReceipt, conflicts: Sequence[Conflict]) -> MergeReceipt:
+        """Return the receipt of a dry run with conflicts."""
+        visible = self._visible_conflicts(conflicts)
         if not visible:
             # Raise the errors of the real merge.
             raise hidden_data_error(self.session.actor)
@@ -154,7 +207,10 @@ class Application:
             return None, self._receipt(sides, {}, {})
         if self._earlier is not None and self._earlier.still_holds(sides, snapshot):
             return self._earlier.moved_to(snapshot)
-        three = self._three_way_state(sides.base, ours, sides.theirs)
+        try:
+            three = self._three_way_state(sides.base, ours, sides.theirs)
+        except _SchemaConflicts as error:
+            raise self._conflict_error(error.conflicts, advice=_CHANGE_SCHEMA) from None
 
         def hold() -> Declared:
             # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
@@ -166,14 +222,14 @@ class Application:
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         self._raise_conflicts(settled)
         adopted = settled.adopted
-        if self.kind != "merge" and not settled.counts:
+        if self.kind != "merge" and not settled.counts and not three.changes_schema:
             nothing = Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
             # Readers of an adopted version open it by path, so its links must be finished.
             kernel.finish_links(sides.theirs.snapshot)
-            forks = {fork for pin in adopted.values() for fork in forks_of(sides.theirs, pin, ours)}
+            forks = {fork for pin in adopted.values() for fork in forks_of(three.theirs, pin, ours)}
             if forks:
                 properties[ADOPTED] = ",".join(sorted(forks))
         if sides.merged_parent is not None:
@@ -183,18 +239,16 @@ class Application:
         plan = Plan(
             self.kind,
             settled.effects,
-            tuple(
-                SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count, snapshot.version)
-                for pin in adopted.values()
-            ),
+            tuple(_updates(three, adopted)),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
             self.session.actor,
             None if sides.merged_parent is None else sides.theirs.snapshot.head_commit,
             properties,
             hold().operation_id,
-            reads=related_types(ours.catalog, changed),
+            # Names may change with a schema, so nothing of such a plan is reused.
+            reads=None if three.merged is not None else related_types(ours.catalog, changed),
         )
-        receipt = self._receipt(sides, settled.counts, adopted)
+        receipt = self._receipt(sides, settled.counts, adopted, three)
         self._earlier = _Prepared(snapshot, sides, plan, receipt)
         return plan, receipt
 
@@ -203,9 +257,9 @@ class Application:
 
         Where values of our side decide about conflicts, the answer reveals them, so that needs `read`.
         """
-        three = ThreeWayState(base, ours, theirs)
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
-        may = write_permissions(self.session, ours.snapshot)
+        three = self._under_one_schema(base, ours, theirs)
+        may = write_permissions(self.session, three.ours.snapshot)
         if self.kind != "merge":
             touched = [type_.name for type_ in three.touched_types()]
             may.check_replay(touched)
@@ -214,6 +268,24 @@ class Application:
         if self.kind == "merge":
             self._check_compared(three)
         return three
+
+    def _under_one_schema(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
+        """Return the three states under the schema of the merge; `_SchemaConflicts` if there is none."""
+        if len({view.catalog.ir_hash for view in (*base.states(), ours, theirs)}) == 1:
+            return ThreeWayState(base, ours, theirs)
+        merged = merge_view_schemas(base, ours, theirs)
+        if not isinstance(merged, MergedSchema):
+            raise _SchemaConflicts(merged)
+        if merged.changes_target:
+            self.session.require("schema_apply", on_target(self.session.names_of(ours.snapshot)))
+            if self.session.schema_check is not None and ours.snapshot.state.branch_id is None:
+                self.session.schema_check(ours.catalog, merged.catalog)
+        # A revert only takes a change back, so nothing is lost with a property that is not there any more.
+        lost = [*rewrites_needed(merged), *lost_changes(merged, is_revert=self.kind == "revert")]
+        if lost:
+            raise _SchemaConflicts(lost)
+        self._hidden = self._hidden.union(*(merged.new_names(view, self._hidden) for view in (ours, theirs)))
+        return ThreeWayState.under(merged)
 
     def _check_compared(self, three: ThreeWayState) -> None:
         """Raise `PolicyDenied` if both sides changed a type that the actor may not read on the target.
@@ -247,13 +319,15 @@ class Application:
         return [conflict for conflict in conflicts if conflict.type_key.name not in self._hidden]
 
     def _raise_conflicts(self, settled: Settled) -> None:
-        if not settled.conflicts:
-            return
-        visible = self._visible_conflicts(settled.conflicts)
+        if settled.conflicts:
+            raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
+
+    def _conflict_error(self, conflicts: Sequence[Conflict], **options: Any) -> OmniGraphError:
+        visible = self._visible_conflicts(conflicts)
         if not visible:
-            raise hidden_data_error(self.session.actor)
+            return hidden_data_error(self.session.actor)
         subject = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
-        raise conflict_error(visible, subject, is_cut=settled.is_cut)
+        return conflict_error(visible, subject, **options)
 
     @cached_property
     def _may_read_target(self) -> bool:
@@ -270,15 +344,19 @@ class Application:
             pin = three.pin(type_)
             grown = abs(pin.row_count - three.ours.snapshot.state.pins[type_.table_key].row_count)
             is_wanted = owner is not None or grown >= MERGE_ADOPT_ENTITIES_MIN
-            if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted:
+            is_stored_so = pin.shape == AS_STORED
+            if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted and is_stored_so:
                 pins[type_.table_key] = pin
-        return pins
+        # Whatever its size, a dataset that the target does not have, or would have to rewrite, is taken over.
+        types = three.by_key
+        return pins | {key: three.pin(types[key]) for key in three.taken_over()}
 
     def _receipt(
         self,
         sides: Sides,
         counts_by_key: Mapping[TypeKey, Counted],
         adopted: Mapping[TypeKey, Pin],
+        three: ThreeWayState | None = None,
         *,
         dry_run: bool = False,
     ) -> MergeReceipt:
@@ -299,4 +377,5 @@ class Application:
             types=tuple(counts),
             dry_run=dry_run,
             actor=self.session.actor,
+            schema_changes=None if three is None or three.merged is None else three.merged.describe_changes(),
         )

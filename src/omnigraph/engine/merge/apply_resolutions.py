@@ -259,7 +259,7 @@ def _row(type_: Type, entity_id: str, property_values: Mapping[str, object]) -> 
     values = {**property_values, "id": entity_id}
     columns = [_value(type_, name, values.get(name)) for name in schema.names]
     row = pa.Table.from_arrays(columns, schema=schema)
-    if isinstance(type_, NodeType) and type_.key and key_ids(type_, row)[0].as_py() != entity_id:
+    if type_.key and key_ids(type_, row)[0].as_py() != entity_id:
         raise refuse(f"the `row` for `{entity_id}` has another key", type_key=type_.table_key, entity_id=entity_id)
     return row
 

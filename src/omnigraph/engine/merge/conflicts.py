@@ -67,14 +67,19 @@ def _value(values: Any) -> object:
     return orjson.loads(json_text(values)[0].as_py())
 
 
-def conflict_error(conflicts: Sequence[Conflict], subject: str, *, is_cut: bool = False) -> MergeConflict:
+_RESOLVE: Final = "Resolve them with `resolutions`, or change one of the sides"
+
+
+def conflict_error(
+    conflicts: Sequence[Conflict], subject: str, *, is_cut: bool = False, advice: str = _RESOLVE
+) -> MergeConflict:
     """Return the error of a merge with conflicts: a few in the message, all of them in its context."""
     messages = "; ".join(conflict.message for conflict in conflicts[:MERGE_CONFLICTS_SHOWN])
     more = len(conflicts) - MERGE_CONFLICTS_SHOWN
     count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
     return MergeConflict(
         f"{subject} has {count}, and nothing was changed: {messages}"
-        f"{f'; and {more} more' if more > 0 else ''}. Resolve them with `resolutions`, or change one of the sides",
+        f"{f'; and {more} more' if more > 0 else ''}. {advice}",
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
@@ -136,7 +141,7 @@ def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
 def _parse(value: Any, number: int) -> Resolution:
     where = f"resolution {number}"
     if not isinstance(value, Mapping):
-        raise refuse(f"{where} is no object")
+        raise refuse(f"{where} is not an object")
     unknown = sorted(value.keys() - _MEMBERS)
     if unknown:
         raise refuse(f"{where} has the unknown member `{unknown[0]}`; it takes {', '.join(sorted(_MEMBERS))}")

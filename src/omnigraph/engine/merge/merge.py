@@ -12,7 +12,7 @@ from omnigraph.engine.merge.ancestry import Joined, MergeBase, is_ancestor, merg
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, merge_in_memory
-from omnigraph.engine.session import GraphSession, View, commit_not_found
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource
@@ -127,27 +127,25 @@ def _branches_begun(
 def load_base(session: GraphSession, base: MergeBase[CommitId]) -> MergeBase[View]:
     """Return a merge base with the views of its commits.
 
-    The nested base of best common ancestors is left out if cleanup removed one of its states or its schema differs: it
-    is then unknown which side changed, and a conflict is reported instead of a guess.
+    The nested base of best common ancestors is left out if cleanup removed one of its states: it is then unknown which
+    side changed, and a conflict is reported instead of a guess.
     """
     first = session.full_view(at=base.first)
     joined = [
-        Joined(session.full_view(at=ancestor.state), _load_below(session, ancestor.base, first))
-        for ancestor in base.joined
+        Joined(session.full_view(at=ancestor.state), _load_below(session, ancestor.base)) for ancestor in base.joined
     ]
     return MergeBase(first, tuple(joined))
 
 
-def _load_below(session: GraphSession, base: MergeBase[CommitId] | None, above: View) -> MergeBase[View] | None:
+def _load_below(session: GraphSession, base: MergeBase[CommitId] | None) -> MergeBase[View] | None:
     if base is None:
         return None
     try:
-        loaded = load_base(session, base)
+        return load_base(session, base)
     except GraphError as error:
         if error.code != "graph.version_reclaimed":
             raise
         return None
-    return loaded if all(view.catalog.ir_hash == above.catalog.ir_hash for view in loaded.states()) else None
 
 
 def _check_source_unchanged(session: GraphSession, theirs: View) -> None:
@@ -173,7 +171,7 @@ def revert(
 ) -> MergeReceipt:
     """Take the change of a commit back on a branch that has it."""
     target, names = _admit(session, branch)
-    commit, before, after = _states(session, commit_id, names)
+    commit, before, after = _states(session, commit_id, branch, names)
 
     def choose(ours: View) -> Sides:
         head = ours.snapshot.head
@@ -199,7 +197,7 @@ def cherry_pick(
 ) -> MergeReceipt:
     """Apply the change of a commit of another branch."""
     target, names = _admit(session, branch)
-    commit, before, after = _states(session, commit_id, names)
+    commit, before, after = _states(session, commit_id, branch, names)
     assert commit.parent is not None, "a commit without a parent was refused"
     sides = Sides(MergeOutcome.MERGED, (commit.parent,), MergeBase(before), after)
     return _apply(session, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
@@ -214,16 +212,13 @@ def _admit(session: GraphSession, branch: str) -> tuple[BranchId | None, BranchN
     return branch_id, names
 
 
-def _states(session: GraphSession, commit_id: str, target: BranchNames) -> tuple[Commit, View, View]:
-    """Return a commit, given by id or tag, and the views before and after it, if they may flow to the target.
+def _states(session: GraphSession, commit_id: str, branch: str, target: BranchNames) -> tuple[Commit, View, View]:
+    """Return the commit of a revision, and the views before and after it, if they may flow to the target.
 
     The state before a commit was on the same branch, or is what the branch was created from.
     """
-    commit_id = strip_name(commit_id, "commit_id")
-    commit = session.commit_at(MAIN, commit_id)
+    commit = session.allowed_commit(branch, strip_name(commit_id, "commit_id"))
     if session.policy is not ALLOW_ALL:
-        if not session.may("read", on_branch(session.names_of(commit))):
-            raise commit_not_found(MAIN, commit_id)
         check_flow(session, session.kernel.snapshot_of(commit), target)
     after = session.full_view(at=commit.commit_id)
     if commit.parent is None:

@@ -13,19 +13,22 @@ from typing import Final
 import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
-from omnigraph.engine.changes.row_diff import AFTER, BEFORE, compare, row_changes
+from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, compare, logical_form, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.apply_resolutions import Resolutions, touches
 from omnigraph.engine.merge.conflicts import conflict_from, conflict_of, image_of
 from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows
+from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, align, align_rows, is_tightened
+from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.errors import GraphError
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.model import Pin
 from omnigraph.public_values import Conflict
-from omnigraph.rules.delta import Changes, Delta, Violation
+from omnigraph.rules.delta import Changes, Delta, Intent, Violation, is_among, one_array
 from omnigraph.rules.validate import validate
+from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, find
 
@@ -37,27 +40,49 @@ Type = NodeType | EdgeType
 
 @dataclass(frozen=True)
 class ThreeWayState:
-    """The base, our side (merged into) and their side (merged), all of one schema."""
+    """The base, our side (merged into) and their side (merged), all under one schema.
+
+    `merged` is set if they have different schemas of their own; the views are then read under the merged one.
+    """
 
     base: MergeBase[View]
     ours: View
     theirs: View
     # Placeholders that rows hold instead of blob bytes.
     blobs: BlobValues = field(default_factory=BlobValues)
+    merged: MergedSchema | None = None
 
     def __post_init__(self) -> None:
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
-        if len(hashes) > 1:
-            theirs, ours = self.theirs.snapshot.branch, self.ours.snapshot.branch
-            problem = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
-            if theirs == ours:
-                problem = f"the schema of `{ours}` has changed since that commit"
-            raise GraphError(
-                f"{problem}; nothing was changed. Export the change and ingest it instead",
-                code="merge.schema_differs",
-                source=theirs,
-                target=ours,
-            )
+        assert len(hashes) == 1, "the states of a merge are read under one schema"
+
+    @classmethod
+    def under(cls, merged: MergedSchema) -> ThreeWayState:
+        """Return the states of a merge under the merged schema."""
+        read = merged.read
+        return cls(merged.base.map(read), read(merged.ours), read(merged.theirs), merged=merged)
+
+    @property
+    def target(self) -> View:
+        """Our side under its own schema, as it is stored."""
+        return self.ours if self.merged is None else self.merged.ours
+
+    @property
+    def changes_schema(self) -> bool:
+        """True if the target gets another schema."""
+        return self.merged is not None and self.merged.changes_target
+
+    def stored_key(self, type_: Type) -> TypeKey | None:
+        """Return the key that a type has on the target before the merge; None if the merge brings the type."""
+        return type_.table_key if self.merged is None else self.merged.key_in(self.merged.ours, type_)
+
+    def column_changes(self, type_: Type) -> TypeChange | None:
+        """Return how the columns of a type on the target change with the schema; None if they stay."""
+        key = self.stored_key(type_)
+        if self.merged is None or key is None:
+            return None
+        change = TypeChange(self.target.catalog.type_of(key), type_)
+        return change if change.columns.changed or change.relaxed else None
 
     @property
     def by_key(self) -> dict[TypeKey, Type]:
@@ -74,6 +99,19 @@ class ThreeWayState:
             unchanged_refs = [pin.ref for pin in (self.base_pin(type_), self._pin(self.ours, type_)) if pin is not None]
             if self._pin(self.theirs, type_).ref not in unchanged_refs:
                 yield type_
+
+    def reshaped_types(self) -> list[Type]:
+        """Return the types of the target whose columns change with the schema."""
+        return [type_ for type_ in self.by_key.values() if self.column_changes(type_) is not None]
+
+    def taken_over(self) -> set[TypeKey]:
+        """Return the types whose datasets have to be taken over: new ones, and those that the target cannot rewrite."""
+        adopted = [] if self.merged is None else adopted_types(self.merged)
+        return {type_.table_key for type_ in (*self.new_types(), *adopted)}
+
+    def new_types(self) -> list[Type]:
+        """Return the types that the merge brings to the target."""
+        return [type_ for type_ in self.by_key.values() if self.stored_key(type_) is None]
 
     def touched_types(self) -> list[Type]:
         """Return the types that differ between base and their side, whatever our side holds."""
@@ -110,20 +148,60 @@ class ThreeWayState:
             *(view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs)),
         )
         if base.is_virtual:
-            return _merge_from_virtual(type_, base, ours, theirs, self.blobs)
-        changes = row_changes(base.first, theirs, self.blobs)
+            return self._merge_from_virtual(type_, base, ours, theirs)
+        changes = self._row_changes(type_, base.first, theirs)
         # Our side has nothing that could conflict, so their change is the merge.
         if self.is_ours_unchanged(type_):
             return as_merge(*self.blobs.unified([changes]))
-        ours_changes, changes = self.blobs.unified([row_changes(base.first, ours, self.blobs), changes])
+        ours_changes, changes = self.blobs.unified([self._row_changes(type_, base.first, ours), changes])
         return merge_rows(type_, ours_changes, changes)
+
+    def _row_changes(self, type_: Type, before: Dataset, after: Dataset) -> RowChanges:
+        changes = row_changes(before, after, self.blobs)
+        return changes if self.merged is None else align(changes, self._columns(type_))
+
+    def _columns(self, type_: Type) -> pa.Schema:
+        """Return the columns of a type as the merged schema has them; states of other schemas store others."""
+        stored = logical_form(physical_schema(arrow_schema(type_)))
+        return pa.schema([field.with_nullable(True) for field in stored])
+
+    def _merge_from_virtual(self, type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset) -> RowMerge:
+        """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
+        reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
+        deltas = {dataset.ref: self._row_changes(type_, reference, dataset) for dataset in (*others, ours, theirs)}
+        old, rows = images(dict(zip(deltas, self.blobs.unified(list(deltas.values())), strict=True)))
+        image = build_image(type_, base, lambda dataset: rows.get(dataset.ref, old))
+        return merge_from_virtual(type_, image, rows.get(ours.ref, old), rows.get(theirs.ref, old))
 
     def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
         """Return an entity in the base, on our side and on theirs, as one-row tables."""
-        image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id, self.blobs))
-        sides = [_row(view.sound_dataset(type_.table_key), entity_id, self.blobs) for view in (self.ours, self.theirs)]
+        image = build_image(type_, self.base_of(type_), lambda dataset: self._row(type_, dataset, entity_id))
+        sides = [self._row(type_, view.sound_dataset(type_.table_key), entity_id) for view in (self.ours, self.theirs)]
         base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))
         return base, ours, theirs
+
+    def _row(self, type_: Type, dataset: Dataset, entity_id: str) -> pa.Table:
+        """Return an entity as a table of one row or none."""
+        matches = find(dataset, pa.array([entity_id], pa.string()))
+        rows = pa.table({"id": matches.column("id"), BEFORE: pa.nulls(matches.num_rows), AFTER: matches.column(ROW_ID)})
+        row = compare(None, dataset, rows, self.blobs).inserted
+        return row if self.merged is None else align_rows(row, self._columns(type_))
+
+    def tightened(self) -> list[Type]:
+        """Return the types of the target that get rules which its entities may break."""
+        if self.merged is None:
+            return []
+        return [new for old, new in self.merged.reshaping.kept if is_tightened(old, new)]
+
+    def whole_delta(self, type_: Type, merge: RowMerge | None) -> Delta:
+        """Return all entities of a type as they are after the merge."""
+        rows = align(row_changes(None, self.ours.sound_dataset(type_.table_key), self.blobs), self._columns(type_))
+        kept = rows.inserted
+        if merge is not None:
+            gone = pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
+            kept = kept.filter(pa.array(~is_among(one_array(kept.column("id")), gone)))
+            kept = pa.concat_tables([kept, merge.updated, merge.inserted]).combine_chunks()
+        return Delta(type_, kept, Intent.REPLACE)
 
     def _is_unchanged(self, side: View, type_: Type) -> bool:
         base = self.base_pin(type_)
@@ -143,24 +221,6 @@ def _with_ends(types: Iterable[Type]) -> set[str]:
         {type_.name, type_.source, type_.target} if isinstance(type_, EdgeType) else {type_.name} for type_ in types
     )
     return set().union(*names)
-
-
-def _merge_from_virtual(
-    type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset, blobs: BlobValues
-) -> RowMerge:
-    """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
-    reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
-    deltas = {dataset.ref: row_changes(reference, dataset, blobs) for dataset in (*others, ours, theirs)}
-    old, rows = images(dict(zip(deltas, blobs.unified(list(deltas.values())), strict=True)))
-    image = build_image(type_, base, lambda dataset: rows.get(dataset.ref, old))
-    return merge_from_virtual(type_, image, rows.get(ours.ref, old), rows.get(theirs.ref, old))
-
-
-def _row(dataset: Dataset, entity_id: str, blobs: BlobValues) -> pa.Table:
-    """Return an entity as a table of one row or none."""
-    matches = find(dataset, pa.array([entity_id], pa.string()))
-    rows = pa.table({"id": matches.column("id"), BEFORE: pa.nulls(matches.num_rows), AFTER: matches.column(ROW_ID)})
-    return compare(None, dataset, rows, blobs).inserted
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +290,8 @@ def violations_of(three: ThreeWayState, merges: Mapping[TypeKey, RowMerge]) -> l
         for key, merge in merges.items()
         if not merge.changes_nothing
     }
+    # Rules that come with the schema of their side hold for all entities, not only for those that change.
+    deltas |= {type_.table_key: three.whole_delta(type_, merges.get(type_.table_key)) for type_ in three.tightened()}
     return validate(Changes(three.ours.catalog, deltas), CommittedRows(three.ours), _ALL).violations
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from omnigraph.engine.query.budget import reserve_for_read
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.search import Ids, Mask
-from omnigraph.lang.query.ir import Direction
+from omnigraph.lang.query.ir import REVERSED, Direction
 from omnigraph.store.read.version_diff import read_after, shared_beginning
 
 
@@ -132,7 +132,6 @@ def _stable_order(packed: npt.NDArray[np.int64], bound: int, count: int) -> npt.
 _ENDPOINT_COLUMNS: Final = ("src", "dst")
 # Memory per edge while adjacency is built: two id strings and their dense ids.
 _EDGE_BYTES: Final = 64
-REVERSED: Final = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
 class Endpoints(NamedTuple):
@@ -181,17 +180,22 @@ class Topology:
                 self._grow()
         return adjacency
 
+    def endpoints(self) -> Endpoints:
+        """Return the source, target and dense id of every edge."""
+        with self._lock:
+            return self._read_ends()
+
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
         _, sources, targets = self._entities
         near, far = (targets, sources) if direction is Direction.IN else (sources, targets)
         previous = self._extended()
         base = None if previous is None else previous._adjacencies.get((direction, per_edge))
         if previous is None or base is None or base.neighbours.dtype != far.dtype:
-            source, target, edge = _orient(self._read_ends(), direction)
+            source, target, edge = orient_endpoints(self._read_ends(), direction)
             adjacency = build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
         else:
             added = Endpoints(*(array[previous._read_ends().size :] for array in self._read_ends()))
-            source, target, edge = _orient(added, direction)
+            source, target, edge = orient_endpoints(added, direction)
             adjacency = extend_adjacency(base, source, target, edge if per_edge else None, near.count, far.count)
         return replace(adjacency, nodes=near.all)
 
@@ -251,7 +255,7 @@ class Topology:
         return total + (0 if self._ends is None else sum(int(array.nbytes) for array in self._ends))
 
 
-def _orient(endpoints: Endpoints, direction: Direction) -> Endpoints:
+def orient_endpoints(endpoints: Endpoints, direction: Direction) -> Endpoints:
     """Return the edges oriented for traversal in a direction."""
     source, target, edge = endpoints
     if direction is Direction.OUT:

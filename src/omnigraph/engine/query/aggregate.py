@@ -335,8 +335,10 @@ def _extremes(
         indices[~empty] = best_codes
         return encoded.dictionary.take(pa.array(indices, mask=empty))
     assert isinstance(vector, Numbers)
-    best = _reduce(function, vector.data if valid is None else vector.data[valid], of, groups.size)
-    return pa.array(best, mask=empty)
+    is_bool = vector.data.dtype == np.bool_
+    data = vector.data.astype(np.uint8) if is_bool else vector.data
+    best = _reduce(function, data if valid is None else data[valid], of, groups.size)
+    return pa.array(best.astype(np.bool_) if is_bool else best, mask=empty)
 
 
 def _reduce(function: str, data: npt.NDArray[Any], of: Codes, size: int) -> npt.NDArray[Any]:

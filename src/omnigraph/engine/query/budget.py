@@ -20,22 +20,44 @@ from omnigraph.limits import ARROW_TEXT_BYTES_MAX, QUERY_BYTES_MAX, QUERY_ROWS_M
 
 
 class CancelToken:
-    """Lets another thread stop a query at its next step."""
+    """Lets another thread stop a query at its next step; pass it in a `Budget`."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def cancel(self) -> None:
+        """Stop the queries that have this token; they raise `QueryCancelled`.
+
+        Example:
+            >>> token = CancelToken()
+            >>> token.cancel()
+            >>> token.is_cancelled
+            True
+        """
         self._event.set()
 
     @property
     def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
         return self._event.is_set()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of one query."""
+    """The limits of one query.
+
+    Attributes:
+        rows_max: How many rows a step may hold.
+        bytes_max: How many bytes a step may hold.
+        seconds_max: How long the query may run.
+        cancel: A token with which another thread stops the query.
+
+    Example:
+        >>> graph.query("query q() { match { $p: Person } return { $p } }", budget=og.Budget(rows_max=1))
+        Traceback (most recent call last):
+        ...
+        omnigraph.errors.BudgetExceeded: ...
+    """
 
     rows_max: int = QUERY_ROWS_MAX
     bytes_max: int = QUERY_BYTES_MAX

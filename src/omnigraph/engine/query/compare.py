@@ -1,6 +1,6 @@
 """Vectorised comparisons: row masks that are exact for any pair of numeric types.
 
-Null is treated as false: the language has no negation of conditions, so no query can see the difference.
+`compare` says where a comparison is true and `refute` where it is false; with a null on either side it is neither.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import Value
 from omnigraph.engine.query.search import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
+from omnigraph.errors import DataError
 from omnigraph.lang.query.ir import CompareOp
 
 Op = CompareOp
@@ -33,7 +34,7 @@ _ARROW: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
     Op.GE: pc.greater_equal,
 }  # fmt: skip
 _MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
-_STRING_MATCHES: Final = (Op.STARTS_WITH, Op.STRING_CONTAINS)
+_STRING_MATCHES: Final = (Op.STARTS_WITH, Op.ENDS_WITH, Op.STRING_CONTAINS, Op.MATCHES)
 
 
 def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
@@ -56,6 +57,25 @@ def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
     return mask_nulls(mask_nulls(true, left.valid), right.valid)
 
 
+def refute(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
+    """Return where the comparison is false; a null on either side leaves it unknown."""
+    if _is_null(left) or _is_null(right):
+        return np.zeros(count, np.bool_)
+    false = ~compare(op, left, right, count)
+    for side in (left, right):
+        false = mask_nulls(false, validity(side))
+    return false
+
+
+def validity(vector: Vector) -> Mask | None:
+    """Return which values of a vector are not null; None if all are."""
+    if isinstance(vector, Constant):
+        return None
+    if isinstance(vector, Numbers):
+        return vector.valid
+    return mask_from_arrow(vector.array.is_valid()) if vector.array.null_count else None
+
+
 def _is_null(vector: Vector) -> bool:
     return isinstance(vector, Constant) and vector.value is None
 
@@ -76,7 +96,21 @@ def mask_from_arrow(array: Any) -> Mask:
 def _compare_constants(op: CompareOp, left: Any, right: Any) -> bool:
     if op is Op.STARTS_WITH:
         return bool(left.startswith(right))
+    if op is Op.ENDS_WITH:
+        return bool(left.endswith(right))
+    if op is Op.MATCHES:
+        return bool(mask_from_arrow(match_pattern(pa.array([left], pa.string()), right))[0])
     return right in left if op is Op.STRING_CONTAINS else bool(_PYTHON[op](left, right))
+
+
+def match_pattern(strings: Any, pattern: str) -> Any:
+    """Return where a regular expression (RE2) finds something; raises DataError if it is malformed."""
+    try:
+        return pc.match_substring_regex(strings, pattern=pattern)
+    except pa.ArrowInvalid as error:
+        reason = str(error).partition(": ")[2] or str(error)
+        message = f"`{pattern}` is not a regular expression: {reason}; `matches` takes the syntax of RE2"
+        raise DataError(message, rule="E4", pattern=pattern) from None
 
 
 # -- strings ---------------------------------------------------------------------------------------------------
@@ -94,21 +128,29 @@ def _match_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
     if isinstance(right, Constant):
         assert isinstance(left, Strings)
         assert isinstance(right.value, str)
-        test = pc.starts_with if op is Op.STARTS_WITH else pc.match_substring
-        return mask_from_arrow(test(left.array, pattern=right.value))
+        return mask_from_arrow(_STRING_TESTS[op](left.array, right.value))
     assert isinstance(right, Strings)
     assert isinstance(left, Strings | Constant)
+    assert op is not Op.MATCHES, "the checker lets only constants be patterns"
     text, pattern = _numpy_strings(left), _numpy_strings(right)
     if _has_nul(left) or _has_nul(right):
         # NumPy's string functions ignore trailing NUL characters.
         pairs = np.broadcast(text, pattern)
         true = np.fromiter((_compare_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
-    elif op is Op.STARTS_WITH:
-        true = np.strings.startswith(text, pattern)
+    elif op in (Op.STARTS_WITH, Op.ENDS_WITH):
+        true = np.strings.startswith(text, pattern) if op is Op.STARTS_WITH else np.strings.endswith(text, pattern)
     else:
         true = np.strings.find(text, pattern) >= 0
     true = mask_nulls(true, mask_from_arrow(right.array.is_valid()))
     return mask_nulls(true, mask_from_arrow(left.array.is_valid())) if isinstance(left, Strings) else true
+
+
+_STRING_TESTS: Final[Mapping[CompareOp, Callable[[Any, str], Any]]] = {
+    Op.STARTS_WITH: lambda strings, text: pc.starts_with(strings, pattern=text),
+    Op.ENDS_WITH: lambda strings, text: pc.ends_with(strings, pattern=text),
+    Op.STRING_CONTAINS: lambda strings, text: pc.match_substring(strings, pattern=text),
+    Op.MATCHES: match_pattern,
+}
 
 
 def _has_nul(side: Strings | Constant) -> bool:

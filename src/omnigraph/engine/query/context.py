@@ -20,9 +20,12 @@ from omnigraph.engine.query.adjacency import Topology
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.search import Ids
+from omnigraph.engine.query.union_types import UnionEntities, UnionTopology
 from omnigraph.engine.session import View
+from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import QueryKey
+from omnigraph.lang.query.ir import Leg, ParameterRef, is_union, join_types, split_type
 from omnigraph.limits import PLAN_CACHE_BYTES_MAX, PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
 from omnigraph.lru import LruCache
 from omnigraph.store.read.dataset import DatasetRef
@@ -190,12 +193,37 @@ class QueryRun:
         """Return all entities of a type at the version that the view pins."""
         entities = self._resolved.entities.get(table_key)
         if entities is None:
-            ref, caches = self.ref(table_key), self.caches
-            entities = caches.get(
-                ref, ref.path, lambda previous: Entities(self.view.dataset(table_key), caches.grow, previous)
-            )
+            entities = self._union(table_key) if is_union(table_key.name) else self._single(table_key)
             self._resolved.entities[table_key] = entities
         return entities
+
+    def _single(self, table_key: TypeKey) -> Entities:
+        ref, caches = self.ref(table_key), self.caches
+        return caches.get(ref, ref.path, lambda previous: Entities(self.view.dataset(table_key), caches.grow, previous))
+
+    def _union(self, table_key: TypeKey) -> UnionEntities:
+        names, caches = split_type(table_key.name), self.caches
+        keys = [TypeKey.of(table_key.kind, name) for name in names]
+        refs = tuple(self.ref(key) for key in keys)
+        members = [self.entities(key) for key in keys]
+        family = (UnionEntities, *(ref.path for ref in refs))
+        return caches.get((UnionEntities, refs), family, lambda previous: UnionEntities(names, members, caches.grow))
+
+    def union_topology(self, legs: tuple[Leg, ...], near: str, far: str) -> UnionTopology:
+        """Return the adjacency of several edge types between two types or unions."""
+        edges = self.edges(join_types(leg.edge for leg in legs))
+        spaces = (self.nodes(near), self.nodes(far))
+        topologies = {leg.edge: self.topology(leg.edge) for leg in legs}
+        refs = tuple(self._topology_key(leg.edge) for leg in legs)
+        names = (UnionTopology, legs, near, far)
+        return self.caches.get(
+            (*names, refs), names, lambda previous: UnionTopology(legs, topologies, edges, *spaces, self.caches.grow)
+        )
+
+    def bound(self, bound: int | ParameterRef, word: str, *, least: int = 0) -> int:
+        """Return the value of a row or hop bound, or of a number of paths."""
+        value = bound if isinstance(bound, int) else self.parameter(bound.name)
+        return check_bound(bound, value, word, least)
 
     def topology(self, edge: str) -> Topology:
         """Return the adjacency of an edge type, which may still have to be built."""
@@ -225,7 +253,8 @@ class QueryRun:
 
     def row_count(self, table_key: TypeKey) -> int:
         """Return how many entities a type has, without opening it."""
-        return self.view.snapshot.state.pins[table_key].row_count
+        pins = self.view.snapshot.state.pins
+        return sum(pins[TypeKey.of(table_key.kind, name)].row_count for name in split_type(table_key.name))
 
     def note(self, key: str, value: object) -> None:
         if self.observer is not None:
@@ -238,3 +267,13 @@ class QueryRun:
 def null_ids(count: int) -> Ids:
     """Return a binding that is null in every row."""
     return np.full(count, -1, np.int32)
+
+
+def check_bound(bound: int | ParameterRef, value: Value, word: str, least: int) -> int:
+    """Return the value of a bound; one from a parameter may be too small."""
+    assert isinstance(value, int)
+    if isinstance(bound, ParameterRef) and value < least:
+        rule = "not be negative" if least == 0 else f"be at least {least}"
+        message = f"`{word} ${bound.name}` is {value}; it must {rule}"
+        raise DataError(message, rule="E4", parameter=bound.name, value=value)
+    return value

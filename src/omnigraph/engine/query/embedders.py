@@ -150,6 +150,11 @@ def from_settings(sharers: int = 1) -> Embedder:
     if settings.read("OMNIGRAPH_EMBEDDINGS_MOCK") in ("true", "1"):
         logging.getLogger("omnigraph").warning("OMNIGRAPH_EMBEDDINGS_MOCK is set: embeddings have no meaning")
         name = "mock"
+    return make_embedder(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, sharers=sharers)
+
+
+def make_embedder(name: str, base_url: str, model: str, key: str = "", *, sharers: int = 1) -> Embedder:
+    """Return the embedder of a provider; empty texts select its defaults, and the key that the settings have."""
     if name == "mock":
         return MockEmbedder(model or "mock")
     retry_policy = RetryPolicy(
@@ -159,7 +164,7 @@ def from_settings(sharers: int = 1) -> Embedder:
         backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
     )
     rate_limiter = RateLimiter(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
-    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, retry_policy, rate_limiter)
+    return HttpEmbedder.of(name, base_url, model, retry_policy, rate_limiter, key)
 
 
 def _milliseconds(name: str) -> float:
@@ -252,9 +257,15 @@ class HttpEmbedder:
 
     @classmethod
     def of(
-        cls, name: str, base_url: str, model: str, retry_policy: RetryPolicy, rate_limiter: RateLimiter = NO_RATE_LIMIT
+        cls,
+        name: str,
+        base_url: str,
+        model: str,
+        retry_policy: RetryPolicy,
+        rate_limiter: RateLimiter = NO_RATE_LIMIT,
+        key: str = "",
     ) -> HttpEmbedder:
-        """Return a provider's embedder; empty strings select its default URL and model."""
+        """Return a provider's embedder; empty strings select its default URL and model, and the key in the settings."""
         protocol = _PROVIDERS[name]
         url = (base_url or protocol.base_url).rstrip("/")
         if not _is_http_url(url):
@@ -263,7 +274,7 @@ class HttpEmbedder:
                 setting="OMNIGRAPH_EMBED_BASE_URL",
                 value=url,
             )
-        key = next((value for name in protocol.key_settings if (value := settings.read(name))), "")
+        key = key or next((value for name in protocol.key_settings if (value := settings.read(name))), "")
         return cls(name, model or protocol.model, url, retry_policy, rate_limiter, protocol, key)
 
     @cached_property

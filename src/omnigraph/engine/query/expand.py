@@ -19,8 +19,9 @@ from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacenc
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
 from omnigraph.engine.query.search import Ids, Mask
+from omnigraph.engine.query.union_types import UnionTopology, member_offset
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.lang.query.ir import Direction
+from omnigraph.lang.query.ir import Direction, Leg, join_types
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
 _SMALL_EDGES: Final = 50_000
@@ -78,7 +79,7 @@ class MemoryWalker:
 
     mode = "csr"
 
-    def __init__(self, topology: Topology, direction: Direction, per_edge: bool, reason: str) -> None:
+    def __init__(self, topology: Topology | UnionTopology, direction: Direction, per_edge: bool, reason: str) -> None:
         self.topology, self.direction = topology, direction
         self.adjacency = topology.adjacency(direction, per_edge=per_edge)
         self.reason = reason
@@ -110,10 +111,10 @@ class StorageWalker:
         lookups: list[tuple[Ids, Ids, Ids]] = []
         target_count = 0
         if self._direction is not Direction.IN:
-            lookups.append(self._lookup(frontier, "src", type_.source, "dst", type_.target))
+            lookups.append(self.lookup(frontier, "src", type_.source, "dst", type_.target))
             target_count = self._run.nodes(type_.target).count
         if self._direction is not Direction.OUT:
-            lookups.append(self._lookup(frontier, "dst", type_.target, "src", type_.source))
+            lookups.append(self.lookup(frontier, "dst", type_.target, "src", type_.source))
             target_count = self._run.nodes(type_.source).count
         if len(lookups) == 2:
             # A self-loop is found from both endpoints but counts once.
@@ -125,7 +126,7 @@ class StorageWalker:
         starts = adjacency.starts[positions]
         return NeighbourRanges(adjacency, starts, adjacency.starts[positions + 1] - starts)
 
-    def _lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
+    def lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
         """Return, for every edge at the frontier, the place of its near end there, its far end and itself."""
         if len(frontier) == 0:
             empty = np.empty(0, np.int64)
@@ -140,6 +141,57 @@ class StorageWalker:
         rows = table.column(ROW_ID).to_numpy()
         edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
         return source[has_target], target[has_target], edge[has_target]
+
+
+class UnionStorageWalker:
+    """Looks up the edges of several types at just these nodes."""
+
+    mode = "indexed"
+
+    def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool, reason: str) -> None:
+        self._run, self._legs, self._per_edge, self.reason = run, legs, per_edge, reason
+        self._near, self._far = run.nodes(near), run.nodes(far)
+        self._edges = run.edges(join_types(leg.edge for leg in legs))
+
+    def locate(self, nodes: Ids) -> NeighbourRanges:
+        frontier, positions = np.unique(nodes, return_inverse=True)
+        lookups = [part for leg in self._legs for part in self._lookup_leg(frontier, leg)]
+        source, target, edge = (np.concatenate(parts) for parts in zip(*lookups, strict=True))
+        adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), self._far.count)
+        starts = adjacency.starts[positions]
+        return NeighbourRanges(adjacency, starts, adjacency.starts[positions + 1] - starts)
+
+    def _lookup_leg(self, frontier: Ids, leg: Leg) -> Iterator[tuple[Ids, Ids, Ids]]:
+        walker = StorageWalker(self._run, leg.edge, leg.direction, self._per_edge, self.reason)
+        ends = (("src", leg.source), ("dst", leg.target))
+        ways = {Direction.OUT: (ends,), Direction.IN: (ends[::-1],), Direction.BOTH: (ends, ends[::-1])}
+        for (near, near_type), (far, far_type) in ways[leg.direction]:
+            offset, far_offset = member_offset(self._near, near_type), member_offset(self._far, far_type)
+            edge_offset = member_offset(self._edges, leg.edge)
+            assert offset is not None
+            assert far_offset is not None
+            assert edge_offset is not None
+            first, last = np.searchsorted(frontier, [offset, offset + self._run.nodes(near_type).count])
+            local = frontier[first:last] - offset
+            source, target, edge = walker.lookup(local, near, near_type, far, far_type)
+            if near == "dst" and leg.direction is Direction.BOTH and leg.source == leg.target:
+                # A self-loop is found from both endpoints but counts once.
+                not_loops = local[source] != target
+                source, target, edge = source[not_loops], target[not_loops], edge[not_loops]
+            yield source + first, target + far_offset, edge + edge_offset
+
+
+def choose_union_walker(
+    run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, hops: int, frontier: int, *, per_edge: bool
+) -> Walker:
+    """Return the cheaper traversal of several edge types: lookups only if they are cheaper for each."""
+    choices = [is_indexed_cheaper(run, leg.edge, leg.direction, hops, frontier) for leg in legs]
+    reason = next((reason for is_indexed, reason in choices if not is_indexed), None)
+    if reason is not None:
+        return MemoryWalker(run.union_topology(legs, near, far), Direction.OUT, per_edge, reason)
+    for leg in legs:
+        run.topology(leg.edge).probes += 1
+    return UnionStorageWalker(run, legs, near, far, per_edge, choices[0][1])
 
 
 def choose_walker(
@@ -423,7 +475,7 @@ def _walk_block(
     frontier: npt.NDArray[np.int64] = np.arange(len(sources), dtype=np.int64) * width + sources
     visited = np.zeros(len(sources) * width, np.bool_)
     visited[frontier] = True
-    emitted: list[tuple[npt.NDArray[np.int64], int]] = []
+    emitted: list[tuple[npt.NDArray[np.int64], int]] = [(frontier, 0)] if bounds.minimum == 0 else []
     for hop in range(1, bounds.maximum + 1):
         run.check(where)
         located, shifts = _locate_states(walker, frontier, width, len(sources))

@@ -5,19 +5,19 @@ Estimates come from the row counts in the manifest; nothing is opened for them.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from omnigraph import clock
-from omnigraph.display import html_text
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.operators import Pipeline, PlanStep
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.search import Rows
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.lang.query.ir import Direction
+from omnigraph.lang.query.ir import Direction, ParameterRef
 from omnigraph.store.objects.request_meter import Meter
 
 # Assumed selectivity of a condition; there are no value statistics.
@@ -42,10 +42,17 @@ class OperatorReport:
         return report
 
     def lines(self, depth: int) -> Iterator[str]:
-        actual = ", ".join(f"{name.replace('_', ' ')} {_format_value(value)}" for name, value in self.actual.items())
-        yield f"{_INDENT * depth}{self.title}  (about {self.estimated_rows} rows{'; ' if actual else ''}{actual})"
+        yield f"{_INDENT * depth}{self.title}  ({self._numbers()})"
         for item in self.inner:
             yield from item.lines(depth + 1)
+
+    def html(self) -> str:
+        inner = f"<ul>{''.join(item.html() for item in self.inner)}</ul>" if self.inner else ""
+        return f"<li><code>{html.escape(self.title)}</code> <small>{html.escape(self._numbers())}</small>{inner}</li>"
+
+    def _numbers(self) -> str:
+        actual = [f"{name.replace('_', ' ')} {_format_value(value)}" for name, value in self.actual.items()]
+        return "; ".join([f"about {self.estimated_rows} rows", *([", ".join(actual)] if actual else [])])
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,15 @@ class Explanation:
     totals: dict[str, object]
 
     def render(self) -> str:
+        """Return the plan as text, an operator per line.
+
+        Returns:
+            The text, which `print` shows as well.
+
+        Example:
+            >>> print(graph.explain("query q() { match { $p: Person } return { $p.name } }").render().splitlines()[0])
+            read q
+        """
         lines = [f"read {self.query_name}", *(line for item in self.operators for line in item.lines(1))]
         lines += [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
         return "\n".join(lines)
@@ -65,9 +81,22 @@ class Explanation:
         return self.render()
 
     def _repr_html_(self) -> str:
-        return html_text(self.render())
+        """Return the plan as a tree of nested lists."""
+        tree = "".join(item.html() for item in self.operators)
+        totals = "; ".join(f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items())
+        note = f"<p><small>{html.escape(totals)}</small></p>" if totals else ""
+        return f"<p>read <b>{html.escape(self.query_name)}</b></p><ul>{tree}</ul>{note}"
 
     def to_json(self) -> dict[str, object]:
+        """Return the plan as a JSON object.
+
+        Returns:
+            The operators as a tree, with estimated and, after a profile, actual numbers.
+
+        Example:
+            >>> graph.explain("query q() { match { $p: Person } return { $p.name } }").to_json()["query"]
+            'q'
+        """
         return {"query": self.query_name, "plan": [item.to_json() for item in self.operators], **self.totals}
 
 
@@ -139,18 +168,38 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
             selectivity *= _KEPT_BY_CONDITION
         return rows * (min(count, 1) if step.find_key is not None else count * selectivity)
     if isinstance(step, operators.Expand):
-        edges, nodes = run.row_count(TypeKey.of("edge", step.edge)), run.row_count(TypeKey.of("node", step.target_type))
-        degree = edges / max(_count_near_nodes(run, step.edge, step.direction), 1)
-        degree *= 2 if step.direction is Direction.BOTH else 1
+        nodes = run.row_count(TypeKey.of("node", step.target_type))
+        degree = _estimate_degree(run, step)
         if step.is_existence:
             return rows * min(degree, 1.0)
-        reached = sum(degree**hop for hop in range(step.minimum, min(step.maximum, step.minimum + 5) + 1))
-        return rows * min(reached, nodes) * selectivity
+        minimum, maximum = _expected_hops(run, step)
+        hops = range(minimum, min(maximum, minimum + 5) + 1)
+        return rows * min(sum(degree**hop for hop in hops), nodes) * selectivity
     if isinstance(step, operators.ExpandInto):
         return rows * _KEPT_BY_CLOSING
     if isinstance(step, operators.ExpandIntersect):
         return _estimate_rows(run, step.walk, rows) * _KEPT_BY_CLOSING
     return rows * selectivity
+
+
+def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
+    """Return the hop bounds of a step; a plan can be explained before its parameters have values."""
+    if not isinstance(step, operators.Expand):
+        return 1, 1
+    bounds = (step.minimum, step.maximum)
+    if any(isinstance(bound, ParameterRef) and bound.name not in run.params for bound in bounds):
+        return 1, 1
+    return step.bounds(run)[:2]
+
+
+def _estimate_degree(run: QueryRun, step: operators.Expand) -> float:
+    """Return the mean number of edges that a walk finds at a node."""
+    if not step.legs:
+        edges = run.row_count(TypeKey.of("edge", step.edge)) * (2 if step.direction is Direction.BOTH else 1)
+        return edges / max(_count_near_nodes(run, step.edge, step.direction), 1)
+    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in step.legs}
+    edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
+    return edges / max(run.row_count(TypeKey.of("node", step.source_type)), 1)
 
 
 def _count_near_nodes(run: QueryRun, edge: str, direction: Direction) -> int:
@@ -166,9 +215,11 @@ def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str,
         return _expected_traversal(run, step.walk, rows)
     if not isinstance(step, operators.Expand | operators.ExpandInto):
         return {}
-    hops = step.maximum if isinstance(step, operators.Expand) else 1
-    indexed, reason = is_indexed_cheaper(run, step.edge, step.direction, hops, round(rows))
-    return {"traversal": "indexed" if indexed else "csr", "because": reason}
+    _, hops = _expected_hops(run, step)
+    walks = [(leg.edge, leg.direction) for leg in step.legs] or [(step.edge, step.direction)]
+    choices = [is_indexed_cheaper(run, *walk, hops, round(rows)) for walk in walks]
+    reason = next((reason for is_indexed, reason in choices if not is_indexed), choices[0][1])
+    return {"traversal": "indexed" if all(is_indexed for is_indexed, _ in choices) else "csr", "because": reason}
 
 
 def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:
@@ -183,7 +234,7 @@ def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:
 def _report_projection(run: QueryRun, plan: ReadPlan, rows: float) -> OperatorReport:
     query = plan.query
     parts = ["group" if query.is_grouped else "return distinct" if query.is_distinct else "return"]
-    parts.append(", ".join(column.name for column in query.columns))
+    parts.append(", ".join(column.name for column in query.returned))
     if query.rank is not None:
         parts.append(f"ranked by {type(query.rank).__name__.lower()}")
     if query.order:

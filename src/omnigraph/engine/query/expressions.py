@@ -1,6 +1,7 @@
 """Expression compiler: typed IR to functions that return a vector or a row mask.
 
-Compiled once per plan. Null is false in a mask; the language has no negation of conditions.
+Compiled once per plan. A mask says where a condition is true; what is false rather than unknown is the mask of its
+opposite, so that three-valued logic needs no third value in the masks.
 """
 
 from __future__ import annotations
@@ -9,14 +10,33 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import decode_literal
-from omnigraph.engine.query.compare import compare, is_member
+from omnigraph.engine.query.compare import compare, is_member, mask_nulls, refute, validity
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.search import Constant, Mask, Numbers, Rows, Strings, Vector
+from omnigraph.engine.query.dates import DAY_MS
+from omnigraph.engine.query.functions import apply_function
+from omnigraph.engine.query.paths import path_values
+from omnigraph.engine.query.search import (
+    Constant,
+    Ids,
+    Lists,
+    Mask,
+    Numbers,
+    Rows,
+    Strings,
+    Vector,
+    repeat_value,
+    vector_from_arrow,
+)
+from omnigraph.engine.query.union_types import type_names
+from omnigraph.engine.query.vectors import materialize, to_arrow
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import Scalar, TypeKey
+from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
+from omnigraph.lang.schema.arrow_schema import arrow_type
 
 Evaluate: TypeAlias = Callable[[QueryRun, Rows], Vector]
 Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
@@ -28,17 +48,117 @@ def compile_value(expression: ir.Expr) -> Evaluate:
         case ir.Literal(value=value, type=type_):
             constant = Constant(decode_literal(value, type_), type_)
             return lambda run, rows: constant
-        case ir.ParameterRef(name=name, type=type_):
-            return lambda run, rows: Constant(run.parameter(name), type_)
-        case ir.Now(type=type_):
-            return lambda run, rows: Constant(run.now_ms, type_)
+        case ir.ParameterRef(name=name, type=parameter_type):
+            return lambda run, rows: Constant(run.parameter(name), parameter_type)
+        case ir.Now(type=now_type):
+            return lambda run, rows: Constant(run.now_ms, now_type)
         case ir.PropertyRef(variable=variable) | ir.NodeRef(variable=variable):
             key, name = stored_column(expression)
             return lambda run, rows: run.entities(key).values(name, rows.columns[variable])
         case ir.HopsRef(variable=variable):
             return lambda run, rows: _hop_counts(rows, variable)
+        case ir.PathRef(variable=variable):
+            return lambda run, rows: path_values(run, expression, rows.columns[variable])
+        case ir.TypeRef(variable=variable, owner_kind=kind, owner=owner):
+            table_key = TypeKey.of(kind, owner)
+            return lambda run, rows: type_names(run.entities(table_key), owner, rows.columns[variable])
+        case ir.ColumnRef(name=name, type=column_type) if column_type is not None:
+            return lambda run, rows: rows.values[name]
+        case ir.Call():
+            return _compile_call(expression)
+        case ir.Case():
+            return _compile_case(expression)
+        case ir.Quantifier():
+            return _compile_quantifier(expression)
+        case ir.Compare() | ir.IsNull() | ir.In() | ir.Not() | ir.And() | ir.Or() | ir.TextMatch():
+            return _compile_truth(expression)
         case _:
             return _raise_unknown_column(expression)
+
+
+def _compile_call(call: ir.Call) -> Evaluate:
+    if call.function == "today":
+        return lambda run, rows: Constant(run.now_ms // DAY_MS, call.type)
+    arguments = [compile_value(argument) for argument in call.arguments]
+    return lambda run, rows: apply_function(call, [evaluate(run, rows) for evaluate in arguments], rows.count)
+
+
+def _compile_truth(condition: ir.Expr) -> Evaluate:
+    is_true, is_false = compile_predicate(condition), compile_predicate(ir.negate(condition))
+
+    def evaluate(run: QueryRun, rows: Rows) -> Vector:
+        true = is_true(run, rows)
+        known = true | is_false(run, rows)
+        return Numbers(true, None if bool(known.all()) else known)
+
+    return evaluate
+
+
+def _compile_case(case: ir.Case) -> Evaluate:
+    """Return a function that evaluates each branch for its rows alone, so that what guards it also protects it."""
+    branches = [(compile_predicate(condition), compile_value(value)) for condition, value in case.branches]
+    otherwise = compile_value(case.otherwise)
+
+    def evaluate(run: QueryRun, rows: Rows) -> Vector:
+        waiting: Ids = np.arange(rows.count)
+        places: list[Ids] = []
+        pieces: list[Vector] = []
+        for is_chosen, value in [*branches, (None, otherwise)]:
+            part = rows if len(waiting) == rows.count else rows.take(waiting)
+            mask = np.ones(part.count, np.bool_) if is_chosen is None else is_chosen(run, part)
+            chosen = part.where(mask)
+            if chosen.count:
+                places.append(waiting[mask])
+                pieces.append(value(run, chosen))
+            waiting = waiting[~mask]
+        return _join_pieces(case.type, pieces, places, rows.count)
+
+    return evaluate
+
+
+def _join_pieces(type_: PropertyType, pieces: list[Vector], places: list[Ids], count: int) -> Vector:
+    """Put the values of some rows each where they belong."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return Constant(None, type_)
+    if type_.is_list or type_.is_text:
+        arrays = [to_arrow(piece, type_, len(rows)) for piece, rows in zip(pieces, places, strict=True)]
+        order = np.empty(count, np.int64)
+        order[np.concatenate(places)] = np.arange(count)
+        return vector_from_arrow(pa.concat_arrays(arrays).take(pa.array(order)))
+    numbers = [vector_from_arrow(repeat_value(None, arrow_type(type_), 0))]
+    numbers += [materialize(piece, 1) if isinstance(piece, Constant) else piece for piece in pieces]
+    assert isinstance(numbers[0], Numbers)
+    data, valid = np.zeros(count, numbers[0].data.dtype), np.ones(count, np.bool_)
+    for piece, rows in zip(numbers[1:], places, strict=True):
+        assert isinstance(piece, Numbers)
+        data[rows] = piece.data
+        valid[rows] = True if piece.valid is None else piece.valid
+    return Numbers(data, None if bool(valid.all()) else valid)
+
+
+def _compile_quantifier(quantifier: ir.Quantifier) -> Evaluate:
+    """Return a test of list items: all items of all rows are tested at once, then counted by row."""
+    evaluate, is_any = compile_value(quantifier.collection), quantifier.function == "any"
+    is_true, is_false = compile_predicate(quantifier.condition), compile_predicate(ir.negate(quantifier.condition))
+
+    def test(run: QueryRun, rows: Rows) -> Vector:
+        lists = materialize(evaluate(run, rows), rows.count)
+        assert isinstance(lists, Lists)
+        lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False)
+        parents = np.repeat(np.arange(rows.count), lengths)
+        items = rows.take(parents)
+        values = {**items.values, quantifier.item: vector_from_arrow(pc.list_flatten(lists.array))}
+        items = Rows(items.count, items.columns, values)
+        true, false = is_true(run, items), is_false(run, items)
+        decided = np.bincount(parents[true if is_any else false], minlength=rows.count) > 0
+        is_open = np.bincount(parents[~(true | false)], minlength=rows.count) > 0
+        known = decided | ~is_open
+        valid = validity(lists)
+        return Numbers(decided if is_any else ~decided, known if valid is None else known & valid)
+
+    return test
 
 
 def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str]:
@@ -78,21 +198,66 @@ def compile_predicate(condition: ir.Expr) -> Predicate:
             return _compile_membership(operand, collection)
         case ir.TextMatch():
             return _compile_text_match(condition)
+        case ir.Not(condition=inner):
+            return _compile_opposite(inner)
         case _:
-            raise AssertionError(f"not a condition: {condition}")
+            return _compile_boolean(condition, True)
 
 
-def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> Predicate:
+def _compile_opposite(condition: ir.Expr) -> Predicate:
+    """Return a function from rows to the mask of those for which a condition is false."""
+    match condition:
+        case ir.Compare(op=op, left=left, right=right):
+            return _compile_compare(op, left, right, is_negated=True)
+        case ir.In(operand=operand, collection=collection):
+            return _compile_membership(operand, collection, is_negated=True)
+        case ir.TextMatch():
+            test = _compile_text_match(condition)
+            return lambda run, rows: ~test(run, rows)
+        case ir.And() | ir.Or() | ir.IsNull() | ir.Not():
+            return compile_predicate(ir.negate(condition))
+        case _:
+            return _compile_boolean(condition, False)
+
+
+def _compile_boolean(value: ir.Expr, expected: bool) -> Predicate:
+    """Return a test of a value of type Bool."""
+    evaluate = compile_value(value)
+
+    def test(run: QueryRun, rows: Rows) -> Mask:
+        vector = evaluate(run, rows)
+        if isinstance(vector, Constant):
+            return np.full(rows.count, vector.value is expected)
+        assert isinstance(vector, Numbers)
+        return mask_nulls(vector.data if expected else ~vector.data, vector.valid)
+
+    return test
+
+
+def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr, *, is_negated: bool = False) -> Predicate:
     if isinstance(left, ir.NodeRef) and isinstance(right, ir.NodeRef) and left.node_type == right.node_type:
-        # Dense ids of one type are equal exactly when the ids are.
-        first, second = left.variable, right.variable
-        return lambda run, rows: (rows.columns[first] == rows.columns[second]) & (rows.columns[first] >= 0)
+        return _compile_same_node(left.variable, right.variable, (op is ir.CompareOp.EQ) is not is_negated)
     evaluate_left, evaluate_right = compile_value(left), compile_value(right)
+
+    def test(left_side: Vector, right_side: Vector, count: int) -> Mask:
+        return (refute if is_negated else compare)(op, left_side, right_side, count)
+
     if isinstance(left, ir.PropertyRef) and left.type.is_text and isinstance(right, ir.Literal | ir.ParameterRef):
         return _compile_string_predicate(
-            left, lambda run, rows, strings, count: compare(op, strings, evaluate_right(run, rows), count)
+            left, lambda run, rows, strings, count: test(strings, evaluate_right(run, rows), count)
         )
-    return lambda run, rows: compare(op, evaluate_left(run, rows), evaluate_right(run, rows), rows.count)
+    return lambda run, rows: test(evaluate_left(run, rows), evaluate_right(run, rows), rows.count)
+
+
+def _compile_same_node(first: str, second: str, is_same: bool) -> Predicate:
+    """Compare dense ids of one type, which are equal exactly when the ids are; a missing node equals nothing."""
+
+    def test(run: QueryRun, rows: Rows) -> Mask:
+        left, right = rows.columns[first], rows.columns[second]
+        mask: Mask = ((left == right) == is_same) & (left >= 0) & (right >= 0)
+        return mask
+
+    return test
 
 
 def _compile_string_predicate(
@@ -119,7 +284,7 @@ def _compile_string_predicate(
 
 
 def _compile_null_test(operand: ir.Expr, negated: bool) -> Predicate:
-    if isinstance(operand, ir.NodeRef | ir.HopsRef):
+    if isinstance(operand, ir.NodeRef | ir.HopsRef | ir.PathRef):
         variable = operand.variable
         return lambda run, rows: (rows.columns[variable] < 0) ^ negated
     if isinstance(operand, ir.PropertyRef):
@@ -149,15 +314,22 @@ def _null_mask(vector: Vector, count: int) -> Mask:
     return mask
 
 
-def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef) -> Predicate:
+def _compile_membership(
+    operand: ir.Expr, collection: ir.Literal | ir.ParameterRef, *, is_negated: bool = False
+) -> Predicate:
     evaluate, items = compile_value(operand), compile_value(collection)
 
     def test(run: QueryRun, rows: Rows, values: Vector, count: int) -> Mask:
         members = items(run, rows)
         assert isinstance(members, Constant)
-        if not isinstance(members.value, tuple):
+        # A null among the items may be anything, so nothing is known not to be there.
+        if not isinstance(members.value, tuple) or (is_negated and None in members.value):
             return np.zeros(count, np.bool_)
-        return is_member(values, members.value, count)
+        if not is_negated:
+            return is_member(values, members.value, count)
+        if isinstance(values, Constant) and values.value is None:
+            return np.zeros(count, np.bool_)
+        return mask_nulls(~is_member(values, members.value, count), validity(values))
 
     if isinstance(operand, ir.PropertyRef) and operand.type.is_text:
         return _compile_string_predicate(operand, test)
@@ -203,24 +375,5 @@ def walk(expression: ir.Expr | None) -> Iterator[ir.Expr]:
     if expression is None:
         return
     yield expression
-    match expression:
-        case ir.And(conditions=parts) | ir.Or(conditions=parts):
-            children: tuple[ir.Expr | None, ...] = parts
-        case ir.Compare(left=left, right=right):
-            children = (left, right)
-        case ir.IsNull(operand=operand):
-            children = (operand,)
-        case ir.In(operand=operand, collection=collection):
-            children = (operand, collection)
-        case ir.TextMatch(field=field, query=query, max_edits=edits):
-            children = (field, query, edits)
-        case ir.Nearest(field=field, query=query) | ir.Bm25(field=field, query=query):
-            children = (field, query)
-        case ir.Rrf(first=first, second=second, k=k):
-            children = (first, second, k)
-        case ir.Aggregate(argument=argument):
-            children = (argument,)
-        case _:
-            children = ()
-    for child in children:
+    for child in ir.children_of(expression):
         yield from walk(child)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.adjacency import REVERSED, Adjacency
+from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.aggregate import (
     AnyGroups,
     Groups,
@@ -34,7 +34,7 @@ from omnigraph.engine.query.search import Ids, Numbers, Rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.ir import Direction
+from omnigraph.lang.query.ir import REVERSED, Direction
 from omnigraph.limits import QUERY_WEIGHED_WALKS_MAX
 
 Weights = npt.NDArray[Any]
@@ -138,11 +138,11 @@ def build_forest(pipeline: Pipeline) -> Forest | None:
     roots: list[str] = []
     trees: dict[str, int] = {}
     for step in pipeline.steps:
-        if isinstance(step, Scan) and step.join is None:
+        if isinstance(step, Scan) and step.join is None and not ir.is_union(step.node_type):
             vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
             trees[step.variable] = len(roots)
             roots.append(step.variable)
-        elif isinstance(step, Expand) and step.is_single and step.hops_variable is None:
+        elif isinstance(step, Expand) and step.is_single and step.hops_variable is None and not step.legs:
             if any(condition.variables != {step.target} for condition in step.conditions):
                 return None
             vertices[step.target] = Vertex(step.target, step.target_type, step.conditions)
@@ -466,7 +466,7 @@ class FactorizedAggregate:
 def _is_factorizable(expression: ir.Expr, forest: Forest) -> bool:
     if isinstance(expression, ir.NodeRef | ir.PropertyRef):
         return expression.variable in forest.vertices
-    if not isinstance(expression, ir.Aggregate):
+    if not isinstance(expression, ir.Aggregate) or expression.is_distinct:
         return False
     argument = expression.argument
     if expression.function == "count" and (argument is None or isinstance(argument, ir.NodeRef)):

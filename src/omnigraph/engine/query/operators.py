@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.adjacency import REVERSED, Adjacency
+from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun, null_ids
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
@@ -22,6 +22,7 @@ from omnigraph.engine.query.expand import (
     HopBounds,
     NeighbourRanges,
     Walker,
+    choose_union_walker,
     choose_walker,
     expand_hops,
     expand_into,
@@ -31,6 +32,7 @@ from omnigraph.engine.query.expand import (
     is_indexed_cheaper,
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
+from omnigraph.engine.query.paths import PathSearch, build_path_graph
 from omnigraph.engine.query.search import (
     Constant,
     Ids,
@@ -42,9 +44,11 @@ from omnigraph.engine.query.search import (
     concatenate_rows,
     distinct_rows,
 )
-from omnigraph.lang.catalog import INTEGERS, Scalar
+from omnigraph.engine.query.union_types import convert_ids
+from omnigraph.lang.catalog import INTEGERS, Scalar, TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.ir import Direction
+from omnigraph.lang.query.format_plan import format_hops, format_search
+from omnigraph.lang.query.ir import REVERSED, Direction
 
 
 @dataclass(frozen=True)
@@ -232,37 +236,45 @@ class Expand:
     target_type: str
     edge: str
     direction: Direction
-    minimum: int
-    maximum: int
+    minimum: ir.HopBound
+    maximum: ir.HopBound | None
     conditions: tuple[Condition, ...]
     edge_variable: str | None
     hops_variable: str | None
     is_backwards: bool = False
+    source_type: str = ""
+    legs: tuple[ir.Leg, ...] = ()
+    path: ir.Path | None = None
     keep: frozenset[str] = frozenset()
     is_existence: bool = False
     inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
-        hops = "" if self.is_single else f"{{{self.minimum},{self.maximum}}}"
+        hops = "" if self.is_single else format_hops(self.minimum, self.maximum)
         edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
         walk = f"${self.source} {self.direction} {edge}{hops} ${self.target}: {self.target_type}"
-        return f"{'test' if self.is_existence else 'expand'} {walk}{format_conditions(self.conditions)}"
+        verb = "test" if self.is_existence else "expand"
+        if self.path is not None:
+            verb = f"paths ${self.path.variable} {format_search(self.path)}"
+        return f"{verb} {walk}{format_conditions(self.conditions)}"
 
     @property
     def is_single(self) -> bool:
-        return self.minimum == self.maximum == 1
+        return self.minimum == self.maximum == 1 and self.path is None
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         rows = drop_null_rows(rows, self.source)
-        if self.minimum > self.maximum:
+        bounds = self.bounds(run)
+        if bounds.minimum > bounds.maximum:
             rows = rows.take(np.empty(0, np.int64))
         sources = rows.columns[self.source]
         if self.is_existence:
             return rows.where(self.test(run, sources))
-        walker = self._walker(run, sources)
         outer = rows.only(self.keep)
-        reached = self._reach(run, walker, sources, outer.row_bytes + 8)
+        if self.path is not None:
+            return self._search_paths(run, rows, self.path, bounds)
+        reached = self._reach(run, sources, bounds, outer.row_bytes + 8)
         bindings: dict[str, Ids] = {self.target: reached.targets}
         if self.edge_variable is not None and reached.edges is not None:
             bindings[self.edge_variable] = reached.edges
@@ -272,22 +284,74 @@ class Expand:
             )
         return extend_rows(run, outer, reached.rows, bindings, self.conditions)
 
+    def _search_paths(self, run: QueryRun, rows: Rows, path: ir.Path, bounds: HopBounds) -> Rows:
+        space, edges = run.nodes(self.space), run.edges(self.edge)
+        if path.end is not None:
+            rows = drop_null_rows(rows, path.end)
+        run.note("traversal", "csr")
+        run.note("because", "paths are searched in memory")
+        topology = run.union_topology(self.legs, self.space, self.space)
+        graph = topology.derived(path.weight, lambda adjacency: build_path_graph(adjacency, edges, path.weight))
+        starts = convert_ids(
+            rows.columns[self.source], run.nodes(self.source_type), self.source_type, space, self.space
+        )
+        ends = None
+        if path.end is not None:
+            # A node of a type that no path leads to has an end that none of them has.
+            ends = convert_ids(rows.columns[path.end], run.nodes(self.target_type), self.target_type, space, self.space)
+            rows, starts, ends = rows.where(ends >= 0), starts[ends >= 0], ends[ends >= 0]
+        count = None if path.is_all else run.bound(path.count, "shortest", least=1)
+        search = PathSearch(run, graph, bounds, count, space.id_ranks, self.title)
+        found, table = search.search(starts, ends, (space, edges))
+        run.scratch[f"path {path.variable}"] = table
+        targets = convert_ids(found.targets, space, self.space, run.nodes(self.target_type), self.target_type)
+        kept = np.flatnonzero(targets >= 0)
+        bindings: dict[str, Ids] = {self.target: targets[kept], path.variable: found.numbers[kept]}
+        return extend_rows(run, rows.only(self.keep), found.rows[kept], bindings, self.conditions)
+
     def test(self, run: QueryRun, sources: Ids) -> Mask:
         """Return the mask of nodes that have a neighbour; none may be null."""
-        return has_neighbour(self._walker(run, sources), sources)
+        return has_neighbour(self._walker(run, sources, 1, self.source_type, self.target_type), sources)
 
-    def _walker(self, run: QueryRun, sources: Ids) -> Walker:
+    def bounds(self, run: QueryRun) -> HopBounds:
+        """Return the hop bounds of a run; an open range ends at the number of nodes, beyond which nothing is new."""
+        minimum = run.bound(self.minimum, "hops")
+        if self.maximum is None:
+            maximum = max(run.row_count(TypeKey.of("node", self.space)), minimum)
+        else:
+            maximum = run.bound(self.maximum, "hops")
+            if not self.legs and self.source_type != self.target_type:
+                maximum = min(maximum, 1)
+        return HopBounds(minimum, maximum, self.is_backwards)
+
+    @cached_property
+    def space(self) -> str:
+        """The types that a walk of several hops visits."""
+        return ir.walk_space(self.source_type, self.legs) if self.legs else self.target_type
+
+    def _walker(self, run: QueryRun, sources: Ids, hops: int, near: str, far: str) -> Walker:
         per_edge = self.edge_variable is not None
-        walker = choose_walker(run, self.edge, self.direction, self.maximum, len(sources), per_edge=per_edge)
+        if self.legs:
+            walker = choose_union_walker(run, self.legs, near, far, hops, len(sources), per_edge=per_edge)
+        else:
+            walker = choose_walker(run, self.edge, self.direction, hops, len(sources), per_edge=per_edge)
         report_walker(run, walker)
         return walker
 
-    def _reach(self, run: QueryRun, walker: Walker, sources: Ids, row_bytes: int) -> Expansion:
+    def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
         if self.is_single:
+            walker = self._walker(run, sources, 1, self.source_type, self.target_type)
             return expand_once(run, walker, sources, row_bytes, self.title)
-        node_count = run.nodes(self.target_type).count
-        bounds = HopBounds(self.minimum, self.maximum, self.is_backwards)
-        return expand_hops(run, walker, sources, node_count, bounds, row_bytes, self.title)
+        space, hops = run.nodes(self.space), bounds.maximum
+        walker = self._walker(run, sources, hops, self.space, self.space)
+        if not self.legs:
+            return expand_hops(run, walker, sources, space.count, bounds, row_bytes, self.title)
+        starts = convert_ids(sources, run.nodes(self.source_type), self.source_type, space, self.space)
+        reached = expand_hops(run, walker, starts, space.count, bounds, row_bytes, self.title)
+        targets = convert_ids(reached.targets, space, self.space, run.nodes(self.target_type), self.target_type)
+        kept = np.flatnonzero(targets >= 0)
+        assert reached.hops is not None
+        return Expansion(reached.rows[kept], targets[kept], None, reached.hops[kept])
 
 
 @dataclass
@@ -300,6 +364,8 @@ class ExpandInto:
     direction: Direction
     edge_variable: str | None
     hops_variable: str | None
+    ends: tuple[str, str] = ("", "")
+    legs: tuple[ir.Leg, ...] = ()
     keep: frozenset[str] = frozenset()
     inner: Pipeline | None = None
 
@@ -312,7 +378,10 @@ class ExpandInto:
         rows = drop_null_rows(drop_null_rows(rows, self.source), self.end)
         sources, ends = rows.columns[self.source], rows.columns[self.end]
         per_edge = self.edge_variable is not None
-        walker = choose_walker(run, self.edge, self.direction, 1, len(sources), per_edge=per_edge)
+        if self.legs:
+            walker = choose_union_walker(run, self.legs, *self.ends, 1, len(sources), per_edge=per_edge)
+        else:
+            walker = choose_walker(run, self.edge, self.direction, 1, len(sources), per_edge=per_edge)
         report_walker(run, walker)
         reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
         bindings: dict[str, Ids] = {}
@@ -340,6 +409,8 @@ class ExpandIntersect:
             or not isinstance(closing, ExpandInto)
             or walk.is_existence
             or not walk.is_single
+            or walk.legs
+            or closing.legs
         ):
             return None
         if {walk.edge_variable, walk.hops_variable, closing.edge_variable, closing.hops_variable} != {None}:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import parameters_of, variables_of
+from omnigraph.engine.query.expressions import parameters_of, variables_of, walk
 from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Scan
 from omnigraph.engine.query.ordering import top_rows
@@ -20,7 +20,7 @@ from omnigraph.engine.query.projection import Projection, SkipLimit
 from omnigraph.engine.query.ranking import Ranked, Ranking
 from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
 from omnigraph.errors import BudgetExceeded, DataError
-from omnigraph.lang.catalog import Catalog, TypeKey
+from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
 
 _RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
@@ -63,7 +63,7 @@ class ReadPlan:
     def _run_factorized(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
         assert self.factorized is not None
         columns, count = self.factorized.columns(run, self.projection)
-        return self.projection.run_grouped(columns, count, bounds)
+        return self.projection.run_grouped(run, columns, count, bounds)
 
     def _run_rows(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
         if self._root is not None:
@@ -82,7 +82,8 @@ class ReadPlan:
 
     def cut(self, run: QueryRun) -> SkipLimit:
         """Return what `skip` and `limit` mean for this run."""
-        skip, limit = _row_bound(run, self.query.skip, "skip"), _row_bound(run, self.query.limit, "limit")
+        bounds = (("skip", self.query.skip), ("limit", self.query.limit))
+        skip, limit = (None if bound is None else run.bound(bound, word) for word, bound in bounds)
         if limit == 0 and self.query.rank is not None and not isinstance(self.query.rank, ir.Bm25):
             raise DataError("ordering by `nearest` or `rrf` needs a limit of at least 1", rule="E4", limit=0)
         return SkipLimit(skip or 0, limit)
@@ -92,16 +93,19 @@ class ReadPlan:
         needed = {name for column in query.columns for name in variables_of(column.expression)}
         needed |= {name for key in query.order for name in variables_of(key.expression)}
         needed |= variables_of(query.rank)
+        needed |= {name for key in query.distinct_on for name in variables_of(key)}
         has_rows = not query.is_grouped and not query.is_distinct
-        if has_rows and (query.order or query.rank is not None):
+        if has_rows and (query.is_ordered or query.rank is not None or query.distinct_on):
             # Rows that the keys leave equal are put in order by all that is bound.
             needed |= self.tables.keys()
         return needed
 
     def _is_set(self) -> bool:
-        aggregates = [item.expression for item in self.query.columns if isinstance(item.expression, ir.Aggregate)]
+        aggregates = [
+            part for item in self.query.columns for part in walk(item.expression) if isinstance(part, ir.Aggregate)
+        ]
         if aggregates:
-            return all(item.function in ("min", "max") for item in aggregates)
+            return all(item.is_distinct or item.function in ("min", "max") for item in aggregates)
         return self.query.is_distinct
 
     # -- ranking -----------------------------------------------------------------------------------------------
@@ -148,7 +152,7 @@ class ReadPlan:
 
 
 def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
-    """Return the variables that a pattern binds by name, with their types; hops have none."""
+    """Return the variables that a pattern binds by name, with their types; hops and paths have none."""
     types: dict[str, TypeKey | None] = {}
     for operator in pipeline:
         match operator:
@@ -160,9 +164,12 @@ def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey |
                     types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
                 if operator.hops_variable is not None:
                     types[operator.hops_variable] = None
+                if operator.path is not None:
+                    types[operator.path.variable] = None
             case ir.OptionalJoin(bindings=bindings):
                 for item in bindings:
-                    types[item.variable] = None if item.type_name is None else TypeKey.of(item.kind, item.type_name)
+                    is_entity = item.type_name is not None and item.kind in KINDS
+                    types[item.variable] = TypeKey.of(item.kind, str(item.type_name)) if is_entity else None
             case _:
                 pass
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
@@ -181,6 +188,9 @@ def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     yield from (key.expression for key in query.order)
     if query.rank is not None:
         yield query.rank
+    if query.having is not None:
+        yield query.having
+    yield from query.distinct_on
     yield from (bound for bound in (query.skip, query.limit) if isinstance(bound, ir.ParameterRef))
 
 
@@ -188,19 +198,11 @@ def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
         if isinstance(operator, ir.NodeScan | ir.Expand):
             yield from operator.filters
+            bounds: tuple[object, ...] = ()
+            if isinstance(operator, ir.Expand):
+                bounds = (operator.minimum, operator.maximum, operator.path and operator.path.count)
+            yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
         elif isinstance(operator, ir.Filter):
             yield operator.condition
         else:
             yield from _pattern_conditions(operator.inner)
-
-
-def _row_bound(run: QueryRun, bound: int | ir.ParameterRef | None, word: str) -> int | None:
-    if bound is None or isinstance(bound, int):
-        return bound
-    value = run.parameter(bound.name)
-    assert isinstance(value, int)
-    if value < 0:
-        raise DataError(
-            f"`{word} ${bound.name}` is {value}; it must not be negative", rule="E4", parameter=bound.name, value=value
-        )
-    return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Final
 
 import numpy as np
 
@@ -37,9 +36,14 @@ from omnigraph.lang.schema.key_ids import key_id
 
 
 def compile_key_lookup(
-    node: NodeType, variable: str, conditions: Sequence[ir.Expr]
+    node: NodeType | None, variable: str, conditions: Sequence[ir.Expr]
 ) -> tuple[KeyLookup | None, tuple[ir.Expr, ...]]:
-    """Return a key lookup if the conditions fix the whole key of a node, and the remaining conditions."""
+    """Return a key lookup if the conditions fix the whole key of a node, and the remaining conditions.
+
+    There is none for a union of types, which has no node type.
+    """
+    if node is None:
+        return None, tuple(conditions)
     values: dict[str, Evaluate] = {}
     residual: list[ir.Expr] = []
     for condition in conditions:
@@ -93,9 +97,6 @@ def _fits_key_type(node: NodeType, name: str, value: object) -> bool:
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
-_REVERSED: Final = {
-    ir.Direction.OUT: ir.Direction.IN, ir.Direction.IN: ir.Direction.OUT, ir.Direction.BOTH: ir.Direction.BOTH,
-}  # fmt: skip
 _BY_KEY, _BY_EQUALITY, _BY_NOTHING = 2, 1, 0
 
 
@@ -118,7 +119,7 @@ def _reachable_hops(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list
     reached = {scan.variable}
     walks = []
     for operator in operators:
-        if isinstance(operator, ir.Expand) and operator.source in reached and operator.minimum == operator.maximum == 1:
+        if isinstance(operator, ir.Expand) and operator.source in reached and operator.is_single:
             walks.append(operator)
             reached.add(operator.target)
     return walks
@@ -150,7 +151,7 @@ def _selectivity(
     conditions: Mapping[str, Sequence[ir.Expr]],
 ) -> int:
     local_conditions = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
-    if compile_key_lookup(catalog.nodes[node_type], variable, local_conditions)[0] is not None:
+    if compile_key_lookup(catalog.nodes.get(node_type), variable, local_conditions)[0] is not None:
         return _BY_KEY
     is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local_conditions)
     return _BY_EQUALITY if is_equal else _BY_NOTHING
@@ -171,7 +172,8 @@ def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operato
             source_type=hop.target_type,
             target=hop.source,
             target_type=hop.source_type,
-            direction=_REVERSED[hop.direction],
+            direction=ir.REVERSED[hop.direction],
+            legs=tuple(leg.reversed() for leg in hop.legs),
             filters=filters[hop.source],
         )
         for hop in path
@@ -220,7 +222,7 @@ class Planner:
 
     def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> PlanStep:
         if isinstance(operator, ir.NodeScan):
-            node = self._catalog.nodes[operator.node_type]
+            node = self._catalog.nodes.get(operator.node_type)
             find_key, residual = compile_key_lookup(node, operator.variable, conditions)
             compiled = tuple(compile_condition(item) for item in residual)
             return Scan(operator.variable, operator.node_type, compiled, find_key)
@@ -230,12 +232,13 @@ class Planner:
                 if (end := closing_variable(operator, conditions)) is not None:
                     return ExpandInto(
                         operator.source, end, operator.edge, operator.direction, operator.edge_variable,
-                        operator.hops_variable,
+                        operator.hops_variable, (operator.source_type, operator.target_type), operator.legs,
                     )  # fmt: skip
                 return Expand(
                     operator.source, operator.target, operator.target_type, operator.edge, operator.direction,
                     operator.minimum, operator.maximum, compiled, operator.edge_variable, operator.hops_variable,
-                    operator.is_backwards,
+                    operator.is_backwards, operator.source_type, operator.legs,
+                    operator.path,
                 )  # fmt: skip
             case ir.Filter():
                 return Filter(compiled)
@@ -363,7 +366,7 @@ def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
     return (
         isinstance(operator, ir.Expand)
         and operator.target.startswith("~")
-        and (operator.minimum, operator.maximum) == (1, 1)
+        and operator.is_single
         and isinstance(condition, ir.Compare)
         and isinstance(condition.left, ir.NodeRef)
         and isinstance(condition.right, ir.NodeRef)
@@ -385,8 +388,9 @@ def _defined_variables(operator: ir.Operator) -> set[str]:
     match operator:
         case ir.NodeScan(variable=variable):
             return {variable}
-        case ir.Expand(target=target, edge_variable=edge, hops_variable=hops):
-            return {name for name in (target, edge, hops) if name is not None}
+        case ir.Expand(target=target, edge_variable=edge, hops_variable=hops, path=path):
+            names = (target, edge, hops, None if path is None else path.variable)
+            return {name for name in names if name is not None}
         case ir.OptionalJoin(bindings=bindings):
             return {item.variable for item in bindings}
         case _:
@@ -398,6 +402,7 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
     used = {name for item in conditions for name in variables_of(item)}
     if isinstance(operator, ir.Expand):
         used.add(operator.source)
+        used |= {operator.path.end} if operator.path is not None and operator.path.end is not None else set()
     elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
         used |= free_variables(operator.inner)
     return used - _defined_variables(operator)

@@ -5,16 +5,24 @@ Late materialisation: property values are read only for the rows that are return
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, aggregate, encode_values
+from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, encode_values
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import Evaluate, compile_value, stored_column, variables_of
+from omnigraph.engine.query.expressions import (
+    Evaluate,
+    compile_predicate,
+    compile_value,
+    stored_column,
+    variables_of,
+    walk,
+)
+from omnigraph.engine.query.group_functions import aggregate_groups
 from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.search import (
@@ -60,8 +68,11 @@ class Projection:
         self._is_identified = _returns_identity(query, keys)
         self._tables = tables
         self.values = [_compile_column(column.expression) for column in query.columns]
+        self.composites = compile_composites(query) if query.is_grouped else {}
         self._arrays = [_compile_arrow_column(column) for column in query.columns]
-        self._names = [column.name for column in query.columns]
+        self._names = [column.name for column in query.returned]
+        self._having = None if query.having is None else compile_predicate(query.having)
+        self._distinct_on = [compile_value(key) for key in query.distinct_on]
         self._scores = [
             Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
             for column in query.columns
@@ -73,7 +84,7 @@ class Projection:
     ) -> pa.Table:
         if self.query.is_grouped:
             columns, count = self._group(run, rows)
-            return self.run_grouped(columns, count, bounds)
+            return self.run_grouped(run, columns, count, bounds)
         if self.query.is_distinct:
             if self._is_identified and ranking is None:
                 # Entities tell the rows apart, so their values need not be compared.
@@ -82,12 +93,16 @@ class Projection:
             else:
                 arrays = _distinct_rows(self._project(run, rows, ranked, ranking), rows.count)
             return self._cut_table(
-                [computed_column(array) for array in arrays], len(arrays[0]), bounds, ranking is not None
+                run, [computed_column(array) for array in arrays], len(arrays[0]), bounds, ranking is not None
             )
-        if ranking is None and self.query.order:
+        if ranking is None and (self.query.is_ordered or self._distinct_on):
             keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
-            rows = rows.take(top_rows(keys, rows.count, bounds.end, lambda indices: self.ties(run, rows, indices)))
+            limit = None if self._distinct_on else bounds.end
+            rows = rows.take(top_rows(keys, rows.count, limit, lambda indices: self.ties(run, rows, indices)))
+        if self._distinct_on and rows.count > 1:
+            codes = [encode_values(evaluate(run, rows), rows.count) for evaluate in self._distinct_on]
+            rows = rows.take(np.sort(Groups(codes, rows.count).first))
         rows = _slice_rows(rows, bounds)
         return self._table(self._project(run, rows, ranked, ranking))
 
@@ -141,13 +156,25 @@ class Projection:
         for index, (column, evaluate) in enumerate(zip(self.query.columns, self.values, strict=True)):
             if isinstance(column.expression, ir.Aggregate):
                 vector = evaluate(run, rows) if evaluate is not None else None
-                values = aggregate(column.expression.function, vector, groups)
-                columns.append(
-                    computed_column(vector_to_arrow(vector_from_arrow(values), arrow_type(column.type), groups.size))
-                )
+                columns.append(computed_column(_aggregate_column(column.expression, vector, groups)))
+            elif index in self.composites:
+                columns.append(computed_column(self._composite(run, rows, groups, index)))
             else:
                 columns.append(self.deferred(run, index, rows, groups.first))
         return columns, groups.size
+
+    def _composite(self, run: QueryRun, rows: Rows, groups: Groups | SingleGroup, index: int) -> Any:
+        """Return a column that computes with aggregates and group keys."""
+        composite, column = self.composites[index], self.query.columns[index]
+        firsts = rows.take(groups.first) if composite.keys else rows
+        values: dict[str, Vector] = {}
+        for name, key in composite.keys:
+            values[name] = key(run, firsts)
+        for name, call, argument in composite.aggregates:
+            vector = argument(run, rows) if argument is not None else None
+            values[name] = vector_from_arrow(_aggregate_column(call, vector, groups))
+        result = composite.evaluate(run, Rows(groups.size, {}, values))
+        return vector_to_arrow(result, arrow_type(column.type), groups.size)
 
     def deferred(self, run: QueryRun, index: int, rows: Rows, firsts: RowIndices) -> Deferred:
         """Return a group key whose values are read only for the groups that are returned."""
@@ -155,23 +182,39 @@ class Projection:
         assert project is not None
         return lambda indices: project(run, rows.take(firsts if indices is None else firsts[indices]))
 
-    def run_grouped(self, columns: list[Deferred], count: int, bounds: SkipLimit) -> pa.Table:
+    def run_grouped(self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit) -> pa.Table:
         """Return grouped columns as the result."""
+        if self._having is not None:
+            columns, count = self._filter_groups(run, columns, count)
+        columns = columns[: len(self._names)]
         if self.query.is_distinct:
             arrays = _distinct_rows([column(None) for column in columns], count)
             columns, count = [computed_column(array) for array in arrays], len(arrays[0])
-        return self._cut_table(columns, count, bounds, False)
+        return self._cut_table(run, columns, count, bounds, False)
+
+    def _filter_groups(self, run: QueryRun, columns: list[Deferred], count: int) -> tuple[list[Deferred], int]:
+        """Return the groups for which `having` is true."""
+        assert self._having is not None
+        assert self.query.having is not None
+        read = {part.name for part in walk(self.query.having) if isinstance(part, ir.ColumnRef)}
+        values: dict[str, Vector] = {
+            column.name: vector_from_arrow(values(None))
+            for column, values in zip(self.query.columns, columns, strict=True)
+            if column.name in read
+        }
+        kept = np.flatnonzero(self._having(run, Rows(count, {}, values)))
+        return [_restrict_column(column, kept) for column in columns], len(kept)
 
     def group_keys(self, run: QueryRun, rows: Rows) -> list[tuple[Codes, int]]:
         """Return the codes of every column that is not an aggregate."""
         return [
             self._key_codes(run, rows, column.expression, evaluate)
             for column, evaluate in zip(self.query.columns, self.values, strict=True)
-            if not isinstance(column.expression, ir.Aggregate)
+            if not ir.has_aggregate(column.expression)
         ]
 
     def _key_codes(self, run: QueryRun, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
-        if isinstance(key, ir.NodeRef | ir.HopsRef):
+        if isinstance(key, ir.HopsRef) or (isinstance(key, ir.NodeRef) and not ir.is_union(key.node_type)):
             ids = rows.columns[key.variable]
             return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
         if isinstance(key, ir.PropertyRef) and key.type.is_text:
@@ -196,8 +239,10 @@ class Projection:
                     column=expression.name,
                 )
             expression = self.query.columns[index].expression
-        if isinstance(expression, ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
-            return lambda run, rows: Constant(None, expression.type)
+        columns = {ir.ColumnRef(column.name, column.type): column.expression for column in reversed(self.query.columns)}
+        expression = ir.substitute(expression, columns)  # type: ignore[arg-type]
+        if ir.has_aggregate(expression) or isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+            return lambda run, rows: Constant(None, ir.SCORE)
         evaluate = compile_value(expression)
         if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
             return _rank_strings(expression, evaluate)
@@ -212,7 +257,7 @@ class Projection:
                 keys.append(ids)
                 continue
             entities = run.entities(table)
-            if len(ids) * 4 >= entities.count:
+            if len(ids) * 4 >= entities.count or ir.is_union(table.name):
                 keys.append(np.append(entities.id_ranks, entities.dtype(-1))[ids])
             else:
                 ids_as_strings = entities.values("id", ids)
@@ -220,27 +265,30 @@ class Projection:
                 keys.append(string_ranks(ids_as_strings.array))
         return keys
 
-    def _cut_table(self, columns: list[Deferred], count: int, bounds: SkipLimit, is_ordered: bool) -> pa.Table:
+    def _cut_table(
+        self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit, is_ordered: bool
+    ) -> pa.Table:
         """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
         row_indices = np.arange(count, dtype=np.int64)
-        if self.query.order and not is_ordered:
+        if self.query.is_ordered and not is_ordered:
             keys: list[SortKey] = []
             for order in self.query.order:
-                array = columns[self._column_of(order.expression)](None)
-                keys.extend(sort_keys(vector_from_arrow(array), order.descending))
+                keys.extend(sort_keys(self._column_key(run, order.expression, columns, count), order.descending))
             row_indices = top_rows(keys, count, bounds.end, lambda tied: _tie_breakers(columns, tied))
         row_indices = row_indices[bounds.skip : bounds.end]
         return self._table(
-            [column(row_indices if len(row_indices) < count or self.query.order else None) for column in columns]
+            [column(row_indices if len(row_indices) < count or self.query.is_ordered else None) for column in columns]
         )
 
-    def _column_of(self, expression: ir.Expr) -> int:
-        if isinstance(expression, ir.ColumnRef):
-            index = find_column(self.query, expression)
-        else:
-            index = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
-        assert index is not None, "the checker lets only returned columns order groups and distinct rows"
-        return index
+    def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
+        """Return an order key that reads columns alone."""
+        reference = over_columns(self.query, expression)
+        names = [column.name for column in self.query.columns]
+        if isinstance(reference, ir.ColumnRef):
+            return vector_from_arrow(columns[names.index(reference.name)](None))
+        read = {part.name for part in walk(reference) if isinstance(part, ir.ColumnRef)}
+        values: dict[str, Vector] = {name: vector_from_arrow(columns[names.index(name)](None)) for name in read}
+        return compile_value(reference)(run, Rows(count, {}, values))
 
 
 def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
@@ -261,8 +309,18 @@ def computed_column(array: Any) -> Deferred:
     return lambda indices: array if indices is None else array.take(pa.array(indices))
 
 
+def _restrict_column(column: Deferred, kept: RowIndices) -> Deferred:
+    return lambda indices: column(kept if indices is None else kept[indices])
+
+
 def _tie_breakers(columns: list[Deferred], row_indices: RowIndices) -> list[SortKey]:
     return [key for column in columns for key in sort_keys(vector_from_arrow(column(row_indices)), False)]
+
+
+def over_columns(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
+    """Return an order key of groups or distinct rows with its parts as columns."""
+    columns = {column.expression: ir.ColumnRef(column.name, column.type) for column in reversed(query.columns)}
+    return ir.substitute(expression, columns)
 
 
 def find_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
@@ -280,7 +338,9 @@ def _returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
         expression = column.expression
         used |= variables_of(expression)
         if isinstance(expression, ir.NodeRef | ir.HopsRef):
-            identified.add(expression.variable)
+            # Ids are unique in a type, not in a union of types.
+            is_identity = isinstance(expression, ir.HopsRef) or not ir.is_union(expression.node_type)
+            identified |= {expression.variable} if is_identity else set()
         elif isinstance(expression, ir.PropertyRef) and expression.owner_kind == "node":
             identified |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
     return used == identified
@@ -292,17 +352,58 @@ def _compile_column(expression: ir.Expr) -> Evaluate | None:
     if isinstance(expression, ir.Aggregate):
         argument = expression.argument
         if expression.function == "count" and isinstance(argument, ir.NodeRef):
-            # Which nodes are there is known without their ids.
+            # Which nodes are there is known without their ids; nodes of several types may share an id.
             variable = argument.variable
-            return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
+            if not expression.is_distinct or not ir.is_union(argument.node_type):
+                return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
         return None if argument is None else compile_value(argument)
-    return compile_value(expression)
+    return None if ir.has_aggregate(expression) else compile_value(expression)
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A column that computes with aggregates: what it reads of each group, by name, and the computation."""
+
+    keys: tuple[tuple[str, Evaluate], ...]
+    aggregates: tuple[tuple[str, ir.Aggregate, Evaluate | None], ...]
+    evaluate: Evaluate
+
+
+def compile_composites(query: ir.ReadIR) -> dict[int, Composite]:
+    """Return the columns that compute with aggregates, by position."""
+    keys = {column.expression for column in query.columns if not ir.has_aggregate(column.expression)}
+    composites: dict[int, Composite] = {}
+    for index, column in enumerate(query.columns):
+        expression = column.expression
+        if isinstance(expression, ir.Aggregate) or not ir.has_aggregate(expression):
+            continue
+        inputs = list(dict.fromkeys(_group_inputs(expression, keys)))
+        names = {part: ir.ColumnRef(f"~{place}", part.type) for place, part in enumerate(inputs)}
+        composites[index] = Composite(
+            tuple((names[part].name, compile_value(part)) for part in inputs if not isinstance(part, ir.Aggregate)),
+            tuple((names[part].name, part, _compile_column(part)) for part in inputs if isinstance(part, ir.Aggregate)),
+            compile_value(ir.substitute(expression, names)),
+        )
+    return composites
+
+
+def _group_inputs(expression: ir.Expr, keys: Collection[ir.Expr]) -> Iterator[ir.Expr]:
+    if isinstance(expression, ir.Aggregate) or expression in keys:
+        yield expression
+    else:
+        for part in ir.children_of(expression):
+            yield from _group_inputs(part, keys)
+
+
+def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
+    values = aggregate_groups(call, vector, groups)
+    return vector_to_arrow(vector_from_arrow(values), arrow_type(call.type), groups.size)
 
 
 def _compile_arrow_column(column: ir.Column) -> Project | None:
     """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
     expression, result_type = column.expression, arrow_type(column.type)
-    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate):
+    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf) or ir.has_aggregate(expression):
         return None
     if isinstance(expression, ir.PropertyRef | ir.NodeRef):
         key, property_ = stored_column(expression)

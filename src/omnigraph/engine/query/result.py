@@ -39,7 +39,7 @@ class Result:
     >>> result
     name  age
     ----  ----
-    Ada   36
+    Ada     36
     Bob   null
     2 rows of `people` on main
     """
@@ -98,41 +98,116 @@ class Result:
         return table.__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table; nothing is copied."""
+        """Return the rows as an Arrow table; nothing is copied.
+
+        Returns:
+            The table.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> result.to_arrow().num_rows
+            2
+        """
         return self._table
 
     def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of at most `rows`, none of them empty; nothing is copied."""
+        """Yield the rows in batches, none of them empty; nothing is copied.
+
+        Args:
+            rows: The maximum number of rows in a batch.
+
+        Returns:
+            The batches.
+
+        Raises:
+            UsageError: `rows` is below 1.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> [batch.num_rows for batch in result.batches(rows=1)]
+            [1, 1]
+        """
         if rows < 1:
             raise UsageError("a batch holds at least 1 row", rows=rows)
         yield from self._table.to_batches(max_chunksize=rows)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries of Python values; timestamps are timezone-aware datetimes."""
+        """Return the rows as dictionaries of Python values; timestamps are timezone-aware datetimes.
+
+        Returns:
+            The rows.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> result.rows()
+            [{'name': 'Ada'}, {'name': 'Bob'}]
+        """
         return python_rows(self._table)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return the same as `rows`."""
+        """Return the same as `rows`.
+
+        Returns:
+            The rows.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> result.to_list()[0]
+            {'name': 'Ada'}
+        """
         return self.rows()
 
     def to_json_rows(self, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
         """Return JSON-ready rows: dates, timestamps, NaN and infinities as strings.
 
-        `integers_as_text` writes integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
+        Args:
+            integers_as_text: Write integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
+
+        Returns:
+            The rows.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> result.to_json_rows()[1]
+            {'name': 'Bob'}
         """
         return json_rows(self._table, integers_as_text=integers_as_text)
 
     def json_pieces(self) -> Iterator[bytes]:
         """Yield the rows as JSON text in pieces, with commas between rows, inside the budget of the query.
 
-        The time budget keeps running while pieces are consumed: a slow consumer gets `BudgetExceeded`, and after a
-        cancel `QueryCancelled`.
+        The time budget keeps running while pieces are consumed.
+
+        Returns:
+            The pieces.
+
+        Raises:
+            BudgetExceeded: The consumer is slower than the time budget.
+            QueryCancelled: The query was cancelled.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> b"".join(result.json_pieces())
+            b'{"name":"Ada"},{"name":"Bob"}'
         """
 
         return encode_json_pieces(self._table, self._spending)
 
     def arrow_pieces(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches of bounded size, inside the budget of the query."""
+        """Yield the rows as Arrow batches of bounded size, inside the budget of the query.
+
+        Returns:
+            The batches.
+
+        Raises:
+            BudgetExceeded: The consumer is slower than the time budget.
+            QueryCancelled: The query was cancelled.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> sum(batch.num_rows for batch in result.arrow_pieces())
+            2
+        """
 
         for part in split_table(self._table):
             if self._spending is not None:
@@ -146,11 +221,34 @@ class Result:
         return fits_one_piece(self._table)
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame."""
+        """Return a pandas DataFrame.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+
+        Example:
+            >>> result = graph.query("query q() { match { $p: Person } return { $p.name as name } order { $p.name } }")
+            >>> result.to_pandas().shape
+            (2, 1)
+        """
         return to_pandas(self._table)
 
     def to_polars(self) -> Any:
-        """Return a polars DataFrame."""
+        """Return a polars DataFrame.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            UsageError: polars is not installed.
+
+        Example:
+            >>> graph.query("query q() { match { $p: Person } return { $p } }").to_polars().height  # doctest: +SKIP
+            2
+        """
         try:
             import polars  # type: ignore[import-not-found,unused-ignore]  # not a dependency
         except ImportError:

@@ -25,6 +25,7 @@ from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.lang.catalog import PropertyType
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
 from omnigraph.lru import LruCache
+from omnigraph.manifest.kernel import Kernel
 from omnigraph.store.index.bm25 import Scores
 from omnigraph.store.index.exact_knn import Vectors
 from omnigraph.store.index.text_search import NO_HITS, TextCache, TextSearch, describe_texts, distinct_words
@@ -71,6 +72,12 @@ def default_embedder(view: View) -> Embedder:
         if prepared.embedder is None:
             prepared.embedder = from_settings()
         return prepared.embedder
+
+
+def set_default_embedder(kernel: Kernel, embedder: Embedder | None) -> None:
+    """Set the embedder of an opened graph; None means the one that the settings name."""
+    with _lock:
+        _caches_by_store.setdefault(kernel.store, _SearchCaches()).embedder = embedder
 
 
 def _caches_of(view: View) -> _SearchCaches:
@@ -293,14 +300,24 @@ def repeat_value(value: Value, type_: Any, count: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Bindings of a pattern so far; without variables it is only a number of rows."""
+    """Bindings of a pattern so far; without variables it is only a number of rows.
+
+    `values` are computed columns by name, which expressions over a result read.
+    """
 
     count: int
     columns: Mapping[str, Ids] = field(default_factory=dict)
+    values: Mapping[str, Vector] = field(default_factory=dict)
 
     def take(self, indices: Ids) -> Rows:
         """Return the rows at some places, in that order."""
-        return Rows(len(indices), {name: array[indices] for name, array in self.columns.items()})
+        columns = {name: array[indices] for name, array in self.columns.items()}
+        if not self.values:
+            return Rows(len(indices), columns)
+        values = {
+            name: item if isinstance(item, Constant) else item.take(indices) for name, item in self.values.items()
+        }
+        return Rows(len(indices), columns, values)
 
     def where(self, mask: Mask) -> Rows:
         """Return the rows that a mask keeps; itself when it keeps all."""

@@ -196,6 +196,13 @@ class CommittedRows:
                 self._see(type_.table_key, rows)
                 yield without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
+    def rows_of(self, type_: NodeType | EdgeType, ids: Ids) -> pa.Table:
+        """Return the full rows of ids; blobs are replaced by whether there is one."""
+        dataset, logical = self._dataset(type_.table_key), arrow_schema(type_)
+        rows = find_rows(dataset, logical.names, {"id": ids})
+        self._see(type_.table_key, rows)
+        return without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
+
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -9,17 +10,38 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.json_text import JSON_NULL, json_text
+from omnigraph.engine.json_text import JSON_NULL, has_json_text, json_text
 from omnigraph.errors import UsageError
-from omnigraph.limits import RESULT_BATCH_ROWS
+from omnigraph.limits import FRAME_BATCH_ROWS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 _DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class FrameLines(bytes):
-    """NDJSON of data frames; errors number its rows, frame after frame."""
+class FrameLines(io.BufferedReader):
+    """NDJSON of data frames, encoded while it is read; errors number its rows, frame after frame."""
+
+
+class _EncodedBatches(io.RawIOBase):
+    """The text of batches, one after the other, as a file."""
+
+    def __init__(self, texts: Iterator[bytes]) -> None:
+        self._texts = texts
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            text = next(self._texts, None)
+            if text is None:
+                return 0
+            self._rest = memoryview(text)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
 
 
 def is_arrow_stream(source: object) -> bool:
@@ -55,24 +77,28 @@ def resolve_input(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str
 def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> FrameLines:
     """Return the rows of frames as NDJSON; the columns of a frame are properties, and `from` and `to` of edges.
 
-    >>> encode_frames({"Person": pa.table({"name": ["Ada"], "age": [36]})}, None)
+    >>> encode_frames({"Person": pa.table({"name": ["Ada"], "age": [36]})}, None).read()
     b'{"type":"Person","data":{"name":"Ada","age":36}}\\n'
     """
-    lines: list[bytes] = []
-    for kind, frames in (("type", nodes), ("edge", edges)):
-        for name, frame in (frames or {}).items():
-            lines += _encode_frame(kind, name, frame)
-    return FrameLines(b"".join(lines))
+    frames = [
+        (kind, name, frame)
+        for kind, by_type in (("type", nodes), ("edge", edges))
+        for name, frame in (by_type or {}).items()
+    ]
+    for _, name, frame in frames:
+        if not is_arrow_stream(frame):
+            raise UsageError(
+                f"`{name}` is a `{type(frame).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
+                " Arrow table or a record batch reader",
+                type=name,
+            )
+    return FrameLines(_EncodedBatches(text for frame in frames for text in _encode_frame(*frame)))
 
 
 def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
-    if not is_arrow_stream(frame):
-        raise UsageError(
-            f"`{name}` is a `{type(frame).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
-            " Arrow table or a record batch reader",
-            type=name,
-        )
-    for batch in read_frame(frame):
+    # Small batches, because reading stops soon after the limits of one write are passed.
+    batches = (batch.slice(at, FRAME_BATCH_ROWS) for batch in read_frame(frame) for at in _starts(batch.num_rows))
+    for batch in batches:
         texts = {column: _column_text(column, batch.column(column)) for column in batch.schema.names}
         head = f'{{"{kind}":{orjson.dumps(name).decode()}'
         parts: list[Any] = [head]
@@ -85,6 +111,10 @@ def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
         rows = pc.binary_join_element_wise(*parts, "}}\n", "")
         ends: Any = pa.array([0, len(rows)], pa.int32())
         yield bytes(pc.binary_join(pa.ListArray.from_arrays(ends, rows), "")[0].as_buffer())
+
+
+def _starts(rows: int) -> range:
+    return range(0, rows, FRAME_BATCH_ROWS)
 
 
 def _find_endpoints(name: str, columns: Mapping[str, Any]) -> tuple[str, str]:
@@ -100,26 +130,30 @@ def _column_text(name: str, values: Any) -> Any:
     type_ = values.type
     if pa.types.is_dictionary(type_):
         values, type_ = values.dictionary_decode(), type_.value_type
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        values = values.cast(pa.string())
-    elif pa.types.is_timestamp(type_):
+    if pa.types.is_timestamp(type_):
         zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
         utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
         return _quote(pc.strftime(utc, _DATETIME_FORMAT))
-    elif pa.types.is_date(type_):
+    if pa.types.is_date(type_):
         return _quote(values.cast(pa.date32()).cast(pa.string()))
-    elif pa.types.is_large_list(type_):
-        values = values.cast(pa.list_(type_.value_type))
-    elif pa.types.is_null(type_):
-        values = values.cast(pa.string())
-    try:
-        return json_text(values)
-    except AssertionError:
+    if _plain_type(type_) != type_:
+        values = values.cast(_plain_type(type_))
+    if not has_json_text(values.type):
         raise UsageError(
-            f"column `{name}` has the Arrow type `{type_}`, which `ingest` does not read; convert it, or write the"
+            f"column `{name}` has the Arrow type `{type_}`, which a load does not read; convert it, or write the"
             " frame to Parquet and `load` that",
             column=name,
-        ) from None
+        )
+    return json_text(values)
+
+
+def _plain_type(type_: Any) -> Any:
+    """Return the type with the same values that texts and lists have here; polars has the large variants and views."""
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_) or pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_plain_type(type_.value_type))
+    return type_
 
 
 def _whole_numbers(values: Any) -> Any:

@@ -28,7 +28,7 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import DataError, GraphError, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, NodeType, TypeKey
+from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -42,6 +42,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _HEAD_BYTES: Final = 65_536
+_LINES_WITHOUT_OBJECT: Final = 5
 _LOAD: Final = (
     "load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`, edges with `--edge TYPE=FILE:FROM->TO`"
 )
@@ -76,7 +77,13 @@ def describe_other_format(beginning: bytes) -> str | None:
             "this is a JSON array, but NDJSON has one object per line; write each element on its own line, for"
             " example with `jq -c '.[]' FILE`"
         )
-    return f"this looks like CSV, not NDJSON; {_LOAD}" if _is_csv(text) else None
+    if _is_csv(text):
+        return f"this looks like CSV, not NDJSON; {_LOAD}"
+    lines = [line for line in text.splitlines() if line.strip()]
+    # A few wrong lines are reported one by one; many would only repeat that this is another kind of file.
+    if len(lines) >= _LINES_WITHOUT_OBJECT and not any(line.lstrip().startswith(b"{") for line in lines):
+        return "this is not NDJSON: no line begins with `{`; write one JSON object per line"
+    return None
 
 
 def _is_csv(text: bytes) -> bool:
@@ -235,8 +242,7 @@ def _write(
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:
     rows, lines = loaded.rows, loaded.lines
-    is_keyed = isinstance(loaded.type, NodeType) and bool(loaded.type.key)
-    if mode == "merge" and not is_keyed:
+    if mode == "merge" and not loaded.type.key:
         # The last record of an id wins; duplicate keys are left for the rules to report.
         last = last_of_each(rows.column("id").combine_chunks())
         rows, lines = rows.take(last), lines[last]

@@ -5,7 +5,7 @@ Statements see committed and pending rows as one table. Nothing here is durable.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -70,12 +70,38 @@ class PendingType:
                 tables.append(rows)
         return pa.concat_tables(tables).combine_chunks()
 
+    def current(self, ids: Ids) -> pa.Table:
+        """Return the current rows of ids: pending ones, and committed ones that are not shadowed."""
+        pending = self.rows()
+        shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
+        committed = self._committed.rows_of(self.type, without(ids, shadowed))
+        check_size(self.type, committed.num_rows, committed.nbytes)
+        mine = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
+        return pa.concat_tables([mine, committed]).combine_chunks()
+
+    def insert_rows(self, ids: Ids, columns: Mapping[str, Any]) -> None:
+        """Add rows by column; columns that are missing are null."""
+        check_size(self.type, len(ids), sum(column.nbytes for column in columns.values()))
+        arrays = [
+            ids if field.name == "id" else columns.get(field.name, pa.nulls(len(ids), field.type))
+            for field in self._schema
+        ]
+        self.rows()
+        self._kept_blob_ids = {name: without(blob_ids, ids) for name, blob_ids in self._kept_blob_ids.items()}
+        self._put(pa.Table.from_arrays(arrays, schema=self._schema))
+
     def update(self, rows: pa.Table, values: dict[str, Any]) -> None:
         """Put constants into columns of rows that `matching` gave, and keep the result."""
-        for name, value in values.items():
-            index = rows.schema.get_field_index(name)
-            column = from_fitted([value] * rows.num_rows, self.type.properties[name].type)
-            rows = rows.set_column(index, self._schema.field(name), column)
+        constants = {
+            name: from_fitted([value] * rows.num_rows, self.type.properties[name].type)
+            for name, value in values.items()
+        }
+        self.update_columns(rows, constants)
+
+    def update_columns(self, rows: pa.Table, values: Mapping[str, Any]) -> None:
+        """Replace columns of rows that `matching` or `current` gave, and keep the result."""
+        for name, column in values.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), self._schema.field(name), column)
         self.has_updates = True
         self._keep_blobs(one_array(rows.column("id")), values)
         self._put(rows)
@@ -104,7 +130,7 @@ class PendingType:
         """Return the pending changes as a delta for the rules."""
         rows = self.rows()
         check_size(self.type, rows.num_rows, rows.nbytes)
-        is_keyed = isinstance(self.type, NodeType) and bool(self.type.key)
+        is_keyed = bool(self.type.key)
         is_strict = not is_keyed and not self.has_updates and len(self.deleted) == 0
         intent = Intent.INSERT if is_strict else Intent.UPSERT
         return Delta(

@@ -6,245 +6,25 @@ Pure. Order of the steps: rename, unsupported changes, metadata, properties by n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
+from dataclasses import replace
+from typing import Final
 
-from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span
-from omnigraph.lang.schema.ast import Kind
-from omnigraph.lang.schema.codec import TypeIds
-from omnigraph.lang.schema.ir import SchemaIR
-from omnigraph.lang.schema.lower import TypeOrigin
+from omnigraph.lang.migrate.compare_constraints import (
+    Pair,
+    compare_cardinality,
+    compare_constraints,
+    has_moved_constraint,
+)
+from omnigraph.lang.migrate.step import DropMode, Step, StepEffect
 from omnigraph.lang.schema.shape import (
-    ConstraintShape,
     EdgeShape,
     InterfaceShape,
     NodeShape,
     OpaqueAnnotation,
     PropertyShape,
-    TypeShape,
 )
-
-StepKind = Literal[
-    "add_type",
-    "rename_type",
-    "update_type_metadata",
-    "drop_type",
-    "add_property",
-    "rename_property",
-    "extend_enum",
-    "update_property_metadata",
-    "drop_property",
-    "add_constraint",
-    "unsupported_change",
-]
-DropMode = Literal["soft", "hard"]
-
-# Which members a step has in JSON, after `kind` and `type_kind`, and the field each comes from.
-_MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "add_type": {"name": "type_name"},
-    "rename_type": {"from": "old_name", "to": "type_name"},
-    "update_type_metadata": {"name": "type_name"},
-    "drop_type": {"name": "type_name", "mode": "mode"},
-    "add_property": {"type_name": "type_name", "property_name": "property_name", "property_type": "property_type"},
-    "rename_property": {"type_name": "type_name", "from": "old_name", "to": "property_name"},
-    "extend_enum": {"type_name": "type_name", "property_name": "property_name", "added_values": "added_values"},
-    "update_property_metadata": {"type_name": "type_name", "property_name": "property_name"},
-    "drop_property": {"type_name": "type_name", "property_name": "property_name", "mode": "mode"},
-    "add_constraint": {"type_name": "type_name", "constraint": "constraint"},
-    "unsupported_change": {"entity": "entity", "reason": "reason", "code": "code"},
-}
-
-
-class SchemaStep(TypedDict):
-    """One step of a migration; which members it has follows from its kind."""
-
-    kind: StepKind
-    type_kind: NotRequired[Kind]
-    name: NotRequired[str]
-    type_name: NotRequired[str]
-    property_name: NotRequired[str]
-    from_: NotRequired[str]
-    to: NotRequired[str]
-    property_type: NotRequired[str]
-    constraint: NotRequired[str]
-    added_values: NotRequired[list[str]]
-    mode: NotRequired[DropMode]
-    entity: NotRequired[str]
-    reason: NotRequired[str]
-    code: NotRequired[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change. `span` is its position in the new source, if any; `code` is set for unsupported changes with a code."""
-
-    json_type: ClassVar = SchemaStep
-    kind: StepKind
-    type_kind: Kind
-    type_name: str
-    property_name: str | None = None
-    old_name: str | None = None
-    property_type: str | None = None
-    constraint: str | None = None
-    added_values: tuple[str, ...] = ()
-    mode: DropMode | None = None
-    reason: str | None = None
-    code: str | None = None
-    span: Span = Span(0, 0)  # noqa: RUF009 - spans are immutable
-
-    @property
-    def entity(self) -> str:
-        """Name what changes, such as `node:Port.berths`."""
-        owner = f"{self.type_kind}:{self.type_name}"
-        return f"{owner}.{self.property_name}" if self.property_name is not None else owner
-
-    @property
-    def message(self) -> str | None:
-        """Why the step is not supported, with its code in front if it has one."""
-        return f"[{self.code}] {self.reason}" if self.code is not None else self.reason
-
-    def to_json(self) -> dict[str, object]:
-        """Return the step as data; a refusal without a code has no member `code`."""
-        encoded: dict[str, object] = {"kind": self.kind}
-        if self.kind != "unsupported_change":
-            encoded["type_kind"] = self.type_kind
-        for member, field in _MEMBERS[self.kind].items():
-            value = getattr(self, field)
-            if value is not None:
-                encoded[member] = list(value) if isinstance(value, tuple) else value
-        return encoded
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Return the step of its JSON, which has no position."""
-        values = {field: data[member] for member, field in _MEMBERS[data["kind"]].items() if member in data}
-        if "entity" in values:
-            owner, _, property_name = values.pop("entity").partition(".")
-            type_kind, _, values["type_name"] = owner.partition(":")
-            return cls(data["kind"], type_kind, property_name=property_name or None, **values)
-        if "added_values" in values:
-            values["added_values"] = tuple(values["added_values"])
-        return cls(data["kind"], data["type_kind"], **values)
-
-    def render(self) -> str:
-        """Format the step as a line.
-
-        >>> Step("rename_type", "node", "Ship", old_name="Vessel").render()
-        '~ rename node Vessel to Ship'
-        """
-        owner = f"{self.type_kind} {self.type_name}"
-        part = f"{self.type_name}.{self.property_name}"
-        lines: dict[StepKind, str] = {
-            "add_type": f"+ add {owner}",
-            "rename_type": f"~ rename {self.type_kind} {self.old_name} to {self.type_name}",
-            "update_type_metadata": f"~ update the annotations of {owner}",
-            "drop_type": f"- drop {owner} ({self.mode})",
-            "add_property": f"+ add {part}: {self.property_type}",
-            "rename_property": f"~ rename {self.type_name}.{self.old_name} to {self.property_name}",
-            "extend_enum": f"~ extend {part} by {', '.join(self.added_values)}",
-            "update_property_metadata": f"~ update the annotations of {part}",
-            "drop_property": f"- drop {part} ({self.mode})",
-            "add_constraint": f"+ add {self.constraint} to {owner}",
-            "unsupported_change": f"! {self.entity}: {self.message}",
-        }
-        return lines[self.kind]
-
-
-@dataclass(frozen=True, slots=True)
-class _ConstraintKey:
-    """Identifies a constraint by the ids of its columns, so that renaming a column does not change it."""
-
-    kind: str
-    columns: frozenset[int | str]
-    bounds: tuple[int | float | str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _ConstraintSource:
-    """How a constraint was written: its text, whether it is in the body, and the property that carries it."""
-
-    text: str
-    is_in_body: bool
-    carrier: str | None = None
-
-
-def compare_constraints(
-    kind: Kind, name: str, old: tuple[TypeShape, TypeIds], new: tuple[TypeShape, TypeIds], origin: TypeOrigin
-) -> Iterator[Step]:
-    """Yield an `add_constraint` for each new index and a refusal for every other difference, by text."""
-    before, after = _constraints(*old), _constraints(*new)
-    for constraint, source in sorted(after.items(), key=lambda entry: entry[1].text):
-        span = _span(source, origin)
-        old_source = before.get(constraint)
-        if old_source is None:
-            if constraint.kind == "index":
-                yield Step("add_constraint", kind, name, constraint=source.text, span=span)
-            else:
-                reason = f"`{source.text}` cannot be added to `{name}`: existing data may break it"
-                yield Step("unsupported_change", kind, name, reason=reason, span=span)
-        elif (old_source.is_in_body, old_source.carrier is None) != (source.is_in_body, source.carrier is None):
-            reason = f"`{source.text}` of `{name}` cannot move between the property form and the body form"
-            yield Step("unsupported_change", kind, name, reason=reason, span=span)
-    dropped = frozenset(old[1].property_ids.values()) - frozenset(new[1].property_ids.values())
-    for constraint, source in sorted(before.items(), key=lambda entry: entry[1].text):
-        is_dropped_with_columns = constraint.kind != "key" and constraint.columns <= dropped
-        if constraint not in after and not is_dropped_with_columns:
-            reason = f"`{source.text}` cannot be removed from `{name}`"
-            yield Step("unsupported_change", kind, name, reason=reason, span=origin.span)
-
-
-def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_ConstraintKey, _ConstraintSource]:
-    sources: dict[_ConstraintKey, _ConstraintSource] = {}
-    body: tuple[ConstraintShape, ...] = () if isinstance(shape, InterfaceShape) else shape.constraints
-    for item in body:
-        # The endpoints of an edge have no identity; their names never change.
-        columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
-        sources[_ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _ConstraintSource(
-            str(item), True
-        )
-    for owner in shape.properties:
-        for mark in owner.marks:
-            constraint = _ConstraintKey(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
-            sources[constraint] = _ConstraintSource(f"@{mark}({owner.name})", constraint in sources, owner.name)
-    return sources
-
-
-def _span(source: _ConstraintSource, origin: TypeOrigin) -> Span:
-    if source.carrier is not None:
-        return origin.properties[source.carrier].span
-    return origin.constraints.get(source.text, origin.span)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """An accepted type and its successor, each in its schema."""
-
-    kind: Kind
-    accepted: SchemaIR
-    old_name: str
-    ir: SchemaIR
-    name: str
-    origin: TypeOrigin
-
-    @property
-    def old(self) -> TypeShape:
-        return self.accepted.types(self.kind)[self.old_name]
-
-    @property
-    def new(self) -> TypeShape:
-        return self.ir.types(self.kind)[self.name]
-
-    @property
-    def old_ids(self) -> TypeIds:
-        return self.accepted.ids(self.kind)[self.old_name]
-
-    @property
-    def new_ids(self) -> TypeIds:
-        return self.ir.ids(self.kind)[self.name]
-
-    def unsupported(self, reason: str, span: Span | None = None) -> Step:
-        return Step("unsupported_change", self.kind, self.name, reason=reason, span=span or self.origin.span)
 
 
 def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
@@ -258,19 +38,21 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
         yield from _compare_edges(pair, old, new)
     if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
         is_reworded = (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge)
-        if is_reworded or _is_removal(old.annotations, new.annotations):
+        if is_reworded or _is_removal(old.annotations, new.annotations) or has_moved_constraint(pair):
             yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
         if not set(new.annotations) <= set(old.annotations):
             yield pair.unsupported(f"the unknown annotations of `{pair.name}` can be removed, but not changed")
     yield from _compare_properties(pair, mode)
-    yield from compare_constraints(pair.kind, pair.name, (old, pair.old_ids), (new, pair.new_ids), pair.origin)
+    yield from compare_constraints(pair)
+    if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
+        yield from compare_cardinality(pair, old.cardinality, new.cardinality)
 
 
 def _compare_implements(pair: Pair, old: NodeShape, new: NodeShape) -> Iterator[Step]:
     before = {pair.accepted.identities.interfaces[name].type_id for name in old.implements}
     after = {pair.ir.identities.interfaces[name].type_id for name in new.implements}
     if before != after:
-        yield pair.unsupported(f"the interfaces that `{pair.name}` implements cannot change")
+        yield Step("change_interfaces", pair.kind, pair.name, span=pair.origin.span)
 
 
 def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]:
@@ -278,8 +60,6 @@ def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]
     after = [pair.ir.identities.nodes[name].type_id for name in (new.source, new.target)]
     if before != after:
         yield pair.unsupported(f"the endpoints of `{pair.name}` cannot change; add a new edge type instead")
-    if old.cardinality != new.cardinality:
-        yield pair.unsupported(f"the cardinality of `{pair.name}` cannot change")
 
 
 def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
@@ -299,8 +79,19 @@ def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
 
 def _add_property(pair: Pair, item: PropertyShape) -> Step:
     span = pair.origin.properties[item.name].span
-    if item.type.nullable:
-        return Step("add_property", pair.kind, pair.name, item.name, property_type=str(item.type), span=span)
+    if item.type.nullable or item.default is not None or pair.kind == "interface":
+        is_filled = not item.type.nullable and pair.kind != "interface"
+        return Step(
+            "add_property",
+            pair.kind,
+            pair.name,
+            item.name,
+            property_type=str(item.type),
+            default=None if item.default is None else str(item.default),
+            effect="rewrites" if is_filled else "instant",
+            touches=(pair.table_key,) if is_filled else (),
+            span=span,
+        )
     reason = f"new property `{pair.name}.{item.name}` is required, but existing data has no value for it"
     return Step("unsupported_change", pair.kind, pair.name, item.name, reason=reason, code="OG-MF-103", span=span)
 
@@ -314,25 +105,85 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
 
     if old.name != new.name:
         yield Step("rename_property", pair.kind, pair.name, new.name, old_name=old.name, span=origin.span)
-    if old.type != new.type:
-        added = _added_values(old.type, new.type)
-        if added:
-            yield Step("extend_enum", pair.kind, pair.name, new.name, added_values=added, span=origin.type_span)
-        else:
-            reason = f"type of `{part}` changes from `{old.type}` to `{new.type}`"
-            yield unsupported(reason, origin.type_span, "OG-MF-106")
-    if old.is_injected != new.is_injected:
-        was, now = (
-            ("by an interface", "in the type itself") if old.is_injected else ("in the type itself", "by an interface")
-        )
-        yield unsupported(f"`{part}` was declared {was} and cannot become declared {now}")
-    if _embed(old, pair.old_ids.property_ids) != _embed(new, pair.new_ids.property_ids):
+    yield from _compare_value_types(pair, old, new)
+    old_embed, new_embed = _embed(old, pair.old_ids.property_ids), _embed(new, pair.new_ids.property_ids)
+    if old_embed != new_embed and old_embed is not None and new_embed is not None:
         yield unsupported(f"the source or model of `@embed` on `{part}` cannot change")
     if not set(new.annotations) <= set(old.annotations):
         yield unsupported(f"the unknown annotations of `{part}` can be removed, but not changed")
-    is_reworded = (old.description, old.merge) != (new.description, new.merge)
-    if is_reworded or _is_removal(old.annotations, new.annotations):
+    is_reworded = (old.description, old.merge, old.default, old.is_injected) != (
+        new.description,
+        new.merge,
+        new.default,
+        new.is_injected,
+    )
+    is_embed_changed = (old_embed is None) != (new_embed is None)
+    if is_reworded or is_embed_changed or _is_removal(old.annotations, new.annotations):
         yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)
+
+
+def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
+    """Yield the steps from one value type to another: null or not, and the values themselves."""
+    span = pair.origin.properties[new.name].type_span
+    touches = () if pair.kind == "interface" else (pair.table_key,)
+    if old.type.nullable and not new.type.nullable:
+        effect: StepEffect = "validates" if touches else "instant"
+        yield Step("make_required", pair.kind, pair.name, new.name, effect=effect, touches=touches, span=span)
+    elif new.type.nullable and not old.type.nullable:
+        yield Step("make_optional", pair.kind, pair.name, new.name, span=span)
+    before, after = replace(old.type, nullable=False), replace(new.type, nullable=False)
+    if before == after:
+        return
+    added = _added_values(before, after)
+    if added:
+        yield Step("extend_enum", pair.kind, pair.name, new.name, added_values=added, span=span)
+    elif is_wider(before, after) and not _is_respelled(pair, old, after):
+        is_stored_alike = before.scalar is after.scalar or not touches
+        yield Step(
+            "widen_property",
+            pair.kind,
+            pair.name,
+            new.name,
+            old_type=str(old.type),
+            property_type=str(new.type),
+            effect="instant" if is_stored_alike else "rewrites",
+            touches=() if is_stored_alike else touches,
+            span=span,
+        )
+    else:
+        reason = f"type of `{pair.name}.{new.name}` changes from `{old.type}` to `{new.type}`"
+        yield Step("unsupported_change", pair.kind, pair.name, new.name, reason=reason, code="OG-MF-106", span=span)
+
+
+# By type, those that hold each of its values exactly.
+_WIDER: Final[Mapping[Scalar, frozenset[Scalar]]] = {
+    Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
+    Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
+    Scalar.F32: frozenset({Scalar.F64}),
+}
+
+
+def is_wider(old: PropertyType, new: PropertyType) -> bool:
+    """Return True if the new type holds every value of the old one exactly; an enum is narrower than a String.
+
+    >>> is_wider(PropertyType(Scalar.I32), PropertyType(Scalar.I64)), is_wider(
+    ...     PropertyType(Scalar.I64), PropertyType(Scalar.F64)
+    ... )
+    (True, False)
+    """
+    if old.is_list != new.is_list:
+        return False
+    if old.enum_values is not None:
+        return new.scalar is Scalar.STRING and new.enum_values is None
+    return new.scalar in _WIDER.get(old.scalar, ())
+
+
+def _is_respelled(pair: Pair, old: PropertyShape, new: PropertyType) -> bool:
+    """Return True if ids spell the wider value differently: the digits of a 32-bit float change with 64 bits."""
+    if isinstance(pair.old, InterfaceShape) or (old.type.scalar, new.scalar) != (Scalar.F32, Scalar.F64):
+        return False
+    keys = [item.columns for item in pair.old.constraints if item.kind == "key"]
+    return "key" in old.marks or any(old.name in columns for columns in keys)
 
 
 def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
@@ -341,7 +192,7 @@ def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]
 
 
 def _added_values(old: PropertyType, new: PropertyType) -> tuple[str, ...]:
-    if old.enum_values is None or new.enum_values is None or old.nullable != new.nullable:
+    if old.enum_values is None or new.enum_values is None:
         return ()
     before, after = set(old.enum_values), set(new.enum_values)
     return tuple(sorted(after - before)) if before < after else ()

@@ -1,41 +1,19 @@
-"""The syntax tree of `.gq`, with the position of every part, and the table of functions.
+"""The syntax tree of `.gq`, with the position of every part.
 
 Pure values; nothing here knows the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span
 
-AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max"})
-RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
-TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
-
-# Function -> the fewest and the most arguments it takes.
-FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        "now": (0, 0),
-        "date": (1, 1),
-        "datetime": (1, 1),
-        "count": (1, 1),
-        "sum": (1, 1),
-        "avg": (1, 1),
-        "min": (1, 1),
-        "max": (1, 1),
-        "nearest": (2, 2),
-        "bm25": (2, 2),
-        "rrf": (2, 3),
-        "search": (2, 2),
-        "match_text": (2, 2),
-        "fuzzy": (2, 3),
-    }
-)
+# The name of a query that is written without one.
+UNNAMED: Final = "unnamed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +65,68 @@ class Call:
     function: str
     arguments: tuple[Expression, ...]
     span: Span
+    is_distinct: bool = False
 
 
-Expression: TypeAlias = Literal | ListLiteral | Variable | PropertyAccess | Alias | Call
-Value: TypeAlias = Literal | ListLiteral | Variable | Call
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """`cast(operand as type)`."""
+
+    operand: Expression
+    type: PropertyType
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Quantifier:
+    """`any($item in collection where condition)`, or `all`."""
+
+    function: str
+    item: Name
+    collection: Expression
+    condition: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    left: Expression
+    operator: Name
+    right: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A minus before an operand."""
+
+    operand: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """`list[position]`."""
+
+    collection: Expression
+    position: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """`when condition then value`."""
+
+    condition: Expression
+    value: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    branches: tuple[Branch, ...]
+    otherwise: Expression | None
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +147,69 @@ class NullTest:
 @dataclass(frozen=True, slots=True)
 class Membership:
     operand: Expression
-    collection: ListLiteral | Variable
+    collection: Expression
     span: Span
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TextPredicate:
-    call: Call
+class Inverse:
+    """`not condition`."""
+
+    condition: Expression
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Expression, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Expression, ...]
     span: Span
 
 
-Condition: TypeAlias = Comparison | NullTest | Membership | TextPredicate | AnyOf | AllOf
+Expression: TypeAlias = (
+    Literal | ListLiteral | Variable | PropertyAccess | Alias | Call | Conversion | Quantifier | Arithmetic | Negative
+    | Element | Case | Comparison | NullTest | Membership | Inverse | AnyOf | AllOf
+)  # fmt: skip
+Value: TypeAlias = Literal | ListLiteral | Variable | Call
+
+
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """Yield the expressions that an expression is directly made of."""
+    match expression:
+        case Call(arguments=parts) | AnyOf(conditions=parts) | AllOf(conditions=parts):
+            yield from parts
+        case Conversion(operand=operand) | Negative(operand=operand) | NullTest(operand=operand):
+            yield operand
+        case Arithmetic(left=left, right=right) | Comparison(left=left, right=right):
+            yield from (left, right)
+        case Element(collection=collection, position=position):
+            yield from (collection, position)
+        case Membership(operand=operand, collection=collection):
+            yield from (operand, collection)
+        case Quantifier(collection=collection, condition=condition):
+            yield from (collection, condition)
+        case Inverse(condition=condition):
+            yield condition
+        case Case(branches=branches, otherwise=otherwise):
+            for branch in branches:
+                yield from (branch.condition, branch.value)
+            if otherwise is not None:
+                yield otherwise
+
+
+def walk_expression(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and everything in it, however deep."""
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending.extend(parts_of(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +222,54 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
+    """A node pattern; several `types` are alternatives."""
+
     variable: Name
-    type: Name
+    types: tuple[Name, ...]
     matches: tuple[Match, ...]
     span: Span
+
+    @property
+    def type(self) -> Name:
+        return self.types[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    minimum: int
-    maximum: int | None
+    """Hop bounds: numbers or the parameters that will hold them; no maximum means an open range."""
+
+    minimum: int | Variable
+    maximum: int | Variable | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Traversal:
+    """A traversal; several `edges` are alternatives, and the edge `_` is any edge."""
+
     left: Name
-    edge: Name
+    edges: tuple[Name, ...]
     right: Name
     undirected: bool
     edge_variable: Name | None
     hops: Hops | None
     hops_variable: Name | None
+    span: Span
+
+    @property
+    def edge(self) -> Name:
+        return self.edges[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path of a traversal: all shortest ones, or the `count` shortest, by hops or by a property of the edges."""
+
+    variable: Name
+    is_all: bool
+    count: int | Variable
+    weight: Name | None
+    traversal: Traversal
     span: Span
 
 
@@ -183,13 +285,22 @@ class Optional:
     span: Span
 
 
-Clause: TypeAlias = Binding | Traversal | Negation | Optional | Condition
+Clause: TypeAlias = Binding | Traversal | Path | Negation | Optional | Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
     expression: Expression
     alias: Name | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityProjection:
+    """Several properties of a variable, each a column: `$v { a, b }`, or all of them: `$v.*`."""
+
+    variable: Name
+    properties: tuple[Name, ...] | None
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,44 +319,77 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Read:
+    """A read; `distinct_on` are the keys of which the first row each is returned."""
+
     clauses: tuple[Clause, ...]
     distinct: bool
-    projections: tuple[Projection, ...]
+    distinct_on: tuple[Expression, ...]
+    projections: tuple[Projection | EntityProjection, ...]
+    having: Expression | None
     order: tuple[Ordering, ...]
     skip: Bound | None
     limit: Bound | None
 
 
 @dataclass(frozen=True, slots=True)
-class Predicate:
+class Assign:
+    """One `name: expression` of a statement."""
+
     property: Name
-    operator: Name
-    value: Value
+    value: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
+    """`insert`, `create` or `upsert`, as `verb` says."""
+
+    verb: str
     type: Name
-    assignments: tuple[Match, ...]
+    assignments: tuple[Assign, ...]
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
+    """An update of a type where a condition holds; in both, a bare name is a property."""
+
     type: Name
-    assignments: tuple[Match, ...]
-    predicate: Predicate
+    assignments: tuple[Assign, ...]
+    condition: Expression
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
     type: Name
-    predicate: Predicate
+    condition: Expression
     span: Span
 
 
-Statement: TypeAlias = Insert | Update | Delete
+@dataclass(frozen=True, slots=True)
+class UpdateMatched:
+    """An update of a variable of the pattern before it."""
+
+    variable: Name
+    assignments: tuple[Assign, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMatched:
+    variable: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The pattern of the statements after it."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+Statement: TypeAlias = Insert | Update | Delete | UpdateMatched | DeleteMatched | Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +406,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Query:
+    """A query; one that is written as its body alone is called `unnamed`, at an empty span."""
+
     name: Name
     params: tuple[Param, ...]
     description: str | None

@@ -14,6 +14,8 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.query import ast
+from omnigraph.lang.query.functions import FUNCTION_NAMES, arity_of
+from omnigraph.limits import EXPRESSION_DEPTH_MAX
 
 _U32_MAX: Final = 2**32 - 1
 _I64_MAX: Final = 2**63 - 1
@@ -22,6 +24,7 @@ _U64_MAX: Final = 2**64 - 1
 _DIGITS_MAX: Final = 40
 _BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 T = TypeVar("T")
+DISTINCT_AGGREGATES: Final = frozenset({"count", "sum", "avg", "collect"})
 
 
 def name_of(token: Token) -> ast.Name:
@@ -87,19 +90,47 @@ class ValueBuilder:
         word, close = c[0], c[-1]
         assert isinstance(word, Token)
         assert isinstance(close, Token)
-        arguments = tuple(expression_of(child) for child in c[1:-1] if child is not None)
+        arguments = tuple(expression_of(child) for child in c[2:-1] if child is not None)
         function, span = str(word), span_of(word).to(span_of(close))
-        if function not in ast.FUNCTIONS:
-            hint = did_you_mean(
-                function, ast.FUNCTIONS, otherwise=f"the functions are {join_words(sorted(ast.FUNCTIONS))}"
-            )
-            raise SyntaxFault(f"there is no function `{function}`", span_of(word), hint)
-        fewest, most = ast.FUNCTIONS[function]
-        if not fewest <= len(arguments) <= most:
-            expected = join_words([str(count) for count in range(fewest, most + 1)])
-            message = f"`{function}` takes {expected} argument{'s' * (most != 1)}, not {len(arguments)}"
-            raise SyntaxFault(message, span)
-        return self._special(ast.Call(function, arguments, span))
+        if function in ("any", "all"):
+            raise SyntaxFault(f"`{function}` takes a condition", span, f"write `{function}($item in $v.list where …)`")
+        if function not in FUNCTION_NAMES:
+            raise SyntaxFault(f"there is no function `{function}`", span_of(word), _function_hint(function))
+        fewest, most = arity_of(function)
+        if function == "cast":
+            raise SyntaxFault("`cast` takes a value and a type", span, "write `cast($v.property as F64)`")
+        if len(arguments) < fewest or (most is not None and len(arguments) > most):
+            raise SyntaxFault(f"`{function}` takes {_counts(fewest, most)}, not {len(arguments)}", span)
+        is_distinct = c[1] is not None
+        if is_distinct and function not in DISTINCT_AGGREGATES:
+            hint = f"it goes with {join_words(sorted(DISTINCT_AGGREGATES))}"
+            raise SyntaxFault(f"`{function}` takes no `distinct`", span_of(word), hint)
+        return self._special(ast.Call(function, arguments, span, is_distinct))
+
+    def conversion(self, c: list[object]) -> ast.Conversion:
+        word, operand, _, typed, close = c
+        assert isinstance(word, Token)
+        assert isinstance(typed, tuple)
+        assert isinstance(close, Token)
+        if word != "cast":
+            raise SyntaxFault(f"only `cast` takes `as` and a type, not `{word}`", span_of(word))
+        type_, type_span = typed
+        if type_.nullable:
+            raise SyntaxFault("a `cast` names its type without `?`", type_span, "the result is null where the value is")
+        return ast.Conversion(expression_of(operand), type_, span_of(word).to(span_of(close)))
+
+    def quantifier(self, c: list[object]) -> ast.Quantifier:
+        word, member, condition, close = c[0], c[1], expression_of(c[2]), c[3]
+        assert isinstance(word, Token)
+        assert isinstance(close, Token)
+        hint = "write `any($item in $v.list where …)`"
+        if word not in ("any", "all"):
+            raise SyntaxFault(f"only `any` and `all` take `where`, not `{word}`", span_of(word), hint)
+        is_member = isinstance(member, ast.Membership) and not member.negated
+        if not isinstance(member, ast.Membership) or not is_member or not isinstance(member.operand, ast.Variable):
+            raise SyntaxFault(f"`{word}` begins with a new variable and its list", expression_of(member).span, hint)
+        item = ast.Name(member.operand.name, member.operand.span)
+        return ast.Quantifier(str(word), item, member.collection, condition, span_of(word).to(span_of(close)))
 
     def call_star(self, c: list[Token]) -> ast.Call:
         span = span_of(c[0]).to(span_of(c[-1]))
@@ -107,11 +138,14 @@ class ValueBuilder:
             raise SyntaxFault(f"`*` is an argument of `count` only, not of `{c[0]}`", span_of(c[1]))
         return ast.Call("count", (), span)
 
-    def value_call(self, c: list[ast.Call | ast.Literal]) -> ast.Call | ast.Literal:
+    def value_call(self, c: list[ast.Call | ast.Conversion | ast.Quantifier | ast.Literal]) -> ast.Call | ast.Literal:
         value = c[0]
-        if isinstance(value, ast.Call) and value.function != "now":
+        if isinstance(value, ast.Conversion | ast.Quantifier) or (
+            isinstance(value, ast.Call) and value.function != "now"
+        ):
             hint = 'a value is a literal, a parameter, `now()`, `date("…")` or `datetime("…")`'
-            raise SyntaxFault(f"`{value.function}()` is not a value", value.span, hint)
+            function = "cast" if isinstance(value, ast.Conversion) else value.function
+            raise SyntaxFault(f"`{function}()` is not a value", value.span, hint)
         return value
 
     def _special(self, call: ast.Call) -> ast.Call | ast.Literal:
@@ -130,16 +164,73 @@ class ValueBuilder:
         return call
 
 
+def _function_hint(name: str) -> str:
+    if name in ("contains", "starts_with", "ends_with", "matches"):
+        return f"write it between its operands: `$v.property {name} …`"
+    near = did_you_mean(name, FUNCTION_NAMES)
+    return near or f"the functions are {join_words(sorted(FUNCTION_NAMES), conjunction='and')}"
+
+
+def _counts(fewest: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {fewest} argument{'s' * (fewest != 1)}"
+    return f"{join_words([str(count) for count in range(fewest, most + 1)])} argument{'s' * (most != 1)}"
+
+
+def check_depth(expression: ast.Expression) -> ast.Expression:
+    """Return an expression that is not too deep; raises `SyntaxFault`. Checks and plans go down it recursively."""
+    level = [expression]
+    for _ in range(EXPRESSION_DEPTH_MAX):
+        level = [part for item in level for part in ast.parts_of(item)]
+        if not level:
+            return expression
+    message = f"an expression nests at most {EXPRESSION_DEPTH_MAX} operations"
+    raise SyntaxFault(message, level[0].span, "split it into several columns or conditions")
+
+
 def _only(children: list[object], kind: type[T]) -> tuple[T, ...]:
     return tuple(child for child in children if isinstance(child, kind))
 
 
-def _conditions(children: list[object]) -> tuple[ast.Condition, ...]:
-    return tuple(child for child in children if isinstance(child, ast.Condition))
+class ExpressionBuilder(ValueBuilder):
+    """Operators and conditions."""
 
+    def parenthesis(self, c: list[object]) -> ast.Expression:
+        return expression_of(c[0])
 
-class ConditionBuilder(ValueBuilder):
-    """Filters and their combinations."""
+    def arithmetic(self, c: list[object]) -> ast.Arithmetic:
+        left, operator, right = c
+        assert isinstance(operator, Token)
+        a, b = expression_of(left), expression_of(right)
+        return ast.Arithmetic(a, name_of(operator), b, a.span.to(b.span))
+
+    def negative(self, c: list[object]) -> ast.Negative | ast.Literal:
+        sign, operand = c[0], expression_of(c[1])
+        assert isinstance(sign, Token)
+        span = span_of(sign).to(operand.span)
+        if isinstance(operand, ast.Literal) and operand.scalar in (Scalar.I64, Scalar.U64, Scalar.F64):
+            assert isinstance(operand.value, int | float)
+            if operand.scalar is Scalar.U64 and operand.value > _I64_MAX + 1:
+                raise SyntaxFault(f"an integer must lie between {-_I64_MAX - 1} and {_U64_MAX}", span)
+            scalar = Scalar.F64 if operand.scalar is Scalar.F64 else Scalar.I64
+            return ast.Literal(-operand.value, scalar, span)
+        return ast.Negative(operand, span)
+
+    def element(self, c: list[object]) -> ast.Element:
+        collection, position, close = expression_of(c[0]), expression_of(c[2]), c[3]
+        assert isinstance(close, Token)
+        return ast.Element(collection, position, collection.span.to(span_of(close)))
+
+    def branch(self, c: list[object]) -> ast.Branch:
+        condition, value = expression_of(c[1]), expression_of(c[3])
+        return ast.Branch(condition, value, condition.span.to(value.span))
+
+    def case(self, c: list[object]) -> ast.Case:
+        first, otherwise, last = c[0], c[-2], c[-1]
+        assert isinstance(first, Token)
+        assert isinstance(last, Token)
+        span = span_of(first).to(span_of(last))
+        return ast.Case(_only(c, ast.Branch), None if otherwise is None else expression_of(otherwise), span)
 
     def comparison(self, c: list[object]) -> ast.Comparison:
         left, operator, right = c
@@ -153,26 +244,29 @@ class ConditionBuilder(ValueBuilder):
         return ast.NullTest(operand, c[2] is not None, operand.span.to(span_of(null)))
 
     def membership(self, c: list[object]) -> ast.Membership:
-        operand, collection = expression_of(c[0]), expression_of(c[2])
-        assert isinstance(collection, ast.ListLiteral | ast.Variable)
-        return ast.Membership(operand, collection, operand.span.to(collection.span))
+        operand, word, collection = expression_of(c[0]), c[1], expression_of(c[2])
+        assert isinstance(word, Token)
+        return ast.Membership(operand, collection, operand.span.to(collection.span), word.type == "NOT_IN")
 
-    def text_predicate(self, c: list[ast.Call | ast.Literal]) -> ast.TextPredicate:
-        call = c[0]
-        if not isinstance(call, ast.Call) or call.function not in ast.TEXT_PREDICATES:
-            raise SyntaxFault("this is a value, not a condition", call.span, "compare it with something, as in `… = …`")
-        return ast.TextPredicate(call, call.span)
+    def inverse(self, c: list[object]) -> ast.Inverse:
+        word, condition = c[0], expression_of(c[1])
+        assert isinstance(word, Token)
+        return ast.Inverse(condition, span_of(word).to(condition.span))
 
     def any_of(self, c: list[object]) -> ast.AnyOf:
-        parts = _conditions(c)
+        parts = _operands(c)
         return ast.AnyOf(parts, parts[0].span.to(parts[-1].span))
 
     def all_of(self, c: list[object]) -> ast.AllOf:
-        parts = _conditions(c)
+        parts = _operands(c)
         return ast.AllOf(parts, parts[0].span.to(parts[-1].span))
 
 
-class PatternBuilder(ConditionBuilder):
+def _operands(children: list[object]) -> tuple[ast.Expression, ...]:
+    return tuple(child for child in children if isinstance(child, ast.Expression))
+
+
+class PatternBuilder(ExpressionBuilder):
     """Bindings, traversals and blocks."""
 
     def match(self, c: list[object]) -> ast.Match:
@@ -181,51 +275,50 @@ class PatternBuilder(ConditionBuilder):
         return ast.Match(name_of(name), value)  # type: ignore[arg-type]
 
     def binding(self, c: list[object]) -> ast.Binding:
-        variable, type_name = c[0], c[1]
-        assert isinstance(variable, Token)
-        assert isinstance(type_name, Token)
-        name, type_ = name_of(variable), name_of(type_name)
-        return ast.Binding(name, type_, _only(c, ast.Match), name.span.to(type_.span))
+        name, *types = (name_of(token) for token in _only(c, Token))
+        return ast.Binding(name, tuple(types), _only(c, ast.Match), name.span.to(types[-1].span))
 
     def hops(self, c: list[Token | None]) -> ast.Hops:
         opening, low, high, closing = c
         assert opening is not None
         assert low is not None
         assert closing is not None
-        minimum = read_integer(low, 0, _U32_MAX, "a hop bound")
-        maximum = None if high is None else read_integer(high, 0, _U32_MAX, "a hop bound")
-        return ast.Hops(minimum, maximum, span_of(opening).to(span_of(closing)))
+        maximum = None if high is None else self._hop_bound(high)
+        return ast.Hops(self._hop_bound(low), maximum, span_of(opening).to(span_of(closing)))
 
+    def _hop_bound(self, token: Token) -> int | ast.Variable:
+        if token.startswith("$"):
+            return ast.Variable(token[1:], span_of(token))
+        return read_integer(token, 0, _U32_MAX, "a hop bound")
+
+    # The last four children of a walk are its hops, right end, `as` and hop variable.
     def walk(self, c: list[object]) -> ast.Traversal:
-        left, edge, *tail = c
-        return self._walk(left, None, edge, tail, undirected=False)
+        return self._walk(c[0], None, c[1:-4], c[-4:], undirected=False)
 
     def walk_both(self, c: list[object]) -> ast.Traversal:
-        left, _, edge, _, *tail = c
-        return self._walk(left, None, edge, tail, undirected=True)
+        return self._walk(c[0], None, c[2:-5], c[-4:], undirected=True)
 
     def walk_edge(self, c: list[object]) -> ast.Traversal:
-        left, variable, edge, *tail = c
-        return self._walk(left, variable, edge, tail, undirected=False)
+        return self._walk(c[0], c[1], c[2:-4], c[-4:], undirected=False)
 
     def walk_edge_both(self, c: list[object]) -> ast.Traversal:
-        left, variable, _, edge, _, *tail = c
-        return self._walk(left, variable, edge, tail, undirected=True)
+        return self._walk(c[0], c[1], c[3:-5], c[-4:], undirected=True)
 
     def _walk(
-        self, left: object, variable: object, edge: object, tail: list[object], *, undirected: bool
+        self, left: object, variable: object, edges: list[object], tail: list[object], *, undirected: bool
     ) -> ast.Traversal:
         hops, right, _, hops_variable = tail
         assert isinstance(left, Token)
-        assert isinstance(edge, Token)
         assert isinstance(right, Token)
-        if re.match(r"not(?![A-Za-z0-9])", edge):
-            hint = "write `not { … }` around the pattern to negate it"
-            raise SyntaxFault(f"`{edge}` cannot be used as an edge here", span_of(edge), hint)
+        words = _only(edges, Token)
+        for word in words:
+            if re.match(r"not(?![A-Za-z0-9])", word):
+                hint = "write `not { … }` around the pattern to negate it"
+                raise SyntaxFault(f"`{word}` cannot be used as an edge here", span_of(word), hint)
         start, end = name_of(left), name_of(right)
         return ast.Traversal(
             left=start,
-            edge=name_of(edge),
+            edges=tuple(name_of(word) for word in words),
             right=end,
             undirected=undirected,
             edge_variable=name_of(variable) if isinstance(variable, Token) else None,
@@ -234,7 +327,33 @@ class PatternBuilder(ConditionBuilder):
             span=start.span.to(end.span),
         )
 
+    def search_all(self, c: list[Token]) -> tuple[bool, int | ast.Variable]:
+        return True, 1
+
+    def search_shortest(self, c: list[Token | None]) -> tuple[bool, int | ast.Variable]:
+        count = c[0]
+        if count is None:
+            return False, 1
+        if count.startswith("$"):
+            return False, ast.Variable(count[1:], span_of(count))
+        return False, read_integer(count, 1, _U32_MAX, "a number of paths")
+
+    def path(self, c: list[object]) -> ast.Path:
+        variable, equals, search, traversal, weight = c
+        assert isinstance(variable, Token)
+        assert isinstance(equals, Token)
+        assert isinstance(traversal, ast.Traversal)
+        if equals != "=":
+            raise SyntaxFault("a path is bound with `=`", span_of(equals), f"write `path {variable} = …`")
+        is_all, count = search if isinstance(search, tuple) else (False, 1)
+        name = name_of(variable)
+        by = name_of(weight) if isinstance(weight, Token) else None
+        return ast.Path(name, is_all, count, by, traversal, name.span.to(traversal.span))
+
     def block(self, c: list[ast.Clause]) -> tuple[ast.Clause, ...]:
+        for clause in c:
+            if isinstance(clause, ast.Expression):
+                check_depth(clause)
         return tuple(c)
 
     def negation(self, c: list[object]) -> ast.Negation:
@@ -251,35 +370,49 @@ class PatternBuilder(ConditionBuilder):
 class MutationBuilder(PatternBuilder):
     """Statements that write."""
 
-    def assign(self, c: list[object]) -> ast.Match:
-        return self.match(c)
-
-    def predicate(self, c: list[object]) -> ast.Predicate:
-        name, operator, value = c
+    def assign(self, c: list[object]) -> ast.Assign:
+        name = c[0]
         assert isinstance(name, Token)
-        assert isinstance(operator, Token)
-        return ast.Predicate(name_of(name), name_of(operator), value)  # type: ignore[arg-type]
+        return ast.Assign(name_of(name), check_depth(expression_of(c[1])))
 
     def insert(self, c: list[object]) -> ast.Insert:
         word, type_name = c[0], c[1]
         assert isinstance(word, Token)
         assert isinstance(type_name, Token)
-        return ast.Insert(name_of(type_name), _only(c, ast.Match), span_of(word).to(span_of(type_name)))
+        span = span_of(word).to(span_of(type_name))
+        return ast.Insert(str(word), name_of(type_name), _only(c, ast.Assign), span)
 
     def update(self, c: list[object]) -> ast.Update:
-        word, type_name, predicate = c[0], c[1], c[-1]
+        word, type_name, condition = c[0], c[1], check_depth(expression_of(c[-1]))
         assert isinstance(word, Token)
         assert isinstance(type_name, Token)
-        assert isinstance(predicate, ast.Predicate)
         span = span_of(word).to(span_of(type_name))
-        return ast.Update(name_of(type_name), _only(c, ast.Match), predicate, span)
+        return ast.Update(name_of(type_name), _only(c, ast.Assign), condition, span)
 
     def delete(self, c: list[object]) -> ast.Delete:
-        word, type_name, predicate = c
+        word, type_name, condition = c[0], c[1], check_depth(expression_of(c[-1]))
         assert isinstance(word, Token)
         assert isinstance(type_name, Token)
-        assert isinstance(predicate, ast.Predicate)
-        return ast.Delete(name_of(type_name), predicate, span_of(word).to(span_of(type_name)))
+        return ast.Delete(name_of(type_name), condition, span_of(word).to(span_of(type_name)))
+
+    def update_matched(self, c: list[object]) -> ast.UpdateMatched:
+        word, variable = c[0], c[1]
+        assert isinstance(word, Token)
+        assert isinstance(variable, Token)
+        return ast.UpdateMatched(name_of(variable), _only(c, ast.Assign), span_of(word).to(span_of(variable)))
+
+    def delete_matched(self, c: list[Token]) -> ast.DeleteMatched:
+        return ast.DeleteMatched(name_of(c[1]), span_of(c[0]).to(span_of(c[1])))
+
+    def pattern(self, c: list[tuple[ast.Clause, ...]]) -> ast.Pattern:
+        return ast.Pattern(c[0], c[0][0].span)
+
+    def plain_comparison(self, c: list[object]) -> ast.Comparison:
+        name, operator, value = c[0], c[1], expression_of(c[2])
+        assert isinstance(name, Token)
+        assert isinstance(operator, Token)
+        left = ast.Alias(str(name), span_of(name))
+        return ast.Comparison(left, name_of(operator), value, left.span.to(value.span))
 
     def mutation(self, c: list[ast.Statement]) -> ast.Mutation:
         return ast.Mutation(tuple(c))
@@ -290,10 +423,20 @@ class Builder(MutationBuilder):
 
     def projection(self, c: list[object]) -> ast.Projection:
         expression, _, alias = c
-        return ast.Projection(expression_of(expression), name_of(alias) if isinstance(alias, Token) else None)
+        return ast.Projection(
+            check_depth(expression_of(expression)), name_of(alias) if isinstance(alias, Token) else None
+        )
+
+    def all_properties(self, c: list[Token]) -> ast.EntityProjection:
+        variable = name_of(c[0])
+        return ast.EntityProjection(variable, None, variable.span.to(span_of(c[1])))
+
+    def some_properties(self, c: list[Token]) -> ast.EntityProjection:
+        variable, *names = (name_of(token) for token in c)
+        return ast.EntityProjection(variable, tuple(names), variable.span.to(names[-1].span))
 
     def ordering(self, c: list[object]) -> ast.Ordering:
-        expression, direction = expression_of(c[0]), c[1]
+        expression, direction = check_depth(expression_of(c[0])), c[1]
         if direction is None:
             return ast.Ordering(expression, None)
         assert isinstance(direction, Token)
@@ -305,6 +448,15 @@ class Builder(MutationBuilder):
     def order(self, c: list[ast.Ordering]) -> tuple[ast.Ordering, ...]:
         return tuple(c)
 
+    def distinct(self, c: list[tuple[ast.Expression, ...] | None]) -> tuple[ast.Expression, ...]:
+        return c[1] or ()
+
+    def distinct_keys(self, c: list[object]) -> tuple[ast.Expression, ...]:
+        return tuple(check_depth(expression_of(child)) for child in c)
+
+    def having(self, c: list[object]) -> ast.Expression:
+        return check_depth(expression_of(c[0]))
+
     def skip(self, c: list[Token]) -> ast.Bound:
         return self._bound(c[0], "skip")
 
@@ -312,11 +464,14 @@ class Builder(MutationBuilder):
         return self._bound(c[0], "limit")
 
     def read(self, c: list[object]) -> ast.Read:
-        clauses, distinct, *projections, order, skip, limit = c
+        clauses, distinct, *projections, having, order, skip, limit = c
+        distinct_on: tuple[ast.Expression, ...] = distinct or ()  # type: ignore[assignment]
         return ast.Read(
             clauses=clauses,  # type: ignore[arg-type]
-            distinct=distinct is not None,
-            projections=_only(projections, ast.Projection),
+            distinct=distinct is not None and not distinct_on,
+            distinct_on=distinct_on,
+            projections=tuple(item for item in projections if isinstance(item, ast.Projection | ast.EntityProjection)),
+            having=having,  # type: ignore[arg-type]
             order=order or (),  # type: ignore[arg-type]
             skip=skip,  # type: ignore[arg-type]
             limit=limit,  # type: ignore[arg-type]
@@ -357,6 +512,9 @@ class Builder(MutationBuilder):
             metadata[word] = text
         params = _only(c, ast.Param)
         return ast.Query(name_of(name), params, metadata.get("@description"), metadata.get("@instruction"), body)
+
+    def unnamed(self, c: list[ast.Read | ast.Mutation]) -> ast.Query:
+        return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, c[0])
 
     def start(self, c: list[ast.Query]) -> tuple[ast.Query, ...]:
         return tuple(c)

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     NODE = "node"
     EDGE = "edge"
     HOPS = "hops"
+    PATH = "path"
+    ITEM = "item"
     # The clause that binds the variable has an error; errors in its uses would only be consequences of that.
     BROKEN = "broken"
 
@@ -32,13 +34,19 @@ class Variable:
     kind: Kind
     type_name: str | None = None
     nullable: bool = False
+    # The type of an item of a list.
+    value_type: PropertyType | None = None
 
     def bound(self) -> Bound:
         return Bound(self.name, self.kind.value, self.type_name)
 
 
 class Scope(dict[str, Variable]):
-    """The variables bound so far, by name."""
+    """The variables bound so far, by name; `declared` are the types that bindings of the block will give to others."""
+
+    def __init__(self, variables: Mapping[str, Variable] | None = None) -> None:
+        super().__init__(variables or {})
+        self.declared: dict[str, str] = {}
 
     def inner(self) -> Scope:
         return Scope(self)
@@ -65,6 +73,8 @@ class Context:
     params: dict[str, Parameter] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
     pattern_clauses: int = 0
+    # The returned columns, once they are known; `order` and `having` may name them.
+    columns: dict[str, ir.Column] = field(default_factory=dict)
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
@@ -74,9 +84,20 @@ class Context:
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
         assert variable.type_name is not None
-        if variable.kind is Kind.NODE:
-            return self.catalog.nodes[variable.type_name].properties
-        return self.catalog.edges[variable.type_name].properties
+        return shared_properties(self.catalog, variable.kind.value, variable.type_name)
+
+
+def shared_properties(catalog: Catalog, kind: str, type_name: str) -> Mapping[str, Property]:
+    """Return the properties of a type; of a union, those that all its types have, with the same value type."""
+    types = catalog.nodes if kind == Kind.NODE else catalog.edges
+    first, *others = (types[name].properties for name in ir.split_type(type_name))
+    if not others:
+        return first
+    return {
+        name: item
+        for name, item in first.items()
+        if all(name in other and other[name].type == item.type for other in others)
+    }
 
 
 def with_null(type_: PropertyType, nullable: bool) -> PropertyType:
@@ -117,9 +138,10 @@ def types_written(query: ir.QueryIR) -> tuple[TypeUse, ...]:
 def _pipeline_reads(pipeline: Iterable[ir.Operator], catalog: Catalog) -> Iterator[TypeUse]:
     for operator in pipeline:
         if isinstance(operator, ir.NodeScan):
-            yield TypeUse("node", operator.node_type)
+            yield from (TypeUse("node", name) for name in ir.split_type(operator.node_type))
         elif isinstance(operator, ir.Expand):
-            yield from _edge_reads(operator.edge, catalog)
+            for name in ir.split_type(operator.edge):
+                yield from _edge_reads(name, catalog)
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
             yield from _pipeline_reads(operator.inner, catalog)
 
@@ -133,15 +155,28 @@ def _edge_reads(name: str, catalog: Catalog) -> Iterator[TypeUse]:
 
 def _statement_reads(statements: Iterable[ir.Statement], catalog: Catalog) -> Iterator[TypeUse]:
     for statement in statements:
-        if isinstance(statement, ir.Insert) and statement.kind == "edge":
+        if isinstance(statement, ir.Matched):
+            yield from _pipeline_reads(statement.read.pipeline, catalog)
+        if isinstance(statement, ir.Insert | ir.InsertMatched) and statement.kind == "edge":
             yield from _edge_reads(statement.type_name, catalog)
         else:
             yield from _statement_writes([statement])
+
+
+def pattern_reads(statement: ir.Matched, catalog: Catalog) -> Iterator[TypeUse]:
+    """Yield the types that the pattern of a statement reads."""
+    yield from _pipeline_reads(statement.read.pipeline, catalog)
+
+
+def matched_targets(statement: ir.Matched) -> Iterator[TypeUse]:
+    """Yield the type that a statement writes as a whole row: committed rows are changed, not pending ones."""
+    if not isinstance(statement, ir.InsertMatched):
+        yield TypeUse(statement.kind, statement.type_name)
 
 
 def _statement_writes(statements: Iterable[ir.Statement]) -> Iterator[TypeUse]:
     for statement in statements:
         kind = "node" if isinstance(statement, ir.Update) else statement.kind
         yield TypeUse(kind, statement.type_name)
-        if isinstance(statement, ir.Delete):
+        if isinstance(statement, ir.Delete | ir.DeleteMatched):
             yield from (TypeUse("edge", edge) for edge in statement.cascades)

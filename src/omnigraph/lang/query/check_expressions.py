@@ -167,6 +167,15 @@ def date_hint(scalar: Scalar, text: object) -> str:
     return f'a {scalar.value} is written as {scalar.value.lower()}("{example}")'
 
 
+# The endpoints of an edge as statements name them, and the columns that hold them.
+ENDS: Final = {"from": "src", "to": "dst"}
+
+
+def is_unspellable(name: str) -> bool:
+    """Return True for a variable that the compiler made up; no source can spell it."""
+    return name.startswith("~")
+
+
 def resolve(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
     """Resolve anything but an alias or a call other than `now()`; those depend on the clause."""
     if isinstance(expression, ast.PropertyAccess):
@@ -178,6 +187,38 @@ def resolve(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr |
     assert isinstance(expression, ast.Call)
     assert expression.function == "now"
     return ir.Now()
+
+
+def is_path_call(scope: Scope, call: ast.Call) -> bool:
+    """Return True for a function of a path variable that other values have, too: `length`."""
+    argument = call.arguments[0] if call.arguments else None
+    binding = scope.get(argument.name) if isinstance(argument, ast.Variable) else None
+    return call.function == "length" and binding is not None and binding.kind is Kind.PATH
+
+
+def resolve_entity_call(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
+    """Resolve a function of a bound variable: `type` of a node or edge, the others of a path."""
+    argument, function = call.arguments[0], call.function
+    binding = scope.get(argument.name) if isinstance(argument, ast.Variable) else None
+    if binding is not None and binding.kind is Kind.BROKEN:
+        return None
+    kinds = (Kind.NODE, Kind.EDGE) if function == "type" else (Kind.PATH,)
+    if binding is None or binding.kind not in kinds:
+        noun = "a node or an edge of the pattern" if function == "type" else "a path: `path $p = …`"
+        ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}($v)`")
+        return None
+    assert binding.type_name is not None
+    if binding.kind is Kind.PATH:
+        return path_value(binding, function)
+    return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, with_null(ir.ID, binding.nullable))
+
+
+def path_value(binding: Variable, function: str) -> ir.PathRef:
+    """Return a function of a path variable."""
+    ids = PropertyType(Scalar.STRING, is_list=True)
+    types = {"nodes": ids, "edges": ids, "length": ir.I64, "cost": PropertyType(Scalar.F64)}
+    assert binding.type_name is not None
+    return ir.PathRef(binding.name, function, binding.type_name, with_null(types[function], binding.nullable))
 
 
 def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.Expr | None:
@@ -199,6 +240,10 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
         return None
     if binding.kind is Kind.HOPS:
         return ir.HopsRef(binding.name, with_null(ir.I64, binding.nullable))
+    if binding.kind is Kind.PATH:
+        return path_value(binding, "nodes")
+    if binding.kind is Kind.ITEM:
+        return ir.ColumnRef(f"${binding.name}", binding.value_type)
     assert binding.type_name is not None
     return ir.NodeRef(binding.name, binding.type_name, with_null(ir.ID, binding.nullable))
 
@@ -217,11 +262,15 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
         return None
     if binding.kind is Kind.BROKEN:
         return None
-    if binding.kind is Kind.HOPS:
-        ctx.report(code, name.span, f"`${variable.text}` is a number of hops and has no properties")
+    if binding.kind in (Kind.HOPS, Kind.PATH, Kind.ITEM):
+        nouns = {Kind.HOPS: "a number of hops", Kind.PATH: "a path", Kind.ITEM: "an item of a list"}
+        ctx.report(code, name.span, f"`${variable.text}` is {nouns[binding.kind]} and has no properties")
         return None
     properties = ctx.properties(binding)
     property_ = properties.get(name.text)
+    if is_unspellable(variable.text) and binding.kind is Kind.EDGE and name.text in ENDS:
+        assert binding.type_name is not None
+        return ir.PropertyRef(variable.text, "edge", binding.type_name, ENDS[name.text], ir.ID)
     assert binding.type_name is not None
     if property_ is None:
         hint: str | None = did_you_mean(
@@ -245,6 +294,8 @@ def describe(expression: ir.Expr) -> str:
         return f"`${expression.name}` is {expression.type}"
     if isinstance(expression, ir.HopsRef):
         return f"`${expression.variable}` is {expression.type}"
+    if isinstance(expression, ir.ColumnRef):
+        return f"`{expression.name}` is {expression.type}"
     return f"the value is {expression.type}"
 
 
@@ -269,7 +320,12 @@ def _known_hint(owner: str, names: list[str]) -> str:
 
 
 # Their operand may be part of an enum value.
-_BY_PART: Final = (ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS)
+_BY_PART: Final = (
+    ir.CompareOp.STARTS_WITH,
+    ir.CompareOp.ENDS_WITH,
+    ir.CompareOp.MATCHES,
+    ir.CompareOp.STRING_CONTAINS,
+)
 
 
 def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, literal: ast.Expression) -> bool:

@@ -1,4 +1,4 @@
-"""Filters: comparisons, null tests, membership, text predicates, and their combinations.
+"""Expressions of a clause: operators, calls and conditions, dispatched by what they are and where they stand.
 
 Pure. A condition becomes a typed three-valued expression; a row passes only when it is true.
 """
@@ -6,222 +6,254 @@ Pure. A condition becomes a typed three-valued expression; a row passes only whe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
 
-from omnigraph.lang.catalog import INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, Kind, Scope
+from omnigraph.lang.query.check_aggregates import type_aggregate
+from omnigraph.lang.query.check_calls import NULL, is_null_literal, type_call, type_case, type_cast
+from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.check_expressions import (
     check_enum_words,
     date_hint,
     describe,
     element_type,
     is_compatible,
+    is_path_call,
     resolve,
-    resolve_property,
-    resolve_variable,
-    type_literal,
+    resolve_entity_call,
 )
+from omnigraph.lang.query.check_search import text_match
+from omnigraph.lang.query.functions import AGGREGATES, ENTITY_FUNCTIONS, RANKS, TEXT_PREDICATES
 
-_DEFAULT_K = ir.Literal(60, ir.I64)
-_DEFAULT_EDITS = ir.Literal(2, ir.I64)
-
-
-def text_match(ctx: Context, scope: Scope, call: ast.Call) -> ir.TextMatch | None:
-    """Check `search`, `match_text` or `fuzzy`."""
-    assert call.function in ast.TEXT_PREDICATES
-    code = "T20" if call.function == "match_text" else "T19"
-    parts = _field_and_query(ctx, scope, call, code)
-    edits: ir.Expr | None = _DEFAULT_EDITS if call.function == "fuzzy" else None
-    if len(call.arguments) == 3:
-        edits = _integer(ctx, scope, call.arguments[2], code, "the number of edits")
-        if edits is None:
-            return None
-    return None if parts is None else ir.TextMatch(call.function, *parts, edits)
+_TEXT_TESTS: Final = ("starts_with", "ends_with", "matches")
 
 
-def rank(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rank | None:
-    """Check `nearest`, `bm25` or `rrf`."""
-    if call.function == "rrf":
-        return _rrf(ctx, scope, call)
-    if call.function == "nearest":
-        return _nearest(ctx, scope, call)
-    parts = _field_and_query(ctx, scope, call, "T20")
-    return None if parts is None else ir.Bm25(*parts)
+class Place(StrEnum):
+    """Where an expression stands, which decides the calls that it may hold."""
+
+    MATCH = "match"
+    # Inside an expression of `match`, where a search cannot stand: it selects rows and has no value.
+    VALUE = "value"
+    RETURN = "return"
+    ORDER = "order"
+    HAVING = "having"
+    ARGUMENT = "argument"
 
 
-def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> tuple[ir.PropertyRef, ir.Expr] | None:
-    target, text = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, call.function, code)
-    if field is not None and not field.type.is_text:
-        ctx.report(code, target.span, f"`{call.function}` reads a String, but {describe(field)}")
-        field = None
-    query = _operand(ctx, scope, text, call.function, code)
-    if query is not None and not (query.type is not None and query.type.is_text and _is_constant(query)):
-        hint = "search for a string or a String parameter"
-        ctx.report(code, text.span, f"`{call.function}` searches for a String, but {describe(query)}", hint)
-        query = None
-    return None if field is None or query is None else (field, query)
+def _inside(place: Place) -> Place:
+    return Place.VALUE if place is Place.MATCH else place
 
 
-def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, code: str) -> ir.PropertyRef | None:
-    if not isinstance(target, ast.PropertyAccess):
-        ctx.report(code, target.span, f"`{function}` needs a property of a node here", "write it as `$v.property`")
-        return None
-    variable = scope.get(target.variable.text)
-    if variable is not None and variable.kind is Kind.EDGE:
-        message = f"`{function}` searches nodes, but `${variable.name}` is an edge"
-        ctx.report("T23", target.variable.span, message)
-        return None
-    return resolve_property(ctx, scope, target, code="T15" if function == "nearest" else "T6")
-
-
-def _operand(ctx: Context, scope: Scope, value: ast.Expression, function: str, code: str) -> ir.Expr | None:
-    if isinstance(value, ast.Alias) or (isinstance(value, ast.Call) and value.function != "now"):
-        ctx.report(code, value.span, f"`{function}` takes a literal or a parameter here")
-        return None
-    return resolve(ctx, scope, value)
-
-
-def _is_constant(expression: ir.Expr) -> bool:
-    return isinstance(expression, ir.Literal | ir.ParameterRef)
-
-
-def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, noun: str) -> ir.Expr | None:
-    expression = _operand(ctx, scope, value, noun, code)
-    if expression is None:
-        return None
-    type_ = expression.type
-    if not _is_constant(expression) or type_ is None or type_.scalar not in INTEGERS or type_.is_list:
-        ctx.report(code, value.span, f"{noun} must be an integer, but {describe(expression)}")
-        return None
-    return expression
-
-
-def _nearest(ctx: Context, scope: Scope, call: ast.Call) -> ir.Nearest | None:
-    target, value = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, "nearest", "T15")
-    if field is not None and field.type.scalar is not Scalar.VECTOR:
-        ctx.report("T15", target.span, f"`nearest` reads a Vector, but {describe(field)}")
-        field = None
-    query = _operand(ctx, scope, value, "nearest", "T15")
-    if field is None or query is None:
-        return None
-    if not _is_vector_query(query, field.type):
-        message = f"`nearest` compares with a {field.type} or a String, but {_describe_vector(query)}"
-        ctx.report("T15", value.span, message)
-        return None
-    embed = ctx.catalog.nodes[field.owner].properties[field.property].embed
-    return ir.Nearest(field, query, embed.model if embed else None)
-
-
-def _is_vector_query(query: ir.Expr, field: PropertyType) -> bool:
-    type_ = query.type
-    if type_ is None or not _is_constant(query):
-        return False
-    if isinstance(query, ir.Literal) and type_.is_list and type_.scalar in NUMBERS:
-        assert isinstance(query.value, tuple)
-        return len(query.value) == field.dimension
-    return type_.is_text or (type_.scalar is Scalar.VECTOR and type_.dimension == field.dimension)
-
-
-def _describe_vector(query: ir.Expr) -> str:
-    if isinstance(query, ir.Literal) and isinstance(query.value, tuple):
-        return f"this list has {len(query.value)} items of {query.type.scalar.value}"
-    return describe(query)
-
-
-def _rrf(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rrf | None:
-    arms: list[ir.Nearest | ir.Bm25] = []
-    for argument in call.arguments[:2]:
-        if not isinstance(argument, ast.Call) or argument.function not in ("nearest", "bm25"):
-            ctx.report("T21", argument.span, "`rrf` fuses two calls of `nearest` or `bm25`")
-            continue
-        arm = rank(ctx, scope, argument)
-        if isinstance(arm, ir.Nearest | ir.Bm25):
-            arms.append(arm)
-    k: ir.Expr | None = _DEFAULT_K
-    if len(call.arguments) == 3:
-        k = _integer(ctx, scope, call.arguments[2], "T21", "`k` of `rrf`")
-        if isinstance(k, ir.Literal) and isinstance(k.value, int) and k.value <= 0:
-            ctx.report("T21", call.arguments[2].span, "`k` of `rrf` must be greater than zero", "leave it out for 60")
-            return None
-    if len(arms) < 2 or k is None:
-        return None
-    first, second = arms
-    if first.field.variable != second.field.variable:
-        message = (
-            f"`rrf` ranks one variable, but its calls rank `${first.field.variable}` and `${second.field.variable}`"
-        )
-        ctx.report("T21", call.arguments[1].span, message, "rank both by properties of one variable")
-        return None
-    return ir.Rrf(first, second, k)
-
-
-def check_condition(ctx: Context, scope: Scope, condition: ast.Condition) -> ir.Expr | None:
+def check_condition(
+    ctx: Context, scope: Scope, condition: ast.Expression, place: Place = Place.MATCH
+) -> ir.Expr | None:
     """Return the typed condition, or report its errors and return None."""
-    if isinstance(condition, ast.Comparison):
-        return _comparison(ctx, scope, condition)
-    if isinstance(condition, ast.TextPredicate):
-        return text_match(ctx, scope, condition.call)
-    if isinstance(condition, ast.NullTest):
-        return _null_test(ctx, scope, condition)
-    if isinstance(condition, ast.Membership):
-        return _membership(ctx, scope, condition)
-    parts = [check_condition(ctx, scope, part) for part in condition.conditions]
-    typed = tuple(part for part in parts if part is not None)
-    if len(typed) != len(parts):
+    if isinstance(condition, ast.Call) and condition.function in TEXT_PREDICATES and place is Place.MATCH:
+        return text_match(ctx, scope, condition)
+    typed = check_expression(ctx, scope, condition, place)
+    if typed is None or typed.type is None:
         return None
-    return ir.Or(typed) if isinstance(condition, ast.AnyOf) else ir.And(typed)
-
-
-def variables_of(condition: ast.Condition) -> Iterator[str]:
-    """Yield the names of the variables and parameters that a condition mentions."""
-    if isinstance(condition, ast.AnyOf | ast.AllOf):
-        for part in condition.conditions:
-            yield from variables_of(part)
-    elif isinstance(condition, ast.Comparison):
-        yield from _mentions(condition.left)
-        yield from _mentions(condition.right)
-    elif isinstance(condition, ast.TextPredicate):
-        yield from _mentions(condition.call)
+    if typed.type.scalar is Scalar.BOOL and not typed.type.is_list:
+        return typed
+    if is_null_literal(typed):
+        return ir.Literal(None, ir.TRUTH)
+    hint = "compare it with something, as in `… = …`"
+    if isinstance(condition, ast.Call):
+        ctx.report("Q000", condition.span, "this is a value, not a condition", hint)
     else:
-        yield from _mentions(condition.operand)
+        ctx.report("T7", condition.span, f"{describe(typed)}, not a condition", hint)
+    return None
 
 
-def _mentions(expression: ast.Expression) -> Iterator[str]:
-    if isinstance(expression, ast.PropertyAccess):
-        yield expression.variable.text
-    elif isinstance(expression, ast.Variable):
-        yield expression.name
-    elif isinstance(expression, ast.Call):
-        for argument in expression.arguments:
-            yield from _mentions(argument)
+def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, place: Place) -> ir.Expr | None:
+    """Return an expression with its type, or report its errors and return None."""
+    match expression:
+        case ast.Comparison():
+            return _comparison(ctx, scope, expression, place)
+        case ast.NullTest():
+            return _null_test(ctx, scope, expression, place)
+        case ast.Membership():
+            return _membership(ctx, scope, expression, place)
+        case ast.AnyOf(conditions=conditions) | ast.AllOf(conditions=conditions):
+            parts = [check_condition(ctx, scope, part, place) for part in conditions]
+            typed = tuple(part for part in parts if part is not None)
+            if len(typed) != len(parts):
+                return None
+            return ir.Or(typed) if isinstance(expression, ast.AnyOf) else ir.And(typed)
+        case ast.Inverse(condition=condition):
+            inner = check_condition(ctx, scope, condition, place)
+            return None if inner is None else ir.negate(inner)
+        case ast.Alias():
+            return _alias(ctx, expression, place)
+        case ast.Case():
+            return _case(ctx, scope, expression, place)
+        case ast.Quantifier():
+            return _quantifier(ctx, scope, expression, _inside(place))
+        case ast.Conversion(operand=operand):
+            value = check_expression(ctx, scope, operand, place)
+            return None if value is None else type_cast(ctx, value, expression)
+        case ast.Call() if expression.function != "now":
+            return _call(ctx, scope, expression, place)
+        case ast.Arithmetic(left=left, operator=operator, right=right):
+            return _apply(ctx, scope, operator.text, (left, right), expression, place)
+        case ast.Negative(operand=operand):
+            return _apply(ctx, scope, "-", (operand,), expression, place)
+        case ast.Element(collection=collection, position=position):
+            return _apply(ctx, scope, "element", (collection, position), expression, place)
+    return resolve(ctx, scope, expression)
 
 
-def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Expr | None:
+def _call(ctx: Context, scope: Scope, call: ast.Call, place: Place) -> ir.Expr | None:
+    if call.function in AGGREGATES and place in (Place.RETURN, Place.HAVING):
+        return check_aggregate(ctx, scope, call)
+    if call.function in AGGREGATES | RANKS | TEXT_PREDICATES:
+        _report_call(ctx, call, place)
+        return None
+    if call.function in ENTITY_FUNCTIONS or is_path_call(scope, call):
+        return resolve_entity_call(ctx, scope, call)
+    return _apply(ctx, scope, call.function, call.arguments, call, place)
+
+
+def _apply(
+    ctx: Context,
+    scope: Scope,
+    name: str,
+    arguments: tuple[ast.Expression, ...],
+    expression: ast.Expression,
+    place: Place,
+) -> ir.Expr | None:
+    typed = [check_expression(ctx, scope, argument, _inside(place)) for argument in arguments]
+    known = [item for item in typed if item is not None and item.type is not None]
+    return type_call(ctx, name, known, arguments, expression.span) if len(known) == len(typed) else None
+
+
+def _case(ctx: Context, scope: Scope, case: ast.Case, place: Place) -> ir.Expr | None:
+    branches: list[tuple[ir.Expr, ir.Expr]] = []
+    place = _inside(place)
+    for branch in case.branches:
+        condition = check_condition(ctx, scope, branch.condition, place)
+        value = check_expression(ctx, scope, branch.value, place)
+        if condition is not None and value is not None:
+            branches.append((condition, value))
+    otherwise = NULL if case.otherwise is None else check_expression(ctx, scope, case.otherwise, place)
+    if otherwise is None or len(branches) < len(case.branches):
+        return None
+    return type_case(ctx, branches, otherwise, case)
+
+
+def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, place: Place) -> ir.Expr | None:
+    name = quantifier.item.text
+    if name in scope or name in ctx.params:
+        ctx.report(
+            "T37", quantifier.item.span, f"`${name}` is already taken and cannot name an item", "use an unused name"
+        )
+        return None
+    collection = _collection(ctx, scope, quantifier.collection, place)
+    if collection is None or collection.type is None:
+        return None
+    inner = scope.inner()
+    inner[name] = Variable(name, Kind.ITEM, value_type=element_type(collection.type))
+    condition = check_condition(ctx, inner, quantifier.condition, place)
+    return None if condition is None else ir.Quantifier(quantifier.function, f"${name}", collection, condition)
+
+
+def _alias(ctx: Context, alias: ast.Alias, place: Place) -> ir.Expr | None:
+    if alias.name == "null":
+        return NULL
+    column = ctx.columns.get(alias.name) if place in (Place.ORDER, Place.HAVING) else None
+    if column is not None:
+        return column.expression if place is Place.HAVING else ir.ColumnRef(column.name, column.type)
+    if place in (Place.ORDER, Place.HAVING):
+        hint = did_you_mean(alias.name, ctx.columns, otherwise="return it under that name")
+        ctx.report("T33", alias.span, f"no column is called `{alias.name}`", hint)
+    elif place in (Place.MATCH, Place.VALUE):
+        hint = f'write `"{alias.name}"` for a string or `${alias.name}` for a variable'
+        ctx.report("T7", alias.span, f"`{alias.name}` is not a value to compare with", hint)
+    elif place is Place.ARGUMENT:
+        ctx.report("T8", alias.span, f"an aggregate takes values of the pattern, not `{alias.name}`")
+    else:
+        message = f"`{alias.name}` is not a value: a column cannot refer to another column"
+        ctx.report("T33", alias.span, message, f'write `$v.{alias.name}`, or `"{alias.name}"`')
+    return None
+
+
+def _report_call(ctx: Context, call: ast.Call, place: Place) -> None:
+    name = call.function
+    if place is Place.ARGUMENT:
+        ctx.report("T8", call.span, f"an aggregate takes values of the pattern, not `{name}(…)`")
+    elif place is Place.ORDER:
+        hint = "return it with an alias and order by that" if name in AGGREGATES else "put it in `match`"
+        ctx.report("T33", call.span, f"`{name}` cannot be used in `order`", hint)
+    elif name in AGGREGATES:
+        ctx.report(
+            "T7", call.span, f"`{name}` aggregates results and cannot be used in `match`", "return it with an alias"
+        )
+    elif name in TEXT_PREDICATES:
+        if place is Place.RETURN:
+            message = f"`{name}` is a condition and cannot be returned"
+            ctx.report("T33", call.span, message, "put it in `match`; to return a score, use `bm25`")
+        else:
+            ctx.report("T33", call.span, f"`{name}` is a condition, not a value", f"write `{name}(…)` alone")
+    elif place is Place.RETURN:
+        ctx.report("T33", call.span, f"`{name}` ranks results and is a column of its own", "return it with an alias")
+    else:
+        message = f"`{name}` ranks results and cannot be used in `match`"
+        ctx.report("T33", call.span, message, "put it in `order`, or return it with an alias")
+
+
+def variables_of(expression: ast.Expression) -> Iterator[str]:
+    """Yield the names of the variables and parameters that an expression mentions."""
+    for part in ast.walk_expression(expression):
+        if isinstance(part, ast.PropertyAccess):
+            yield part.variable.text
+        elif isinstance(part, ast.Variable):
+            yield part.name
+
+
+# -- comparisons -----------------------------------------------------------------------------------------------
+
+
+def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, place: Place) -> ir.Expr | None:
     left = comparison.left
-    if isinstance(left, ast.Call) and left.function in ast.TEXT_PREDICATES:
+    if isinstance(left, ast.Call) and left.function in TEXT_PREDICATES and place is Place.MATCH:
         return _text_comparison(ctx, scope, left, comparison)
-    a = _scalar(ctx, scope, left)
-    b = _scalar(ctx, scope, comparison.right)
+    a = _operand(ctx, scope, left, _inside(place))
+    b = _operand(ctx, scope, comparison.right, _inside(place))
     if a is None or b is None or a.type is None or b.type is None:
         return None
-    if comparison.operator.text == "contains":
+    operator = comparison.operator.text
+    if isinstance(a, ir.NodeRef) or isinstance(b, ir.NodeRef):
+        return _compare_nodes(ctx, comparison, a, b)
+    if operator == "contains":
         return _contains(ctx, comparison, a, b, a.type, b.type)
-    if comparison.operator.text == "starts_with":
-        return _starts_with(ctx, comparison, a, b, a.type, b.type)
+    if operator in _TEXT_TESTS:
+        return _test_text(ctx, comparison, a, b, a.type, b.type)
     for operand, side in ((a, left), (b, comparison.right)):
         assert operand.type is not None
         if operand.type.is_list or operand.type.scalar is Scalar.VECTOR:
             hint = "test for an item with `contains`" if operand.type.is_list else "rank with `nearest`"
-            message = f"`{comparison.operator.text}` compares single values, but {describe(operand)}"
-            ctx.report("T7", side.span, message, hint)
+            ctx.report("T7", side.span, f"`{operator}` compares single values, but {describe(operand)}", hint)
             return None
     if not is_compatible(a.type, b.type):
         _report_mismatch(ctx, comparison, a, b, a.type, b.type)
         return None
     is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
-    return ir.Compare(ir.CompareOp(comparison.operator.text), a, b) if is_known else None
+    return ir.Compare(ir.CompareOp(operator), a, b) if is_known else None
+
+
+def _compare_nodes(ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr) -> ir.Expr | None:
+    """Check `=` or `!=` of two nodes of one type; any other comparison with a node is T7."""
+    is_pair = isinstance(a, ir.NodeRef) and isinstance(b, ir.NodeRef) and a.node_type == b.node_type
+    if is_pair and comparison.operator.text in ("=", "!="):
+        return ir.Compare(ir.CompareOp(comparison.operator.text), a, b)
+    node, side = (a, comparison.left) if isinstance(a, ir.NodeRef) else (b, comparison.right)
+    assert isinstance(node, ir.NodeRef)
+    hint = f"compare a property of it, as in `${node.variable}.property`"
+    ctx.report("T7", side.span, f"{describe(node)}, not a value to compare with", hint)
+    return None
 
 
 def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast.Comparison) -> ir.Expr | None:
@@ -234,39 +266,16 @@ def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast
     return typed
 
 
-def _scalar(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
-    if isinstance(expression, ast.Alias):
-        hint = f'write `"{expression.name}"` for a string or `${expression.name}` for a variable'
-        if expression.name == "null":
-            hint = "write `is null` or `is not null`"
-        ctx.report("T7", expression.span, f"`{expression.name}` is not a value to compare with", hint)
+def _operand(ctx: Context, scope: Scope, expression: ast.Expression, place: Place) -> ir.Expr | None:
+    """Return a side of a comparison: a value other than null and Blobs."""
+    if isinstance(expression, ast.Alias) and expression.name == "null":
+        ctx.report("T7", expression.span, "`null` is not a value to compare with", "write `is null` or `is not null`")
         return None
-    if isinstance(expression, ast.Call) and expression.function != "now":
-        _report_call(ctx, expression)
-        return None
-    operand = resolve(ctx, scope, expression)
-    if operand is None:
-        return None
-    if isinstance(operand, ir.NodeRef):
-        hint = f"compare a property of it, as in `${operand.variable}.property`"
-        ctx.report("T7", expression.span, f"{describe(operand)}, not a value to compare with", hint)
-        return None
-    if operand.type is not None and operand.type.scalar is Scalar.BLOB:
+    operand = check_expression(ctx, scope, expression, place)
+    if operand is not None and operand.type is not None and operand.type.scalar is Scalar.BLOB:
         ctx.report("T7", expression.span, f"{describe(operand)}, which cannot be compared")
         return None
     return operand
-
-
-def _report_call(ctx: Context, call: ast.Call) -> None:
-    if call.function in ast.AGGREGATES:
-        message = f"`{call.function}` aggregates results and cannot be used in `match`"
-        ctx.report("T7", call.span, message, "return it with an alias")
-    elif call.function in ast.TEXT_PREDICATES:
-        message = f"`{call.function}` is a condition, not a value"
-        ctx.report("T33", call.span, message, f"write `{call.function}(…)` alone")
-    else:
-        message = f"`{call.function}` ranks results and cannot be used in `match`"
-        ctx.report("T33", call.span, message, "put it in `order`, or return it with an alias")
 
 
 def _contains(
@@ -284,14 +293,19 @@ def _contains(
     return ir.Compare(ir.CompareOp.CONTAINS if left.is_list else ir.CompareOp.STRING_CONTAINS, a, b)
 
 
-def _starts_with(
+def _test_text(
     ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> ir.Expr | None:
+    operator = comparison.operator.text
     for operand, type_, side in ((a, left, comparison.left), (b, right, comparison.right)):
         if not type_.is_text:
-            ctx.report("T7", side.span, f"`starts_with` compares Strings, but {describe(operand)}")
+            ctx.report("T7", side.span, f"`{operator}` compares Strings, but {describe(operand)}")
             return None
-    return ir.Compare(ir.CompareOp.STARTS_WITH, a, b)
+    if operator == "matches" and not isinstance(b, ir.Literal | ir.ParameterRef):
+        message = "`matches` takes its pattern as a string or a parameter"
+        ctx.report("T7", comparison.right.span, message, 'write `$v.name matches "^a.*z$"`')
+        return None
+    return ir.Compare(ir.CompareOp(operator), a, b)
 
 
 def _report_mismatch(
@@ -305,19 +319,28 @@ def _report_mismatch(
     ctx.report("T7", comparison.right.span, message, hint)
 
 
-def _null_test(ctx: Context, scope: Scope, test: ast.NullTest) -> ir.Expr | None:
+# -- null tests and membership ---------------------------------------------------------------------------------
+
+
+def _null_test(ctx: Context, scope: Scope, test: ast.NullTest, place: Place) -> ir.Expr | None:
     operand = test.operand
-    if isinstance(operand, ast.PropertyAccess | ast.Variable):
-        typed = resolve(ctx, scope, operand)
-        return None if typed is None else ir.IsNull(typed, test.negated)
-    ctx.report("T35", operand.span, "`is null` asks about a property, a variable or a parameter")
-    return None
+    if isinstance(operand, ast.Literal | ast.ListLiteral) or (
+        isinstance(operand, ast.Call) and operand.function == "now"
+    ):
+        ctx.report("T35", operand.span, "`is null` asks about a property, a variable or a parameter")
+        return None
+    typed = check_expression(ctx, scope, operand, _inside(place))
+    return None if typed is None else ir.IsNull(typed, test.negated)
 
 
-def _membership(ctx: Context, scope: Scope, membership: ast.Membership) -> ir.Expr | None:
-    operand = _scalar(ctx, scope, membership.operand)
-    collection = _collection(ctx, scope, membership.collection)
-    if operand is None or collection is None or operand.type is None:
+def _membership(ctx: Context, scope: Scope, membership: ast.Membership, place: Place) -> ir.Expr | None:
+    operand = _operand(ctx, scope, membership.operand, _inside(place))
+    collection = _collection(ctx, scope, membership.collection, place)
+    if operand is None or collection is None or operand.type is None or collection.type is None:
+        return None
+    if isinstance(operand, ir.NodeRef):
+        hint = f"compare a property of it, as in `${operand.variable}.property`"
+        ctx.report("T7", membership.operand.span, f"{describe(operand)}, not a value to compare with", hint)
         return None
     if operand.type.is_list or operand.type.scalar is Scalar.VECTOR:
         message = f"`in` looks for one value, but {describe(operand)}"
@@ -331,19 +354,30 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership) -> ir.Ex
         return None
     if not check_enum_words(ctx, operand, collection, membership.collection):
         return None
-    return ir.In(operand, collection)
+    if isinstance(collection, ir.Literal | ir.ParameterRef):
+        found: ir.Expr = ir.In(operand, collection)
+    else:
+        found = ir.Compare(ir.CompareOp.CONTAINS, collection, operand)
+    return ir.negate(found) if membership.negated else found
 
 
-def _collection(
-    ctx: Context, scope: Scope, collection: ast.ListLiteral | ast.Variable
-) -> ir.Literal | ir.ParameterRef | None:
-    if isinstance(collection, ast.ListLiteral):
-        return type_literal(ctx, collection)
-    typed = resolve_variable(ctx, scope, collection)
-    if typed is None:
+def _collection(ctx: Context, scope: Scope, collection: ast.Expression, place: Place) -> ir.Expr | None:
+    typed = check_expression(ctx, scope, collection, place)
+    if typed is None or typed.type is None:
         return None
-    if not isinstance(typed, ir.ParameterRef) or not typed.type.is_list:
+    if not typed.type.is_list:
         message = f"`in` needs a list, but {describe(typed)}"
         ctx.report("T34", collection.span, message, "declare a list parameter, such as `$names: [String]`")
         return None
     return typed
+
+
+# -- aggregates ------------------------------------------------------------------------------------------------
+
+
+def check_aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
+    """Check an aggregate and its argument."""
+    if not call.arguments:
+        return ir.Aggregate("count", None, ir.I64)
+    argument = check_expression(ctx, scope, call.arguments[0], Place.ARGUMENT)
+    return None if argument is None or argument.type is None else type_aggregate(ctx, call, argument)

@@ -6,49 +6,126 @@ Pure. Rules on the data itself are checked when the mutation runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context
+from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads
+from omnigraph.lang.query.check_expressions import ENDS as _ENDS
 from omnigraph.lang.query.check_expressions import fit_value
+from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, qualify, type_pattern
 
-_ENDS = {"from": "src", "to": "dst"}
+_PLAIN_OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
-def check_mutation(ctx: Context, mutation: ast.Mutation) -> tuple[ir.Statement, ...]:
+def check_mutation(ctx: Context, mutation: ast.Mutation, lower: Lower) -> tuple[ir.Statement, ...]:
     """Check every statement; a mix of deletes with others is E1 at the first statement of the second kind."""
     statements: list[ir.Statement] = []
+    pattern: PatternWrites | None = None
     for statement in mutation.statements:
-        typed = _statement(ctx, statement)
+        if isinstance(statement, ast.Pattern):
+            pattern = PatternWrites(ctx, statement.clauses, lower)
+            continue
+        typed = _statement(ctx, statement, pattern, lower)
         if typed is not None:
+            _check_order(ctx, statement, typed, statements)
             statements.append(typed)
-    first_deletes = isinstance(mutation.statements[0], ast.Delete)
-    other = next((item for item in mutation.statements if isinstance(item, ast.Delete) is not first_deletes), None)
+    _check_kinds(ctx, mutation)
+    return tuple(statements)
+
+
+def _check_kinds(ctx: Context, mutation: ast.Mutation) -> None:
+    written = [item for item in mutation.statements if not isinstance(item, ast.Pattern)]
+    deletes = [isinstance(item, ast.Delete | ast.DeleteMatched) for item in written]
+    other = next((item for item, is_delete in zip(written, deletes, strict=True) if is_delete is not deletes[0]), None)
     if other is not None:
         message = "a mutation either inserts and updates, or deletes, but not both"
         hint = "run two mutations: first the inserts and updates, then the deletes"
         ctx.report("E1", other.span, message, hint)
-    return tuple(statements)
 
 
-def _statement(ctx: Context, statement: ast.Statement) -> ir.Statement | None:
-    name = statement.type.text
-    target = ctx.catalog.nodes.get(name) or ctx.catalog.edges.get(name)
+def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, before: list[ir.Statement]) -> None:
+    """Report a pattern over what an earlier statement writes: patterns read what is committed."""
+    if not isinstance(typed, ir.InsertMatched | ir.UpdateMatched) or isinstance(statement, ast.Pattern):
+        # Deletes never see what is pending, and do not mix with other statements.
+        return
+    written = {item.type_name for item in before}
+    read = {use.type_name for use in (*pattern_reads(typed, ctx.catalog), *matched_targets(typed))}
+    clash = sorted(written & read)
+    if clash:
+        message = f"an earlier statement writes `{clash[0]}`, which this one would not see"
+        ctx.report("E1", statement.span, message, "put it first, or run two mutations")
+
+
+def _statement(
+    ctx: Context, statement: ast.Statement, pattern: PatternWrites | None, lower: Lower
+) -> ir.Statement | None:
+    if isinstance(statement, ast.UpdateMatched | ast.DeleteMatched):
+        if pattern is None:
+            hint = "write `match { … }` before it"
+            ctx.report("T26", statement.variable.span, f"`${statement.variable.text}` is not bound here", hint)
+            return None
+        return _write_matched(ctx, statement, pattern)
+    assert not isinstance(statement, ast.Pattern)
+    target = _target(ctx, statement.type)
     if target is None:
-        _report_unknown_type(ctx, statement.type)
         return None
     if isinstance(statement, ast.Insert):
-        return _insert(ctx, statement, target)
+        return _insert(ctx, statement, target, pattern, lower)
     if isinstance(statement, ast.Update):
-        return _update(ctx, statement, target)
-    predicate = _predicate(ctx, statement.predicate, target)
+        return _update(ctx, statement, target, lower)
+    return _delete(ctx, statement, target, lower)
+
+
+def _target(ctx: Context, name: ast.Name) -> NodeType | EdgeType | None:
+    target = ctx.catalog.nodes.get(name.text) or ctx.catalog.edges.get(name.text)
+    if target is None:
+        _report_unknown_type(ctx, name)
+    return target
+
+
+def _write_matched(
+    ctx: Context, statement: ast.UpdateMatched | ast.DeleteMatched, pattern: PatternWrites
+) -> ir.Statement | None:
+    target = pattern.target_of(statement.variable)
+    if target is None:
+        return None
+    if isinstance(statement, ast.DeleteMatched):
+        return pattern.delete(target, statement.variable.text)
+    known = _known_assignments(ctx, statement.assignments, target, is_update=True)
+    return pattern.update(target, statement.variable.text, known, _columns(target)) if known is not None else None
+
+
+def _delete(
+    ctx: Context, statement: ast.Delete, target: NodeType | EdgeType, lower: Lower
+) -> ir.Delete | ir.DeleteMatched | None:
+    simple = _simple_condition(ctx, statement.condition)
+    if simple is None:
+        rows = PatternWrites(ctx, (type_pattern(target, statement.type.span), qualify(statement.condition)), lower)
+        return rows.delete(target, ROW)
+    predicate = _predicate(ctx, simple, target)
     if predicate is None:
         return None
     if isinstance(target, EdgeType):
-        return ir.Delete("edge", name, predicate, ())
-    cascades = sorted(edge.name for edge in ctx.catalog.edges.values() if name in (edge.source, edge.target))
-    return ir.Delete("node", name, predicate, tuple(cascades))
+        return ir.Delete("edge", target.name, predicate, ())
+    edges = ctx.catalog.edges.values()
+    cascades = sorted(edge.name for edge in edges if target.name in (edge.source, edge.target))
+    return ir.Delete("node", target.name, predicate, tuple(cascades))
+
+
+def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison | None:
+    """Return a comparison of a property with a constant, which is looked up without running a query."""
+    if not isinstance(condition, ast.Comparison) or not isinstance(condition.left, ast.Alias):
+        return None
+    is_plain = condition.operator.text in _PLAIN_OPERATORS and _is_constant(condition.right)
+    return condition if is_plain else None
+
+
+def _is_constant(value: ast.Expression) -> bool:
+    if isinstance(value, ast.Call):
+        return value.function == "now" and not value.arguments
+    return isinstance(value, ast.Literal | ast.ListLiteral | ast.Variable)
 
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
@@ -59,59 +136,101 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
     ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
 
 
-def _insert(ctx: Context, statement: ast.Insert, target: NodeType | EdgeType) -> ir.Insert | None:
-    before = len(ctx.findings)
-    assignments = _assignments(ctx, statement.assignments, target)
-    assigned = {match.property.text for match in statement.assignments}
+def _insert(
+    ctx: Context,
+    statement: ast.Insert,
+    target: NodeType | EdgeType,
+    pattern: PatternWrites | None,
+    lower: Lower,
+) -> ir.Insert | ir.InsertMatched | None:
+    before, verb = len(ctx.findings), ir.Verb(statement.verb)
+    known = _known_assignments(ctx, statement.assignments, target, is_update=False)
+    assigned = {item.property.text for item in statement.assignments}
+    _check_required(ctx, statement, target, verb, assigned)
+    is_constant = pattern is None and all(_is_constant(item.value) for item in known or ())
+    if known is not None and not is_constant:
+        rows = pattern or PatternWrites(ctx, (), lower)
+        return rows.insert(target, verb, known, _columns(target)) if len(ctx.findings) == before else None
+    assignments = _constants(ctx, known or (), target)
+    kind = "node" if isinstance(target, NodeType) else "edge"
+    return ir.Insert(kind, target.name, assignments, verb) if len(ctx.findings) == before else None
+
+
+def _check_required(
+    ctx: Context, statement: ast.Insert, target: NodeType | EdgeType, verb: ir.Verb, assigned: set[str]
+) -> None:
+    """Report required properties that an insert leaves out; an `upsert` needs the key alone to find the entity."""
     missing = [] if isinstance(target, NodeType) else [end for end in _ENDS if end not in assigned]
-    for property_ in target.properties.values():
-        if property_.type.nullable or property_.name in assigned:
+    if verb is ir.Verb.UPSERT:
+        if not target.key:
+            message = f"`{target.name}` has no key, so there is nothing to find an existing one by"
+            ctx.report("T12", statement.type.span, message, "use `insert`, or declare a `@key`")
+            return
+        missing += [name for name in target.key if name not in assigned and name not in _ENDS.values()]
+    for property_ in target.properties.values() if verb is not ir.Verb.UPSERT else ():
+        if property_.type.nullable or property_.name in assigned or property_.default is not None:
             continue
         if property_.embed is None or property_.embed.source not in assigned:
             missing.append(property_.name)
     if missing:
         names = join_words([f"`{name}`" for name in missing], conjunction="and")
-        hint = "set every required property"
-        ctx.report("T12", statement.type.span, f"inserting `{target.name}` needs {names}", hint)
-    kind = "node" if isinstance(target, NodeType) else "edge"
-    return ir.Insert(kind, target.name, assignments) if len(ctx.findings) == before else None
+        noun = "inserting" if verb is ir.Verb.INSERT else f"`{verb}` of"
+        ctx.report("T12", statement.type.span, f"{noun} `{target.name}` needs {names}", "set every required property")
 
 
-def _update(ctx: Context, statement: ast.Update, target: NodeType | EdgeType) -> ir.Update | None:
-    if isinstance(target, EdgeType):
-        hint = "delete the edge and insert it again"
-        ctx.report("T16", statement.type.span, f"`{target.name}` is an edge, and edges cannot be updated", hint)
-        return None
+def _update(
+    ctx: Context, statement: ast.Update, target: NodeType | EdgeType, lower: Lower
+) -> ir.Update | ir.UpdateMatched | None:
     before = len(ctx.findings)
-    assignments = _assignments(ctx, statement.assignments, target)
-    for match in statement.assignments:
-        if match.property.text in target.key:
-            message = f"`{match.property.text}` is part of the key of `{target.name}` and cannot be updated"
-            ctx.report("E3", match.property.span, message, "insert a new node and delete the old one")
-    predicate = _predicate(ctx, statement.predicate, target)
+    known = _known_assignments(ctx, statement.assignments, target, is_update=True)
+    simple = _simple_condition(ctx, statement.condition)
+    is_constant = all(_is_constant(item.value) for item in known or ())
+    if simple is None or not is_constant or isinstance(target, EdgeType):
+        clauses = (type_pattern(target, statement.type.span), qualify(statement.condition))
+        rows = PatternWrites(ctx, clauses, lower)
+        settings = [replace(item, value=qualify(item.value)) for item in known or ()]
+        return rows.update(target, ROW, settings, _columns(target)) if len(ctx.findings) == before else None
+    assignments = _constants(ctx, known or (), target)
+    predicate = _predicate(ctx, simple, target)
     if predicate is None or len(ctx.findings) != before:
         return None
     return ir.Update(target.name, assignments, predicate)
 
 
-def _assignments(
-    ctx: Context, matches: tuple[ast.Match, ...], target: NodeType | EdgeType
-) -> tuple[ir.Assignment, ...]:
+def _known_assignments(
+    ctx: Context, items: tuple[ast.Assign, ...], target: NodeType | EdgeType, *, is_update: bool
+) -> tuple[ast.Assign, ...] | None:
+    """Return the assignments to properties that exist; reports unknown, repeated and unchangeable ones."""
     columns = _columns(target)
+    fixed = dict.fromkeys(target.key, "part of the key") if is_update else {}
+    if is_update and isinstance(target, EdgeType):
+        fixed |= dict.fromkeys(_ENDS, "an end")
     seen: set[str] = set()
-    assignments: list[ir.Assignment] = []
-    for match in matches:
-        name = match.property.text
+    known: list[ast.Assign] = []
+    for item in items:
+        name = item.property.text
         if name in seen:
-            ctx.report("T13", match.property.span, f"`{name}` is assigned twice", "keep one of them")
-            continue
+            ctx.report("T13", item.property.span, f"`{name}` is assigned twice", "keep one of them")
+        elif name not in columns:
+            _report_unknown_property(ctx, item.property, target, columns)
+        elif name in fixed:
+            message = f"`{name}` is {fixed[name]} of `{target.name}` and cannot be updated"
+            noun = "node" if isinstance(target, NodeType) else "edge"
+            code = "T16" if name in _ENDS else "E3"
+            ctx.report(code, item.property.span, message, f"insert a new {noun} and delete the old one")
+        else:
+            known.append(item)
         seen.add(name)
-        target_column = columns.get(name)
-        if target_column is None:
-            _report_unknown_property(ctx, match.property, target, columns)
-            continue
-        column, type_ = target_column
-        value = _value(ctx, match.value, name, type_)
+    return tuple(known)
+
+
+def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: NodeType | EdgeType) -> tuple[ir.Assignment, ...]:
+    columns = _columns(target)
+    assignments: list[ir.Assignment] = []
+    for item in items:
+        column, type_ = columns[item.property.text]
+        assert isinstance(item.value, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
+        value = _value(ctx, item.value, item.property.text, type_)
         if value is not None:
             assignments.append(ir.Assignment(column, value, type_))
     return tuple(assignments)
@@ -150,19 +269,21 @@ def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir
     return fit_value(ctx, value, name, type_)
 
 
-def _predicate(ctx: Context, predicate: ast.Predicate, target: NodeType | EdgeType) -> ir.Predicate | None:
+def _predicate(ctx: Context, comparison: ast.Comparison, target: NodeType | EdgeType) -> ir.Predicate | None:
     columns = _columns(target)
-    name = predicate.property.text
-    target_column = columns.get(name)
+    assert isinstance(comparison.left, ast.Alias)
+    name = ast.Name(comparison.left.name, comparison.left.span)
+    target_column = columns.get(name.text)
     if target_column is None:
-        _report_unknown_property(ctx, predicate.property, target, columns)
+        _report_unknown_property(ctx, name, target, columns)
         return None
     column, type_ = target_column
     if type_.scalar is Scalar.BLOB:
-        ctx.report("T11", predicate.property.span, f"`{name}` is a Blob, which cannot be compared")
+        ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
         return None
-    value = _value(ctx, predicate.value, name, type_)
-    return None if value is None else ir.Predicate(column, ir.CompareOp(predicate.operator.text), value, type_)
+    assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
+    value = _value(ctx, comparison.right, name.text, type_)
+    return None if value is None else ir.Predicate(column, ir.CompareOp(comparison.operator.text), value, type_)
 
 
 def nullable_properties(node: NodeType) -> tuple[Property, ...]:

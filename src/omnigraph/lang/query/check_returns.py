@@ -5,15 +5,18 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, Scope, with_null
-from omnigraph.lang.query.check_expressions import describe, resolve
-from omnigraph.lang.query.check_filters import rank
+from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
+from omnigraph.lang.query.check_context import Context, Scope
+from omnigraph.lang.query.check_expressions import describe
+from omnigraph.lang.query.check_filters import Place, check_condition, check_expression
+from omnigraph.lang.query.check_search import rank
+from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ def check_projections(
     ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
 ) -> tuple[tuple[Returned, ...], bool]:
     """Check `return`; the second value is True if it aggregates."""
-    is_grouped = any(_is_aggregate(projection.expression) for projection in projections)
-    returned: list[Returned] = []
+    is_grouped = any(_mentions_aggregate(projection.expression) for projection in projections)
+    columns: list[tuple[ast.Projection, ir.Expr]] = []
     aliases: set[str] = set()
     for projection in projections:
         if projection.alias is not None and projection.alias.text in aliases:
@@ -46,18 +49,27 @@ def check_projections(
             ctx.report("T39", projection.alias.span, message, "rename one of the columns")
         aliases |= {projection.alias.text} if projection.alias is not None else set()
         typed = _project(ctx, scope, projection)
-        if typed is None or typed.type is None:
-            continue
-        groups = isinstance(typed, ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.Aggregate)
-        if is_grouped and not groups:
-            message = "beside an aggregate, a column must be a variable or a property of one"
-            ctx.report("T9", projection.expression.span, message, "return `$v.property` or `$v`, or aggregate it")
-            continue
-        alias = projection.alias.text if projection.alias else None
-        column = ir.Column(alias or _column_name(typed), typed, typed.type)
-        type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
-        returned.append(Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name)))
+        if typed is not None and typed.type is not None:
+            columns.append((projection, typed))
+    keys = {typed for _, typed in columns if not ir.has_aggregate(typed)}
+    returned = [
+        _returned(projection, typed)
+        for projection, typed in columns
+        if not is_grouped or check_groups(ctx, projection.expression, typed, keys)
+    ]
     return _with_unique_names(returned, aliases), is_grouped
+
+
+def _mentions_aggregate(expression: ast.Expression) -> bool:
+    return any(isinstance(part, ast.Call) and part.function in AGGREGATES for part in ast.walk_expression(expression))
+
+
+def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
+    assert typed.type is not None
+    alias = projection.alias.text if projection.alias else None
+    column = ir.Column(alias or _column_name(typed), typed, typed.type)
+    type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
+    return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
 
 
 def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
@@ -75,36 +87,11 @@ def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Retur
     return tuple(renamed)
 
 
-def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, usage: str) -> bool:
-    """Report a Blob where values are shown or compared (T24)."""
-    if typed.type is None or typed.type.scalar is not Scalar.BLOB:
-        return False
-    ctx.report(
-        "T24", expression.span, f"{describe(typed)}, which cannot be {usage}", "read Blobs one by one through the API"
-    )
-    return True
-
-
-def _is_aggregate(expression: ast.Expression) -> bool:
-    return isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES
-
-
 def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
     expression = projection.expression
-    if isinstance(expression, ast.Alias):
-        message = f"`{expression.name}` is not a value: a column cannot refer to another column"
-        ctx.report("T33", expression.span, message, f'write `$v.{expression.name}`, or `"{expression.name}"`')
-        return None
-    if isinstance(expression, ast.Call):
-        if expression.function in ast.AGGREGATES:
-            return _aggregate(ctx, scope, expression)
-        if expression.function in ast.TEXT_PREDICATES:
-            message = f"`{expression.function}` is a condition and cannot be returned"
-            ctx.report("T33", expression.span, message, "put it in `match`; to return a score, use `bm25`")
-            return None
-        if expression.function in ast.RANKS:
-            return _score(ctx, scope, expression, projection.alias)
-    typed = resolve(ctx, scope, expression)
+    if isinstance(expression, ast.Call) and expression.function in RANKS:
+        return _score(ctx, scope, expression, projection.alias)
+    typed = check_expression(ctx, scope, expression, Place.RETURN)
     if typed is None or reject_blob(ctx, expression, typed, "returned"):
         return None
     return typed
@@ -116,41 +103,6 @@ def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -
         ctx.report("T32", call.span, "a score column needs a name", f"write `{call.function}(…) as score`")
         return None
     return typed
-
-
-def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
-    if not call.arguments:
-        return ir.Aggregate("count", None, ir.I64)
-    argument, function = call.arguments[0], call.function
-    if isinstance(argument, ast.Alias) or (isinstance(argument, ast.Call) and argument.function != "now"):
-        key = f"`{argument.name}`" if isinstance(argument, ast.Alias) else f"`{argument.function}(…)`"
-        ctx.report("T8", argument.span, f"`{function}` aggregates values of the pattern, not {key}")
-        return None
-    typed = resolve(ctx, scope, argument)
-    if typed is None or typed.type is None or reject_blob(ctx, argument, typed, "aggregated"):
-        return None
-    if function == "count":
-        return ir.Aggregate(function, typed, ir.I64)
-    type_ = typed.type
-    is_node = isinstance(typed, ir.NodeRef)
-    if function in ("sum", "avg"):
-        if not type_.is_number:
-            ctx.report("T8", argument.span, f"`{function}` adds numbers, but {describe(typed)}")
-            return None
-        scalar = _sum_scalar(type_.scalar) if function == "sum" else Scalar.F64
-        return ir.Aggregate(function, typed, PropertyType(scalar, nullable=True))
-    if not (is_node or type_.is_number or type_.is_text):
-        message = f"`{function}` compares numbers or Strings, but {describe(typed)}"
-        ctx.report("T8", argument.span, message, "order by it and take `limit 1`")
-        return None
-    return ir.Aggregate(function, typed, with_null(type_, nullable=True))
-
-
-def _sum_scalar(scalar: Scalar) -> Scalar:
-    """Return the type of a sum: 64-bit integers for integers, floats for all else."""
-    if scalar in (Scalar.U32, Scalar.U64):
-        return Scalar.U64
-    return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
 
 
 def _column_name(expression: ir.Expr) -> str:
@@ -166,11 +118,19 @@ def _described_name(expression: ir.Expr) -> str:
         return expression.property
     if isinstance(expression, ir.NodeRef | ir.HopsRef):
         return expression.variable
+    if isinstance(expression, ir.TypeRef):
+        return "type"
+    if isinstance(expression, ir.PathRef):
+        return expression.variable if expression.function == "nodes" else expression.function
     if isinstance(expression, ir.ParameterRef):
         return expression.name
     if isinstance(expression, ir.Aggregate):
         return expression.function
-    return "now" if isinstance(expression, ir.Now) else "literal"
+    if isinstance(expression, ir.Call) and expression.function.isidentifier():
+        return expression.function
+    if isinstance(expression, ir.Literal):
+        return "literal"
+    return "now" if isinstance(expression, ir.Now) else "expression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +144,7 @@ class Ordered:
 def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool) -> Ordered:
     """Check `order`, with the limits that rankings need."""
     by_alias = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
+    ctx.columns = by_alias
     remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
@@ -215,6 +176,72 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
     return Ordered(rank, () if rank is not None else tuple(keys))
 
 
+def check_having(
+    ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool
+) -> tuple[ir.Expr | None, tuple[ir.Column, ...]]:
+    """Check `having`; returns it over the columns, and the hidden columns that it needs besides."""
+    if read.having is None:
+        return None, ()
+    if not grouped:
+        message = "`having` filters groups, but no column is an aggregate"
+        ctx.report("T33", read.having.span, message, "put the condition into `match`")
+        return None, ()
+    ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
+    typed = check_condition(ctx, scope, read.having, Place.HAVING)
+    if typed is None:
+        return None, ()
+    keys = {item.column.expression for item in returned if not ir.has_aggregate(item.column.expression)}
+    loose = find_ungrouped(typed, keys)
+    if loose is not None:
+        message = f"{describe(loose)}; `having` reads aggregates and group keys"
+        ctx.report("T9", read.having.span, message, "return it as a column, or filter it in `match`")
+        return None, ()
+    columns = {item.column.expression: item.column for item in reversed(returned)}
+    hidden: list[ir.Column] = []
+    for call in dict.fromkeys(_aggregates_of(typed, columns)):
+        columns[call] = ir.Column(f"~{len(hidden)}", call, call.type, is_hidden=True)
+        hidden.append(columns[call])
+    references = {expression: ir.ColumnRef(column.name, column.type) for expression, column in columns.items()}
+    return ir.substitute(typed, references), tuple(hidden)
+
+
+def _aggregates_of(expression: ir.Expr, columns: Mapping[ir.Expr, ir.Column]) -> Iterator[ir.Aggregate]:
+    """Yield the aggregates of an expression that no column has."""
+    if expression in columns:
+        return
+    if isinstance(expression, ir.Aggregate):
+        yield expression
+        return
+    for part in ir.children_of(expression):
+        yield from _aggregates_of(part, columns)
+
+
+def check_distinct_on(
+    ctx: Context, scope: Scope, read: ast.Read, grouped: bool, rank: ir.Rank | None
+) -> tuple[ir.Expr, ...]:
+    """Check the keys of `distinct on`."""
+    keys: list[ir.Expr] = []
+    for written in read.distinct_on:
+        if grouped or rank is not None:
+            other = "aggregates" if grouped else "a ranking"
+            message = f"`distinct on` takes rows of the pattern and does not go with {other}"
+            ctx.report("T33", written.span, message)
+            return ()
+        typed = check_expression(ctx, scope, written, Place.RETURN)
+        if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
+            continue
+        if not is_group_key(typed):
+            ctx.report(
+                "T33",
+                written.span,
+                f"{describe(typed)}, which is the same in all rows",
+                "name a variable or a property",
+            )
+            continue
+        keys.append(typed)
+    return tuple(keys)
+
+
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
     """Check the operand of `skip` or `limit`."""
     if bound is None:
@@ -244,20 +271,12 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mappi
         # An unknown column name is reported when the query runs, as in earlier releases.
         match = by_alias.get(expression.name)
         return ir.ColumnRef(expression.name, match.type if match else None)
-    if isinstance(expression, ast.Call) and expression.function in ast.RANKS:
+    if isinstance(expression, ast.Call) and expression.function in RANKS:
         return rank(ctx, scope, expression)
-    if isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES | ast.TEXT_PREDICATES:
-        hint = (
-            "return it with an alias and order by that"
-            if expression.function in ast.AGGREGATES
-            else "put it in `match`"
-        )
-        ctx.report("T33", expression.span, f"`{expression.function}` cannot be used in `order`", hint)
+    typed = check_expression(ctx, scope, expression, Place.ORDER)
+    if typed is None or typed.type is None or reject_blob(ctx, expression, typed, "ordered by"):
         return None
-    typed = resolve(ctx, scope, expression)
-    if typed is None or reject_blob(ctx, expression, typed, "ordered by"):
-        return None
-    if not isinstance(typed, ir.PropertyRef | ir.HopsRef):
+    if isinstance(typed, ir.NodeRef) or not is_group_key(typed):
         hint = "order by a property, a column alias, or a rank call"
         ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
         return None
@@ -304,7 +323,11 @@ class _Remaining:
 
     def check(self, ctx: Context, expression: ast.Expression, typed: ir.Expr) -> None:
         alias = self._aliases.get(typed, "")
-        if alias is None:
+        if alias is None or isinstance(typed, ir.ColumnRef | ir.Literal | ir.ParameterRef | ir.Now):
+            return
+        if not isinstance(typed, REFERENCES):
+            for part in ir.children_of(typed):
+                self.check(ctx, expression, part)
             return
         hint = f"order by `{alias}`" if alias else "return it too"
         message = f"{describe(typed)}; after {self._word} only returned columns can be ordered by"

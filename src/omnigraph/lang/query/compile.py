@@ -21,18 +21,26 @@ from omnigraph.lang.query.check_context import (
     Scope,
     TooManyFindings,
     TypeUse,
+    shared_properties,
     types_read,
     types_written,
     with_null,
 )
+from omnigraph.lang.query.check_entities import expand_entities
 from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
-from omnigraph.lang.query.check_patterns import Block, Start, Walk, check_block
-from omnigraph.lang.query.check_returns import DescribedColumn, check_bound, check_order, check_projections
+from omnigraph.lang.query.check_patterns import Block, Start, check_block
+from omnigraph.lang.query.check_returns import (
+    DescribedColumn,
+    check_bound,
+    check_distinct_on,
+    check_having,
+    check_order,
+    check_projections,
+)
+from omnigraph.lang.query.check_traversals import Walk
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
-
-_REVERSED = {ir.Direction.OUT: ir.Direction.IN, ir.Direction.IN: ir.Direction.OUT, ir.Direction.BOTH: ir.Direction.BOTH}
 
 
 def lower_pattern(catalog: Catalog, block: Block) -> tuple[ir.Operator, ...]:
@@ -64,7 +72,7 @@ class _Lowering:
         return f"~{next(self._numbers)}"
 
     def matches(self, variable: str, start: Start, nullable: bool) -> tuple[ir.Expr, ...]:
-        properties = self._catalog.nodes[start.node_type].properties
+        properties = shared_properties(self._catalog, "node", start.node_type)
         comparisons: list[ir.Expr] = []
         for name, value in start.matches:
             type_ = with_null(properties[name].type, nullable)
@@ -137,10 +145,10 @@ class _Pattern:
     def _walk(self) -> None:
         while self._waiting:
             index = heappop(self._waiting)
-            if index in self._emitted:
+            left, right, walk = self._walks[index]
+            if index in self._emitted or self._awaits_end(left, right, walk):
                 continue
             self._emitted.add(index)
-            left, right, walk = self._walks[index]
             if left in self._bound and right in self._bound:
                 self._close(left, right, walk)
             elif left in self._bound:
@@ -150,20 +158,28 @@ class _Pattern:
                 self._operators.append(self._expand_back(left, right, walk))
                 self._reach(left)
 
+    def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
+        """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""
+        ends = [end for end in (left, right) if end not in self._bound]
+        return walk.path is not None and any(self._filters.get(end) for end in ends)
+
     def _expand(self, source: str, target: str, walk: Walk, direction: ir.Direction) -> ir.Expand:
         return ir.Expand(
             source, walk.left_type, target, walk.right_type, walk.edge, direction, walk.minimum, walk.maximum,
-            tuple(self._filters.get(target, ())), walk.edge_variable, walk.hops_variable,
+            tuple(self._filters.get(target, ())), walk.edge_variable, walk.hops_variable, False, walk.legs, walk.path,
         )  # fmt: skip
 
     def _expand_back(self, left: str, right: str, walk: Walk) -> ir.Expand:
         return ir.Expand(
-            right, walk.right_type, left, walk.left_type, walk.edge, _REVERSED[walk.direction], walk.minimum,
+            right, walk.right_type, left, walk.left_type, walk.edge, ir.REVERSED[walk.direction], walk.minimum,
             walk.maximum, tuple(self._filters.get(left, ())), walk.edge_variable, walk.hops_variable, True,
+            tuple(leg.reversed() for leg in walk.legs), walk.path,
         )  # fmt: skip
 
     def _close(self, left: str, right: str, walk: Walk) -> None:
         temporary = self._lowering.temporary()
+        if walk.path is not None:
+            walk = replace(walk, path=replace(walk.path, end=right))
         self._operators.append(self._expand(left, temporary, walk, walk.direction))
         end = ir.NodeRef(right, walk.right_type, with_null(ir.ID, right in self._nullable))
         same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, walk.right_type), end)
@@ -261,25 +277,29 @@ def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedC
     _declare(ctx, query.params)
     if isinstance(query.body, ast.Read):
         return _read(ctx, query, query.body)
-    statements = check_mutation(ctx, query.body)
+    statements = check_mutation(ctx, query.body, lambda block: lower_pattern(ctx.catalog, block))
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
 
 
 def _read(ctx: Context, query: ast.Query, body: ast.Read) -> tuple[ir.ReadIR, tuple[DescribedColumn, ...]]:
     block = check_block(ctx, body.clauses, Scope())
-    returned, is_grouped = check_projections(ctx, block.scope, body.projections)
+    projections = expand_entities(ctx, block.scope, body.projections)
+    returned, is_grouped = check_projections(ctx, block.scope, projections)
+    having, hidden = check_having(ctx, block.scope, body, returned, is_grouped)
     ordered = check_order(ctx, block.scope, body, returned, is_grouped)
     compiled = ir.ReadIR(
         name=query.name.text,
         params=tuple(ctx.params.values()),
         pipeline=lower_pattern(ctx.catalog, block),
-        columns=tuple(item.column for item in returned),
+        columns=(*(item.column for item in returned), *hidden),
         is_grouped=is_grouped,
         is_distinct=body.distinct,
         rank=ordered.rank,
         order=ordered.keys,
         skip=check_bound(ctx, body.skip, "skip"),
         limit=check_bound(ctx, body.limit, "limit"),
+        having=having,
+        distinct_on=check_distinct_on(ctx, block.scope, body, is_grouped, ordered.rank),
     )
     return compiled, tuple(item.described for item in returned)
 

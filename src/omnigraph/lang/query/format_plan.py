@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from omnigraph.lang.query import ir
 
@@ -36,7 +37,10 @@ def format_plan(query: ir.QueryIR) -> str:
 def _tail(query: ir.ReadIR) -> Iterator[str]:
     word = "group" if query.is_grouped else "return"
     columns = ", ".join(f"{column.name} = {_show(column.expression)}: {column.type}" for column in query.columns)
-    yield f"{word}{' distinct' if query.is_distinct else ''} {columns}"
+    first_of = f" distinct on ({', '.join(_show(key) for key in query.distinct_on)})" if query.distinct_on else ""
+    yield f"{word}{' distinct' if query.is_distinct else first_of} {columns}"
+    if query.having is not None:
+        yield f"having {_show(query.having)}"
     if query.rank is not None:
         yield f"rank {_show(query.rank)}"
     if query.order:
@@ -68,11 +72,29 @@ def _join_word(operator: ir.AntiJoin | ir.OptionalJoin) -> str:
 
 
 def _expand(operator: ir.Expand) -> str:
-    hops = "" if (operator.minimum, operator.maximum) == (1, 1) else f"{{{operator.minimum},{operator.maximum}}}"
+    hops = "" if operator.is_single else format_hops(operator.minimum, operator.maximum)
     edge = f"${operator.edge_variable}:{operator.edge}" if operator.edge_variable else operator.edge
     counted = f" as ${operator.hops_variable}" if operator.hops_variable else ""
     ends = f"${operator.source} {operator.direction} {edge}{hops} ${operator.target}: {operator.target_type}"
-    return f"expand {ends}{counted}{_where(operator.filters)}"
+    verb = "expand" if operator.path is None else f"paths ${operator.path.variable} {format_search(operator.path)}"
+    return f"{verb} {ends}{counted}{_where(operator.filters)}"
+
+
+def format_search(path: ir.Path) -> str:
+    """Return what a search of paths looks for, as it is written."""
+    count = f"${path.count.name}" if isinstance(path.count, ir.ParameterRef) else path.count
+    by = "" if path.weight is None else f" by {path.weight}"
+    return f"{'all shortest' if path.is_all else f'shortest {count}'}{by}:"
+
+
+def format_hops(minimum: ir.HopBound, maximum: ir.HopBound | None) -> str:
+    """Return hop bounds as they are written.
+
+    >>> format_hops(1, None), format_hops(0, ir.ParameterRef("n", ir.I64))
+    ('{1,}', '{0,$n}')
+    """
+    low, high = (f"${item.name}" if isinstance(item, ir.ParameterRef) else item for item in (minimum, maximum))
+    return f"{{{low},{'' if high is None else high}}}"
 
 
 def _where(filters: tuple[ir.Expr, ...]) -> str:
@@ -80,13 +102,25 @@ def _where(filters: tuple[ir.Expr, ...]) -> str:
 
 
 def _statement(statement: ir.Statement) -> str:
+    if isinstance(statement, ir.Matched):
+        return _matched(statement)
     if isinstance(statement, ir.Delete):
         cascades = f" with {', '.join(statement.cascades)}" if statement.cascades else ""
         return f"delete {statement.kind} {statement.type_name} where {_predicate(statement.predicate)}{cascades}"
     values = ", ".join(f"{item.column}: {item.type} = {_show(item.value)}" for item in statement.assignments)
     if isinstance(statement, ir.Insert):
-        return f"insert {statement.kind} {statement.type_name} {values}"
+        return f"{statement.verb} {statement.kind} {statement.type_name} {values}"
     return f"update node {statement.type_name} {values} where {_predicate(statement.predicate)}"
+
+
+def _matched(statement: ir.Matched) -> str:
+    word = statement.verb.value if isinstance(statement, ir.InsertMatched) else _WORDS[type(statement)]
+    columns = ", ".join(f"{item.name.strip('~')} = {_show(item.expression)}" for item in statement.read.columns)
+    lines = "".join(f"\n{_INDENT * 2}{line}" for line in _pipeline(statement.read.pipeline))
+    return f"{word} {statement.kind} {statement.type_name} {columns} for each row of{lines}"
+
+
+_WORDS: Final = {ir.UpdateMatched: "update", ir.DeleteMatched: "delete"}
 
 
 def _predicate(predicate: ir.Predicate) -> str:
@@ -105,6 +139,10 @@ def _show(expression: ir.Expr) -> str:
             return f"${variable}.{name}"
         case ir.NodeRef(variable=variable) | ir.HopsRef(variable=variable):
             return f"${variable}"
+        case ir.TypeRef(variable=variable):
+            return f"type(${variable})"
+        case ir.PathRef(variable=variable, function=function):
+            return f"{function}(${variable})"
         case ir.ColumnRef(name=name):
             return name
         case ir.Compare(op=op, left=left, right=right):
@@ -117,14 +155,30 @@ def _show(expression: ir.Expr) -> str:
             return f"({' and '.join(_show(item) for item in conditions)})"
         case ir.Or(conditions=conditions):
             return f"({' or '.join(_show(item) for item in conditions)})"
+        case ir.Quantifier(function=function, item=item, collection=collection, condition=condition):
+            return f"{function}({item} in {_show(collection)} where {_show(condition)})"
+        case ir.Not(condition=condition):
+            return f"not ({_show(condition)})"
+        case ir.Case(branches=branches, otherwise=otherwise):
+            parts = (f"when {_show(condition)} then {_show(value)}" for condition, value in branches)
+            return f"case {' '.join(parts)} else {_show(otherwise)} end"
         case _:
             return _call(expression)
 
 
-def _call(expression: ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate) -> str:
+def _call(expression: ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate | ir.Call) -> str:
     match expression:
+        case ir.Call(function="cast", arguments=(operand,), type=type_):
+            return f"cast({_show(operand)} as {str(type_).removesuffix('?')})"
+        case ir.Call(function=function, arguments=arguments):
+            parts = [_show(argument) for argument in arguments]
+            if function.isidentifier():
+                return f"{function}({', '.join(parts)})"
+            return f"({parts[0]} {function} {parts[1]})" if len(parts) == 2 else f"{function}{parts[0]}"
         case ir.Aggregate(function=function, argument=argument):
-            return f"{function}({'*' if argument is None else _show(argument)})"
+            shown = "*" if argument is None else _show(argument)
+            more = f", {expression.fraction}" if expression.fraction is not None else ""
+            return f"{function}({'distinct ' * expression.is_distinct}{shown}{more})"
         case ir.TextMatch(function=function, field=field, query=query, max_edits=edits):
             more = f", {_show(edits)}" if edits is not None else ""
             return f"{function}({_show(field)}, {_show(query)}{more})"

@@ -6,9 +6,11 @@ Pure.
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib import resources
 from typing import Final
 
-from omnigraph.lang.diagnostic import Source, Span, join_words
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, join_words
 from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, Stop, SyntaxFault, parse_source, quote_token
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast_builder import Builder
@@ -16,23 +18,33 @@ from omnigraph.limits import QUERY_TOKENS_MAX
 
 # Word, required terminals, further terminals: a state that accepts all the required ones is described by the word,
 # which then covers the further ones too. Earlier groups win.
+_VALUES: Final = {"INT", "FLOAT", "BOOL", "OPEN_BRACKET", "LPAR", "CASE", "MINUS"}
+_ARITHMETIC: Final = {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "INDEX"}
 _GROUPS: Final[tuple[tuple[str, set[str], set[str]], ...]] = (
-    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"LPAR", "STRING", "INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
-    ("an operator", {"COMPARE", "LESS", "MORE"}, {"CONTAINS", "STARTS_WITH", "IS", "IN"}),
-    ("a condition", {"VAR", "NAME", "STRING", "LPAR"}, {"INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
-    ("an expression", {"VAR", "NAME", "STRING"}, {"INT", "FLOAT", "BOOL", "OPEN_BRACKET"}),
-    ("a literal", {"STRING", "INT", "FLOAT", "BOOL"}, {"NAME", "OPEN_BRACKET"}),
-    ("a property name", {"NAME", "AS", "IS"}, {"ASC", "DESC", "AND", "OR", "IN", "NOT", "OPTIONAL", "CONTAINS"}
-        | {"STARTS_WITH", "BOOL", "INSERT", "UPDATE", "DELETE"}),
-    ("a statement", {"INSERT", "UPDATE", "DELETE"}, set()),
+    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"STRING", "_PATH"} | _VALUES),
+    ("an operator", {"COMPARE", "LESS", "MORE"},
+        {"CONTAINS", "STARTS_WITH", "ENDS_WITH", "MATCHES", "IS", "IN", "NOT_IN"} | _ARITHMETIC),
+    ("an expression", {"VAR", "NAME", "STRING"}, {"NOT"} | _VALUES),
+    ("a literal", {"STRING", "INT", "FLOAT", "BOOL"}, {"NAME", "OPEN_BRACKET", "SIGNED_INT", "SIGNED_FLOAT"}),
+    ("a statement", {"INSERT", "CREATE", "UPSERT", "UPDATE", "DELETE"}, set()),
 )  # fmt: skip
 
 _WORDS: Final = {
     "TYPE": "a type name",
     "VAR": "a variable",
     "NAME": "a name",
+    "ASSIGNED": "a property name",
+    "PROPERTY": "a property name",
     "META": "`@description`",
     "INT": "an integer",
+    "SIGNED_INT": "an integer",
+    "SIGNED_FLOAT": "a number",
+    "PLUS": "`+`",
+    "MINUS": "`-`",
+    "SLASH": "`/`",
+    "PERCENT": "`%`",
+    "INDEX": "`[`",
+    "NOT_IN": "`not in`",
     "FLOAT": "a number",
     "STRING": "a string",
     "BOOL": "`true` or `false`",
@@ -59,36 +71,84 @@ _HABITS: Final = {
     "==": "equality is one `=`",
     "!": "write `!=` to compare, or `not { … }` around a pattern",
     "&": "write `and`, or simply put the filters one after the other",
-    "|": "write `or`",
+    "|": "write `or` between conditions; `|` stands between edges or types: `$a knows|likes $b`, `$x: A|B`",
     ";": "leave it out: nothing ends in a semicolon",
     "#": "comments start with `//`",
-    "-": "write a sign directly before its number; there is no arithmetic",
-    "+": "numbers take no `+`; there is no arithmetic",
-    "*": "only `count(*)` takes a star",
+    "-": "write a sign directly before its number",
+    "+": "numbers take no `+`",
+    "*": "only `count(*)` takes a star without operands",
     "`": "names take no quotes",
 }
 
 _TOKEN: Final = re.compile(
     r"[$@]?[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?[A-Za-z0-9_]*|\"[^\"\n]{0,40}\"?|[=!<>]=|\S"
 )
+_JOINED_WALK: Final = re.compile(r"\b(?:and|or|not)\s+\$\w+\s+([a-z_]\w*)\s+\$\w+\s*$")
 _FILE_NAME: Final = re.compile(r"[^\s{}]+\.(?:gq|txt|pg)")
+_KEYWORDS: Final = re.compile(r"^_?[A-Z_]+\.3: /(?:\(\?:)?([a-z_]+(?:\|[a-z_]+)*)", re.MULTILINE)
 _LOOK_BACK: Final = 200
 
 
 def parse_queries(source: Source) -> tuple[ast.Query, ...]:
     """Return the queries of a source in written order; raises `LanguageError` with one Q000."""
-    queries: tuple[ast.Query, ...] = parse_source(source, _LANGUAGE)
+    queries: tuple[ast.Query, ...] = parse_source(source, LANGUAGE)
+    for query in queries:
+        _check_pattern_used(source, query)
     return queries
+
+
+def _check_pattern_used(source: Source, query: ast.Query) -> None:
+    """Reject a pattern that nothing follows; a bare body may go on, so the place is the end of the source."""
+    last = query.body.statements[-1] if isinstance(query.body, ast.Mutation) else None
+    if isinstance(last, ast.Pattern):
+        end = len(source.text)
+        span = Span(end, end) if query.name.text == ast.UNNAMED else last.span
+        hint = "read it with `return { … }`, or write with `update $x set { … }`, `delete $x` or `insert`"
+        message = "expected `return` or a statement after the pattern"
+        raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, span, hint),))
+
+
+@cache
+def read_keywords() -> tuple[str, ...]:
+    """Return the keywords of the language, which are the terminals of the grammar that win over names.
+
+    >>> [word for word in read_keywords() if word.startswith("m")]
+    ['match', 'matches']
+    """
+    grammar = resources.files(LANGUAGE.package).joinpath("grammar.lark").read_text("utf-8")
+    return tuple(word for words in _KEYWORDS.findall(grammar) for word in words.split("|"))
+
+
+def is_unfinished(source: Source) -> bool:
+    """Return True if a source breaks off in the middle of a query, so that more text may complete it.
+
+    >>> [is_unfinished(Source("q.gq", text)) for text in ("match { $p: Port", "match }", "query q() {")]
+    [True, False, True]
+    """
+    try:
+        parse_queries(source)
+    except LanguageError as error:
+        return error.diagnostics[0].span.start >= len(source.text)
+    return False
 
 
 def _explain(source: Source, stop: Stop) -> SyntaxFault:
     text, offset, accepted = source.text, stop.offset, stop.accepted
+    walk = _JOINED_WALK.search(text, max(0, offset - _LOOK_BACK), offset)
+    if walk is not None:
+        # The variable was read as a condition and the word as the next clause; a walk was meant.
+        message = f"expected an operator or `.`, but found {quote_token(walk[1])}"
+        hint = "`and`, `or` and `not` join conditions; a traversal is a clause of its own"
+        return SyntaxFault(message, Span(*walk.span(1)), hint)
     before, before_offset = _token_before(text, offset)
     earlier, _ = _token_before(text, before_offset)
     if accepted == {"LPAR"} and earlier != "query":
         # A bare word was read as a function name, so the parser waits for its parenthesis; a value belongs there.
         offset, before, accepted = before_offset, earlier, frozenset({"VAR", "STRING", "INT", "FLOAT", "BOOL"})
     token = _token_at(text, offset)
+    if token == ":" and before.isidentifier():
+        # A bare word is read as the name of a column, behind which almost anything may follow.
+        accepted = frozenset({"COMPARE", "LESS", "MORE", "LPAR"})
     location = f"found {quote_token(token)}" if token else "the source ends here"
     message = f"expected {_describe_expected(accepted, before)}, but {location}"
     return SyntaxFault(message, Span(offset, offset + len(token)), _hint(token, before, accepted, text, offset))
@@ -109,15 +169,18 @@ def _token_before(text: str, offset: int) -> tuple[str, int]:
 
 def _describe_expected(accepted: frozenset[str], before: str) -> str:
     """Describe the accepted terminals; `before` is the token just read."""
-    left = set(accepted)
+    # Another alternative may nearly always follow, and is rarely what was meant.
+    left = set(accepted) - {"_BAR"} or set(accepted)
     if left == {"NAME"}:
         special = {"query": "a query name", "as": "a column name"}
         return special.get(before, "a property name")
     words: list[str] = []
     for word, required, also in _GROUPS:
         if required <= left:
-            words.append(word)
+            words.append("a condition" if word == "an expression" and before in ("and", "or", "not") else word)
             left -= required | also
+    # What could continue a complete expression goes without saying, unless nothing else can follow.
+    left = left - _ARITHMETIC or left
     closing = sorted(left & {"CLOSE_BRACE", "CLOSE_PAREN", "CLOSE_BRACKET", "$END"})
     for name in [*sorted(left.difference(closing)), *closing]:
         words.append(_WORDS.get(name) or f"`{name.strip('_').lower()}`")
@@ -130,9 +193,7 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
     if not before:
         if _FILE_NAME.fullmatch(text.strip()):
             return "this looks like a file name; pass the text of the file"
-        return "a source holds queries: `query name() { match { … } return { … } }`"
-    if token in ("and", "or") and accepted & {"INSERT", "UPDATE", "DELETE"}:
-        return "the `where` of a mutation takes one comparison; write a statement for each"
+        return "write `query name() { match { … } return { … } }`, or one body alone: `match { … } return { … }`"
     habit = _habit_hint(token, before, text, offset)
     if habit:
         return habit
@@ -171,7 +232,7 @@ def _habit_hint(token: str, before: str, text: str, offset: int) -> str | None:
     return _HABITS.get(token) or (_HABITS.get(token[:1]) if token else None)
 
 
-_LANGUAGE: Final = Language(
+LANGUAGE: Final = Language(
     package="omnigraph.lang.query",
     code="Q000",
     builder=Builder(),

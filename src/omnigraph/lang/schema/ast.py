@@ -13,7 +13,7 @@ from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Span
 
 Kind = Literal["interface", "node", "edge"]
-ArgumentKind = Literal["name", "string", "number", "bool", "range", "keyword"]
+ArgumentKind = Literal["name", "string", "number", "bool", "range", "keyword", "call", "list"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TypeExpression:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an `@item`. `low` and `high` are set on ranges, `key` on keywords."""
+    """One argument of an `@item`. `low` and `high` are set on ranges, `key` on keywords, `items` on lists."""
 
     kind: ArgumentKind
     text: str
@@ -42,6 +42,7 @@ class Argument:
     low: str | None = None
     high: str | None = None
     key: str | None = None
+    items: tuple[Argument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Builder:
         return TypeExpression(PropertyType(Scalar(children[0])), span_of(children[0]))
 
     def list(self, children: Children) -> TypeExpression:
-        return TypeExpression(PropertyType(Scalar(children[0]), is_list=True), span_of(children[0]))
+        return TypeExpression(PropertyType(Scalar(children[1]), is_list=True), span_of(children[1]))
 
     def enum(self, children: Children) -> TypeExpression:
         values = tuple(_word(token) for token in children[1:])
@@ -113,7 +113,18 @@ class Builder:
         return Argument("name", str(children[0]), span_of(children[0]))
 
     def value(self, children: Children) -> Argument:
-        return _literal(children[0])
+        literal = _literal(children[-1])
+        if len(children) == 1 or children[0] is None:
+            return literal
+        return Argument("number", f"-{literal.text}", span_of(children[0]).to(literal.span))
+
+    def call(self, children: Children) -> Argument:
+        return Argument("call", str(children[0]), span_of(children[0]).to(span_of(children[1])))
+
+    def items_value(self, children: Children) -> Argument:
+        items = tuple(item for item in children[1:-1] if item is not None)
+        text = f"[{', '.join(item.text for item in items)}]"
+        return Argument("list", text, span_of(children[0]).to(span_of(children[-1])), items=items)
 
     def keyword(self, children: Children) -> Argument:
         key, token = children

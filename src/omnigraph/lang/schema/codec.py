@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from omnigraph.lang.catalog import Cardinality, Embed, MergeRule, PropertyType, Scalar
+from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType, Scalar
 from omnigraph.lang.schema.shape import (
     ConstraintShape,
     EdgeShape,
@@ -93,12 +93,20 @@ def _encode_property(shape: PropertyShape, property_ids: Mapping[str, int]) -> J
         "declared": "interface" if shape.is_injected else "direct",
     }
     _encode_merge(encoded, shape.merge)
+    if shape.default is not None:
+        encoded["default"] = _encode_default(shape.default)
     if shape.name in property_ids:
         encoded["property_id"] = property_ids[shape.name]
     if shape.embed is not None:
         source = _property_reference(shape.embed.source, property_ids)
         encoded["embed"] = {"source": source, "model": shape.embed.model}
     return encoded
+
+
+def _encode_default(default: Default) -> Json:
+    if default.kind != "value":
+        return {"kind": default.kind}
+    return {"kind": "value", "value": list(default.value) if isinstance(default.value, tuple) else default.value}
 
 
 def _encode_merge(encoded: Json, rule: MergeRule | None) -> None:
@@ -141,6 +149,7 @@ def _property_reference(name: str, property_ids: Mapping[str, int]) -> Json:
 
 
 _TEXT: Final = (str,)
+_CONSTANTS: Final = (str, int, float, bool)
 _TEXT_OR_NONE: Final = (str, type(None))
 _NUMBER_OR_NONE: Final = (int, float, type(None))
 _INTEGER_OR_NONE: Final = (int, type(None))
@@ -208,6 +217,7 @@ def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
             _annotations(entry),
             entry["declared"] == "interface",
             _merge(entry),
+            _default(entry["default"]) if "default" in entry else None,
         )
         for entry in item["properties"]
     )
@@ -215,6 +225,14 @@ def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
 
 def _merge(item: Mapping[str, Any]) -> MergeRule | None:
     return MergeRule(item["merge"]) if "merge" in item else None
+
+
+def _default(item: Mapping[str, Any]) -> Default:
+    kind = _one_of(item["kind"], frozenset({"value", "now", "uuid"}))
+    value = item["value"] if kind == "value" else None
+    if isinstance(value, list):
+        return Default(kind, tuple(_leaf(element, _CONSTANTS) for element in value))
+    return Default(kind, None if kind != "value" else _leaf(value, _CONSTANTS))
 
 
 def _embed(item: Mapping[str, Any] | None) -> Embed | None:

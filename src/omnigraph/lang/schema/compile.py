@@ -63,6 +63,9 @@ def _node(shape: NodeShape, ids: TypeIds) -> NodeType:
 
 def _edge(shape: EdgeShape, ids: TypeIds) -> EdgeType:
     assert ids.incarnation_id is not None
+    keys = _column_sets(shape, "key")
+    # The endpoints have no identity and no rename; they come first.
+    ranks = {**ids.property_ids, "src": -2, "dst": -1}
     return EdgeType(
         name=shape.name,
         type_id=ids.type_id,
@@ -76,12 +79,21 @@ def _edge(shape: EdgeShape, ids: TypeIds) -> EdgeType:
         description=shape.description,
         instruction=shape.instruction,
         merge=shape.merge or MergeRule.FAIL,
+        key=tuple(sorted(keys[0], key=ranks.__getitem__)) if keys else (),
     )
 
 
 def _properties(shape: NodeShape | EdgeShape, ids: TypeIds) -> Mapping[str, Property]:
     return {
-        item.name: Property(item.name, item.type, ids.property_ids[item.name], item.description, item.embed, item.merge)
+        item.name: Property(
+            item.name,
+            item.type,
+            ids.property_ids[item.name],
+            item.description,
+            item.embed,
+            item.merge,
+            item.default,
+        )
         for item in shape.properties
     }
 
@@ -104,10 +116,12 @@ class CompiledSchema:
     origins: Origins
 
 
-def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = None) -> CompiledSchema:
+def compile_schema(
+    source: Source, *, domain: str, accepted: SchemaIR | None = None, identity_space: int = 0
+) -> CompiledSchema:
     """Compile a schema for a new graph, or as the successor of the accepted one; raises `LanguageError`.
 
-    `domain` is the graph's identity domain, an upper-case ULID.
+    `domain` is the graph's identity domain, an upper-case ULID; `identity_space` is that of the branch, 0 for main.
 
     >>> source = Source("s.pg", "node Person { name: String @key }")
     >>> compile_schema(source, domain="01JAZ5V9X0000000000000000A").catalog.nodes["Person"].key
@@ -125,7 +139,7 @@ def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = N
     resolution = resolve_names(shape, origins, source, accepted)
     if resolution.errors:
         raise LanguageError(diagnostics=tuple(resolution.errors[:DIAGNOSTICS_MAX]))
-    ir = allocate_identities(shape, resolution, domain)
+    ir = allocate_identities(shape, resolution, domain, identity_space)
     notes = (*note_draft(draft), *resolution.notes)
     return CompiledSchema(source, shape, shape_hash(shape), ir, catalog_of(ir), notes, origins)
 

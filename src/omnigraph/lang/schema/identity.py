@@ -11,7 +11,7 @@ from itertools import count
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source, Span, did_you_mean
 from omnigraph.lang.schema.ast import Kind, Word
 from omnigraph.lang.schema.codec import Identities, TypeIds
-from omnigraph.lang.schema.ir import IDENTITY_MAX, KINDS, SchemaIR
+from omnigraph.lang.schema.ir import KINDS, SchemaIR, first_identity, is_exhausted
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin
 from omnigraph.lang.schema.shape import SchemaShape, TypeShape
 
@@ -129,9 +129,9 @@ def _reject_hint_in_new_type(resolution: Resolution, owner: str, origin: Propert
 Key = tuple[Kind, str]
 
 
-def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str) -> SchemaIR:
-    """Return the IR of a resolved schema; raises I7 when the counter has run out."""
-    counter = count(resolution.accepted.next_identity_id if resolution.accepted is not None else 1)
+def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str, space: int = 0) -> SchemaIR:
+    """Return the IR of a resolved schema; new identities are numbered in `space`. Raises I7 when it has run out."""
+    counter = count(first_identity(1 if resolution.accepted is None else resolution.accepted.next_identity_id, space))
     types: dict[Key, TypeShape] = {("interface", item.name): item for item in shape.interfaces}
     types |= {("node", item.name): item for item in shape.nodes}
     types |= {("edge", item.name): item for item in shape.edges}
@@ -150,7 +150,7 @@ def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str)
         incarnation_id = old.incarnation_id if old is not None else next(counter) if kind != "interface" else None
         allocated[kind][name] = TypeIds(type_ids[key], incarnation_id, property_ids[key])
     next_identity_id = next(counter)
-    if next_identity_id > IDENTITY_MAX:
+    if is_exhausted(next_identity_id, space):
         raise _exhausted(resolution)
     return SchemaIR(
         domain, next_identity_id, shape, Identities(allocated["interface"], allocated["node"], allocated["edge"])

@@ -18,6 +18,9 @@ from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeS
 
 DOMAIN: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 IDENTITY_MAX: Final = 2**64 - 1
+# Main and every branch that changes its schema number new identities in a space of their own: the upper bits of the
+# number. So no two branches ever give the same number to different things. Main's space is 0.
+_SPACE_BITS: Final = 32
 _SOURCE: Final = Source("schema IR", "")
 
 
@@ -25,6 +28,29 @@ def malformed(message: str) -> LanguageError:
     """Return the I7 error for a stored schema."""
     hint = "the stored schema was changed by hand or by another program; restore it from an earlier commit"
     return LanguageError(diagnostics=(Diagnostic("I7", f"malformed schema IR: {message}", _SOURCE, Span(0, 0), hint),))
+
+
+def first_identity(accepted_next: int, space: int) -> int:
+    """Return the next identity to give in a space; `accepted_next` is that of the accepted schema, of any space.
+
+    >>> first_identity(7, 0), first_identity(7, 3) == 3 * 2**32 + 1, first_identity(3 * 2**32 + 5, 3) == 3 * 2**32 + 5
+    (7, True, True)
+    """
+    is_own = space == 0 or accepted_next >> _SPACE_BITS == space
+    return accepted_next if is_own else (space << _SPACE_BITS) + 1
+
+
+def later_identity(ours: int, theirs: int) -> int:
+    """Return our next identity, or theirs if it is later in the same space.
+
+    A branch that has added nothing yet still has the counter of the branch that it came from.
+    """
+    return max(ours, theirs) if ours >> _SPACE_BITS == theirs >> _SPACE_BITS else ours
+
+
+def is_exhausted(next_identity_id: int, space: int) -> bool:
+    """Return True if the next identity does not fit its space any more."""
+    return next_identity_id > IDENTITY_MAX or (space > 0 and next_identity_id >> _SPACE_BITS != space)
 
 
 def is_same_json(left: object, right: object) -> bool:
@@ -53,7 +79,9 @@ def check_integrity(domain: object, next_identity_id: object, shape: SchemaShape
         raise malformed("an identity is not a positive 64-bit integer")
     if len(set(ids)) != len(ids):
         raise malformed("one identity is used twice")
-    if next_identity_id != max(item for item in ids if isinstance(item, int)):
+    assert isinstance(next_identity_id, int)
+    space = next_identity_id >> _SPACE_BITS
+    if next_identity_id != max(item for item in ids if isinstance(item, int) and item >> _SPACE_BITS == space):
         raise malformed("`next_identity_id` is not above every identity in use")
     _check_references(shape)
 
@@ -87,8 +115,21 @@ def _check_references(shape: SchemaShape) -> None:
             raise malformed(f"a constraint or embedding of `{owner.name}` names a property that is not there")
 
 
+# Schemas without keyed edges and defaults keep the version, and with it the hash, that they always had. Releases that
+# do not know these refuse the later version: they would write edges whose ids do not follow from the key.
 IR_VERSION: Final = 2
+IR_VERSION_WITH_EDGE_KEYS: Final = 3
 KINDS: Final[tuple[Kind, ...]] = ("interface", "node", "edge")
+
+
+def _version_of(shape: SchemaShape) -> int:
+    types: tuple[TypeShape, ...] = (*shape.interfaces, *shape.nodes, *shape.edges)
+    has_defaults = any(item.default is not None for type_ in types for item in type_.properties)
+    has_edge_keys = any(
+        any(item.kind == "key" for item in edge.constraints) or any("key" in item.marks for item in edge.properties)
+        for edge in shape.edges
+    )
+    return IR_VERSION_WITH_EDGE_KEYS if has_defaults or has_edge_keys else IR_VERSION
 
 
 @dataclass(frozen=True)
@@ -126,7 +167,7 @@ class SchemaIR:
     def to_json(self) -> dict[str, object]:
         """Return the stored form; `from_json` reverses it exactly."""
         return {
-            "ir_version": IR_VERSION,
+            "ir_version": _version_of(self.shape),
             "identity_domain": self.domain,
             "next_identity_id": self.next_identity_id,
             **encode_shape(self.shape, self.identities),
@@ -137,8 +178,8 @@ class SchemaIR:
         """Read the stored form; raises `LanguageError` with I7 for anything that `to_json` would not write."""
         if not isinstance(value, dict):
             raise malformed("it is not an object")
-        if value.get("ir_version") != IR_VERSION:
-            raise malformed(f"`ir_version` is not {IR_VERSION}")
+        if value.get("ir_version") not in (IR_VERSION, IR_VERSION_WITH_EDGE_KEYS):
+            raise malformed(f"`ir_version` is neither {IR_VERSION} nor {IR_VERSION_WITH_EDGE_KEYS}")
         try:
             shape, identities = decode_types(value)
             ir = SchemaIR(value["identity_domain"], value["next_identity_id"], shape, identities)

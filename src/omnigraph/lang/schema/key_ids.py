@@ -1,4 +1,4 @@
-"""Computes the `id` of a node from its key, over columns and for a single node.
+"""Computes the `id` of a node or edge from its key, over columns and for a single entity.
 
 Pure, but needs pyarrow: nothing on the compile path imports this module. The two forms agree value for value.
 """
@@ -11,15 +11,18 @@ import struct
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
+Type: TypeAlias = NodeType | EdgeType
+
+_ENDPOINT: Final = PropertyType(Scalar.STRING)
 _CONTROL: Final = "[\\x00-\\x1f]"
 _CONTROL_CODES: Final = range(0x20)
 _EPOCH: Final = dt.date(1970, 1, 1)
@@ -32,50 +35,55 @@ _RANGES: Final = {
 }
 
 
-def key_ids(node: NodeType, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
-    """Return the ids of all rows of a batch that holds the key columns of a keyed node type."""
-    assert node.key, f"node type {node.name} has no key"
-    parts = [_spell_column(node, name, batch.column(name)) for name in node.key]
+def key_member_type(owner: Type, name: str) -> PropertyType:
+    """Return the type of a member of a key; the endpoints of an edge are ids."""
+    return owner.properties[name].type if name in owner.properties else _ENDPOINT
+
+
+def key_ids(owner: Type, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
+    """Return the ids of all rows of a batch that holds the key columns of a keyed type."""
+    assert owner.key, f"{owner.name} has no key"
+    parts = [_spell_column(owner, name, batch.column(name)) for name in owner.key]
     if len(parts) == 1:
         return parts[0]
     quoted: list[Any] = [pa.scalar('["')]
-    for position, (name, part) in enumerate(zip(node.key, parts, strict=True)):
+    for position, (name, part) in enumerate(zip(owner.key, parts, strict=True)):
         quoted += [pa.scalar('","')] if position else []
-        quoted.append(_escape_column(part) if node.properties[name].type.is_text else part)
+        quoted.append(_escape_column(part) if key_member_type(owner, name).is_text else part)
     joined: pa.StringArray = pc.binary_join_element_wise(*quoted, pa.scalar('"]'), pa.scalar(""))
     return joined
 
 
-def key_id(node: NodeType, values: Mapping[str, object]) -> str:
-    """Return the id of one node. Dates may come as `date`, `datetime` or the stored integer.
+def key_id(owner: Type, values: Mapping[str, object]) -> str:
+    """Return the id of one owner. Dates may come as `date`, `datetime` or the stored integer.
 
     >>> from omnigraph.lang.catalog import Property
     >>> number = Property("no", PropertyType(Scalar.F64), 1)
     >>> key_id(NodeType("N", 1, 2, {"no": number}, key=("no",)), {"no": 1e21})
     '1000000000000000000000'
     """
-    assert node.key, f"node type {node.name} has no key"
-    parts = [_spell_value(node, name, values.get(name)) for name in node.key]
+    assert owner.key, f"{owner.name} has no key"
+    parts = [_spell_value(owner, name, values.get(name)) for name in owner.key]
     return parts[0] if len(parts) == 1 else json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
 
 
-def _spell_column(node: NodeType, name: str, column: Any) -> pa.StringArray:
-    type_ = node.properties[name].type
+def _spell_column(owner: Type, name: str, column: Any) -> pa.StringArray:
+    type_ = key_member_type(owner, name)
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if values.null_count:
-        raise _null(node, name)
+        raise _null(owner, name)
     values = values.cast(arrow_type(type_))
     if type_.scalar in FLOATS:
-        return _spell_floats(node, name, values)
+        return _spell_floats(owner, name, values)
     if type_.scalar in (Scalar.DATE, Scalar.DATETIME):
         values = values.cast(pa.int32() if type_.scalar is Scalar.DATE else pa.int64())
     texts: Any = values.cast(pa.string())
     return texts  # type: ignore[no-any-return]
 
 
-def _spell_floats(node: NodeType, name: str, values: Any) -> pa.StringArray:
+def _spell_floats(owner: Type, name: str, values: Any) -> pa.StringArray:
     if not pc.all(pc.is_finite(values), min_count=0).as_py():
-        raise _not_finite(node, name)
+        raise _not_finite(owner, name)
     # Adding a positive zero turns -0.0 into 0.0 and leaves every other number alone.
     digits: Any = pc.cast(pc.add(values, pa.scalar(0.0, values.type)), pa.string())
     exponential = pc.match_substring(digits, "e")
@@ -101,35 +109,35 @@ def _escape_column(texts: pa.StringArray) -> pa.StringArray:
     return escaped
 
 
-def _spell_value(node: NodeType, name: str, value: object) -> str:
-    type_ = node.properties[name].type
+def _spell_value(owner: Type, name: str, value: object) -> str:
+    type_ = key_member_type(owner, name)
     if value is None:
-        raise _null(node, name)
+        raise _null(owner, name)
     if type_.is_text and isinstance(value, str):
         return value
     if type_.scalar is Scalar.BOOL and isinstance(value, bool):
         return "true" if value else "false"
     if type_.scalar in FLOATS and isinstance(value, int | float) and not isinstance(value, bool):
-        return _spell_float(node, name, float(value), type_)
+        return _spell_float(owner, name, float(value), type_)
     if type_.scalar is Scalar.DATE:
         value = _days(value)
     elif type_.scalar is Scalar.DATETIME:
         value = _milliseconds(value)
     if isinstance(value, int) and not isinstance(value, bool) and _fits(value, type_.scalar):
         return str(value)
-    raise DataError(f"key `{node.name}.{name}` cannot hold this value as `{type_}`", rule="E4", property=name)
+    raise DataError(f"key `{owner.name}.{name}` cannot hold this value as `{type_}`", rule="E4", property=name)
 
 
-def _spell_float(node: NodeType, name: str, value: float, type_: PropertyType) -> str:
+def _spell_float(owner: Type, name: str, value: float, type_: PropertyType) -> str:
     if type_.scalar is Scalar.F32:
         try:
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         except OverflowError:
             raise DataError(
-                f"key `{node.name}.{name}` is out of range for `{type_}`", rule="E4", property=name
+                f"key `{owner.name}.{name}` is out of range for `{type_}`", rule="E4", property=name
             ) from None
     if not isfinite(value):
-        raise _not_finite(node, name)
+        raise _not_finite(owner, name)
     if type_.scalar is Scalar.F32:
         # Python spells 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
         digits: str = pa.scalar(value + 0.0, pa.float32()).cast(pa.string()).as_py()
@@ -159,10 +167,10 @@ def _fits(value: int, scalar: Scalar) -> bool:
     return low <= value <= high
 
 
-def _null(node: NodeType, name: str) -> DataError:
-    return DataError(f"key `{node.name}.{name}` is null; every node needs its key", rule="E4", property=name)
+def _null(owner: Type, name: str) -> DataError:
+    return DataError(f"key `{owner.name}.{name}` is null; every {owner.kind} needs its key", rule="E4", property=name)
 
 
-def _not_finite(node: NodeType, name: str) -> DataError:
-    message = f"key `{node.name}.{name}` is NaN or infinite; a key holds finite numbers only"
+def _not_finite(owner: Type, name: str) -> DataError:
+    message = f"key `{owner.name}.{name}` is NaN or infinite; a key holds finite numbers only"
     return DataError(message, rule="E6", property=name)

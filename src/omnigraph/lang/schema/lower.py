@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
+from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule
 from omnigraph.lang.diagnostic import Span
 from omnigraph.lang.schema.ast import Declaration, Item, Kind, PropertyDeclaration, Word, parse_bound, parse_count
 from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS
+from omnigraph.lang.schema.defaults import read_default
 from omnigraph.lang.schema.expand import Draft, Member, Owner
 from omnigraph.lang.schema.shape import (
     ConstraintKind,
@@ -109,6 +110,7 @@ def _lower_property(member: Member) -> PropertyShape:
         annotations=_opaque(declared.annotations),
         is_injected=member.via is not None,
         merge=_merge(declared),
+        default=_default(declared),
     )
 
 
@@ -137,6 +139,14 @@ def _text(declared: Declaration | PropertyDeclaration, word: str) -> str | None:
 def _merge(declared: Declaration | PropertyDeclaration) -> MergeRule | None:
     word = _text(declared, "merge")
     return MergeRule(word) if word is not None else None
+
+
+def _default(declared: PropertyDeclaration) -> Default | None:
+    items = declared.annotated("default")
+    if not items:
+        return None
+    assert items[0].arguments
+    return read_default(items[0].arguments[0], declared.type.type)
 
 
 def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:

@@ -89,7 +89,7 @@ def parse_schema(source: Source) -> tuple[Declaration, ...]:
     >>> [declaration.name.text for declaration in parse_schema(Source("s.pg", "node A {} edge E: A -> A"))]
     ['A', 'E']
     """
-    declarations: tuple[Declaration, ...] = parse_source(source, _LANGUAGE)
+    declarations: tuple[Declaration, ...] = parse_source(source, LANGUAGE)
     return declarations
 
 
@@ -176,7 +176,7 @@ def _symbol_hint(token: str, accepted: frozenset[str]) -> str | None:
     return None
 
 
-_LANGUAGE: Final = Language(
+LANGUAGE: Final = Language(
     package="omnigraph.lang.schema",
     code="S1",
     builder=Builder(),

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from omnigraph.lang.catalog import Cardinality, Embed, MergeRule, PropertyType
+from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
 
@@ -36,6 +36,7 @@ class PropertyShape:
     annotations: tuple[OpaqueAnnotation, ...] = ()
     is_injected: bool = False
     merge: MergeRule | None = None
+    default: Default | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,19 @@ def degree(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[M
         graph: The graph to measure.
         edges: The edge types to follow; all by default.
         options: See `MeasureOptions`.
+
+    Returns:
+        The values of every node, and the commit, if they were written.
+
+    Raises:
+        UsageError: There is no such edge type, or an option does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.algo.degree(graph, ["Knows"]).to_arrow().column("degree").to_pylist()
+        [1, 1]
     """
     return measure(graph, edges, algo.degrees, **options)
 
@@ -35,6 +48,19 @@ def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpa
         graph: The graph to measure.
         edges: The edge types to follow; all by default.
         options: See `MeasureOptions`.
+
+    Returns:
+        The values of every node, and the commit, if they were written.
+
+    Raises:
+        UsageError: There is no such edge type, or an option does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.algo.components(graph).to_arrow().column("component").to_pylist()
+        [0, 0]
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
@@ -61,6 +87,19 @@ def pagerank(
         iterations: The maximum number of iterations.
         tolerance: Stop when the ranks change by less than this.
         options: See `MeasureOptions`.
+
+    Returns:
+        The values of every node, and the commit, if they were written.
+
+    Raises:
+        UsageError: There is no such edge type, or an option does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> round(sum(pipeline.algo.pagerank(graph).to_arrow().column("pagerank").to_pylist()), 6)
+        1.0
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
@@ -79,6 +118,19 @@ def label_propagation(
         edges: The edge types to follow; all by default.
         iterations: The maximum number of iterations.
         options: See `MeasureOptions`.
+
+    Returns:
+        The values of every node, and the commit, if they were written.
+
+    Raises:
+        UsageError: There is no such edge type, or an option does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.algo.label_propagation(graph).to_arrow().column("community").to_pylist()
+        [0, 0]
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:

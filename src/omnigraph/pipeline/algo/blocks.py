@@ -90,7 +90,7 @@ class SparkGraph:
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         tasks = self._tasks(direction)
         path = self._files.write(state)
-        paths = Executors(self.spark).run("a round", partial(_sweep, self._files, kernel, path), tasks)
+        paths = Executors(self.spark).run("computing", partial(_sweep, self._files, kernel, path), tasks)
         swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(file) for file in paths)])
         for file in (path, *paths):
             self._files.remove(file)

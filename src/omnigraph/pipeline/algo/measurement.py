@@ -17,7 +17,9 @@ from omnigraph.display import commit_note, summarize
 from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.query.result import to_pandas
-from omnigraph.engine.session import AsOf, View
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.session import View
+from omnigraph.engine.tasks import Progress, report_progress, reporting_to
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
@@ -38,15 +40,21 @@ class MeasureOptions(TypedDict, total=False):
         branch: The branch to read; `main` by default.
         at: Measure a past state: a commit, tag, manifest version or timestamp.
         write_to: A node property to write the measure to, in one commit on the branch.
+        message: What that commit is for.
         engine: `local` runs in process, `spark` on executors, `auto` chooses by the number of edges.
-        spark: The Spark session; by default the running one, or a new one.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
     """
 
     branch: str
     at: AsOf | None
     write_to: str | None
+    message: str | None
     engine: Engine
     spark: Any
+    master: str | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,32 @@ class Measured:
     commit: Commit | None = None
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per node: `type`, `id` and the measured columns."""
+        """Return one row per node: `type`, `id` and the measured columns.
+
+        Returns:
+            The table.
+
+        Example:
+            >>> from omnigraph import pipeline
+            >>> pipeline.algo.degree(graph).to_arrow().num_rows
+            2
+        """
         return self.values.to_arrow()
 
     def to_pandas(self) -> Any:
-        """Return the same rows as a pandas DataFrame."""
+        """Return the same rows as a pandas DataFrame.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+
+        Example:
+            >>> from omnigraph import pipeline
+            >>> list(pipeline.algo.degree(graph).to_pandas().columns)
+            ['type', 'id', 'degree', 'in_degree', 'out_degree']
+        """
         return to_pandas(self.to_arrow())
 
     def __repr__(self) -> str:
@@ -72,7 +101,21 @@ class Measured:
         return summarize(self, f"{', '.join(self.values.columns)} of {' and '.join(counts)}", self.engine, written)
 
     def to_dataframe(self, spark: Any = None) -> Any:
-        """Return the same rows as a Spark DataFrame; its tasks read the ids."""
+        """Return the same rows as a Spark DataFrame; its tasks read the ids.
+
+        Args:
+            spark: A running Spark session to use; by default the active one, or a new one.
+
+        Returns:
+            The DataFrame.
+
+        Raises:
+            PipelineUnavailable: Spark is not installed.
+
+        Example:
+            >>> from omnigraph import pipeline
+            >>> frame = pipeline.algo.degree(graph).to_dataframe()  # doctest: +SKIP
+        """
         return values_frame(self.values, spark)
 
 
@@ -84,25 +127,34 @@ def measure(
     branch: str = MAIN,
     at: AsOf | None = None,
     write_to: str | None = None,
+    message: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
 ) -> Measured:
     """Compute a measure on a branch or a past state, and write it back if `write_to` is set."""
-    choice = RunnerChoice(engine, None)
+    choice = RunnerChoice(engine, master, spark)
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
-    view = session_of(graph).view(branch, at)
+    graph_session = session_of(graph).with_message(message)
+    view = graph_session.view(branch, at)
     nodes = select_nodes(view, edges)
     is_on_spark = choice.takes_spark(_count_edges(view, [edge.table_key for edge in nodes.edges]), ALGO_LOCAL_EDGES_MAX)
-    if is_on_spark:
-        from omnigraph.pipeline.algo.blocks import spark_graph
+    with reporting_to(progress):
+        if is_on_spark:
+            from omnigraph.pipeline.algo.blocks import spark_graph
 
-        with spark_graph(view, nodes, spark) as blocks:
-            values = NodeValues(view, nodes, compute(blocks))
-    else:
-        values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
-    commit = write_values(session_of(graph), values, write_to, branch) if write_to is not None else None
+            running = choice.start_session("a measure on executors", '`engine="auto"`')
+            report_progress("measuring", 0, 1)
+            with spark_graph(view, nodes, running) as blocks:
+                values = NodeValues(view, nodes, compute(blocks))
+        else:
+            report_progress("measuring", 0, 1)
+            values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
+        report_progress("measuring", 1, 1)
+    commit = write_values(graph_session, values, write_to, branch) if write_to is not None else None
     return Measured(values, "spark" if is_on_spark else "local", commit)
 
 

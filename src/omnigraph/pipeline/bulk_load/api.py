@@ -27,7 +27,7 @@ from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.bulk_load.input_digest import digest_input
-from omnigraph.pipeline.bulk_load.job import InputSchema, LoadOptions
+from omnigraph.pipeline.bulk_load.job import NO_DIGEST, InputSchema, LoadOptions
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
@@ -45,6 +45,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
     LoadPlan,
     LoadTransaction,
     find_applied,
+    require_not_applied,
 )
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.public_values import Mode
@@ -68,10 +69,15 @@ def load(
     max_errors: int = LOAD_ERRORS_MAX,
     report: str | os.PathLike[str] | None = None,
     embed: bool = False,
+    message: str | None = None,
     actor: str | None = None,
     engine: Engine = "auto",
+    spark: Any = None,
     master: str | None = None,
     progress: Progress | None = None,
+    properties: Mapping[str, str] | None = None,
+    is_input_digested: bool = True,
+    commits_empty: bool = False,
 ) -> LoadReport:
     """Load an input of any size as one commit.
 
@@ -89,10 +95,16 @@ def load(
         max_errors: How many entities a quarantine may leave out before the load fails.
         report: Directory for `report.json` and `rejected.ndjson`.
         embed: Make the `@embed` vectors that the input does not have from their texts.
+        message: What the commit is for, shown in its history.
         actor: Who writes; by default the actor of the graph.
-        engine: `local` runs threads, `spark` runs executors, `auto` chooses by the size of the input.
-        master: The Spark master; by default Spark runs on this machine.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
         progress: Called with each stage and how much of it is done.
+        properties: Further properties of the commit, such as where the input came from; with them, its property
+            `counts` has the number of entities by type.
+        commits_empty: Commit an input without entities as well, for the sake of its properties.
+        is_input_digested: Compare the input of a repeated `job_id`; without it, the key alone decides.
 
     Returns:
         What was loaded and rejected, and the commit, if there was anything to publish.
@@ -101,6 +113,13 @@ def load(
         UsageError: An argument or a file cannot be used.
         DataError: The input breaks a rule of the schema; nothing was written.
         JobExists: `job_id` was used for another input.
+        PipelineUnavailable: The input needs Spark, which is not installed.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from omnigraph import pipeline
+        >>> pipeline.load(graph, nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
+        2
     """
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
@@ -108,14 +127,14 @@ def load(
     check_type("job_id", job_id, str | None)
     check_type("report", report, str | os.PathLike | None)
     check_type("max_errors", max_errors, int)
-    choice = RunnerChoice(engine, master, is_flexible=False)
+    choice = RunnerChoice(engine, master, spark, is_flexible=False)
     _check_choices(mode, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
         raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
     branch = strip_name(branch)
-    session = session_of(graph if actor is None else graph.acting_as(actor))
+    session = session_of(graph if actor is None else graph.acting_as(actor)).with_message(message)
     session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
     if base is not None:
@@ -131,6 +150,9 @@ def load(
         report_folder=report_folder,
         is_rejecting=on_error == "quarantine",
         embed=embed,
+        digest="" if is_input_digested else NO_DIGEST,
+        properties=dict(properties or {}),
+        commits_empty=commits_empty,
     )
     with reporting_to(progress), TemporaryDirectory(prefix="omnigraph-load-") as folder:
         node_sources, edge_sources = (
@@ -149,7 +171,7 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
     load_plan = _plan_input(schema, *sources)
     size = sum(split.size for split in load_plan.splits)
     runner = _choose_runner(choice, size, load_plan.frames)
-    if options.is_repeatable:
+    if options.is_repeatable and not options.digest:
         digested_mode = f"{options.mode}, embedded" if options.embed else options.mode
         digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
         options = replace(options, digest=digest)
@@ -191,6 +213,9 @@ def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, 
     is_created = options.base is not None and _create_branch(session, options.branch, options.base)
     view = session.full_view(options.branch)
     try:
+        if options.base is not None and options.is_repeatable:
+            # The job may have been applied to the base before the branch was made.
+            require_not_applied(session, session.kernel.history(options.branch), options)
         return LoadTransaction(session, view, runner, options).run(load_plan)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE

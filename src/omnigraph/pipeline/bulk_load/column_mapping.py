@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from omnigraph import clock
 from omnigraph.engine.write.ndjson.blocks import Part, Type
 from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
@@ -26,6 +27,7 @@ from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.pipeline.bulk_load.splits import Columns, EndpointColumns, endpoint_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.coerce import Fault, decode_column, list_column, reader_type, stored_column
+from omnigraph.rules.defaults import default_column
 from omnigraph.rules.delta import Findings, Violation, one_array
 
 # Types that Arrow can parse from CSV text.
@@ -51,13 +53,21 @@ class ColumnMapper:
     """Maps batches of one source to one type; `is_text` if all columns are text, as in CSV."""
 
     def __init__(
-        self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, *, is_text: bool = False
+        self,
+        catalog: Catalog,
+        type_: Type,
+        columns: Columns,
+        findings: Findings,
+        *,
+        is_text: bool = False,
+        now_ms: int | None = None,
     ) -> None:
         self._catalog = catalog
         self._type = type_
         self._columns = columns
         self._findings = findings
-        self._converter = Converter(findings)
+        self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
+        self._converter = Converter(findings, now_ms=self._now_ms)
         self._is_text = is_text
         # State of the current batch: text columns, line numbers, and rows that were reported already.
         self._texts: frozenset[str] = frozenset()
@@ -140,7 +150,7 @@ class ColumnMapper:
         type_, count = self._type, len(next(iter(named.values()), []))
         columns: dict[str, Column] = {}
         for name, item in type_.properties.items():
-            column = self._fit(named[name], item.type) if name in named else _null_column(count, item.type)
+            column = self._fit(named[name], item.type) if name in named else default_column(item, count, self._now_ms)
             if column is None or (column.null_count and not item.type.nullable):
                 return None
             columns[name] = column
@@ -155,7 +165,7 @@ class ColumnMapper:
 
     def _ids(self, named: dict[str, InputColumn], columns: dict[str, Column], count: int) -> Column:
         explicit = named["id"].column if "id" in named else None
-        if isinstance(self._type, NodeType) and self._type.key:
+        if self._type.key:
             built = one_array(key_ids(self._type, pa.table({name: columns[name] for name in self._type.key})))
             if explicit is not None and not explicit.cast(pa.string()).equals(built):
                 raise pa.ArrowInvalid("an id differs from the key")
@@ -270,12 +280,6 @@ def _build_ids(type_: NodeType, keys: dict[str, Column]) -> Column:
     indices = np.where(complete, np.cumsum(complete) - 1, -1)
     ids = one_array(key_ids(type_, pa.table(keys).filter(pa.array(complete))))
     return ids.take(pa.array(indices, mask=~complete))
-
-
-def _null_column(count: int, type_: PropertyType) -> Column:
-    nothing: Any = pa.nulls(count)
-    column: Column = nothing.cast(arrow_type(type_))
-    return column
 
 
 def _parse_json(text: Any) -> object:

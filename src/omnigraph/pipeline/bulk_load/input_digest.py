@@ -38,7 +38,7 @@ def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Map
         for split in firsts
         for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
     ]
-    digests = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
+    digests = runner.run("hashing the input", digest_block, blocks, [block.stop - block.start for block in blocks])
     descriptions = [
         f"{split.table_key}:{_format_mapping(split.columns)}:{sizes[split.file]}{_format_partitions(split)}"
         for split in firsts

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from omnigraph import clock
 from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # How violations of an input name a row: "line 7".
 UNIT: Final = "line"
+# The digest of inputs that are not compared.
+NO_DIGEST: Final = "none"
 
 
 _INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
@@ -41,6 +44,7 @@ class LoadOptions:
         is_rejecting: Whether wrong entities, up to `errors_max`, are left out and written to `report_folder`.
         embed: Whether missing `@embed` vectors are made.
         properties: Further properties of the commit.
+        commits_empty: Whether an input without entities is committed as well.
     """
 
     mode: str
@@ -54,6 +58,7 @@ class LoadOptions:
     report_folder: Path | None = None
     embed: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    commits_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class Job:
         base_version: Manifest version that an overwrite was planned on; None if it may replace newer rows.
         targets: The datasets that rows of each type are staged for.
         embed: How to make missing `@embed` vectors; None if they are not made.
+        now_ms: What the default `now()` means in all tasks, in milliseconds since 1970.
     """
 
     options: LoadOptions
@@ -93,6 +99,7 @@ class Job:
     base_version: int | None
     targets: Mapping[TypeKey, DatasetRef]
     embed: EmbedJob | None = None
+    now_ms: int = field(default_factory=lambda: clock.now_us() // 1_000)
 
     @property
     def operation_id(self) -> str:

@@ -45,13 +45,16 @@ class Chunk:
     text: Callable[[int], str]
 
 
-def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
-    """Yield the valid entities of a split; add violations of the others to the findings."""
+def read_split(split: Split, catalog: Catalog, findings: Findings, now_ms: int | None = None) -> Iterator[Chunk]:
+    """Yield the valid entities of a split; add violations of the others to the findings.
+
+    `now_ms` is what the default `now()` means: the same in all splits of a load.
+    """
     try:
         if split.format == "ndjson":
-            yield from _read_ndjson(split, catalog, findings)
+            yield from _read_ndjson(split, catalog, findings, now_ms)
         else:
-            yield from _read_columns(split, catalog, findings)
+            yield from _read_columns(split, catalog, findings, now_ms)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable_split(split, str(error).splitlines()[0].rstrip(".")) from error
 
@@ -75,9 +78,9 @@ def first_line(split: Split) -> int:
     return 1 if split.is_first else 2
 
 
-def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+def _read_ndjson(split: Split, catalog: Catalog, findings: Findings, now_ms: int | None) -> Iterator[Chunk]:
     line = first_line(split)
-    for buffer, is_cut in _read_lines(split):
+    for buffer, is_cut in read_lines(split):
         first = line
         if first == 1:
             reject_other_format(buffer, split.file)
@@ -87,7 +90,14 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator
             # The last line is truncated.
             complete = buffer[: buffer.rfind(b"\n") + 1]
             findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
-        loaded = decode(complete, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
+        loaded = decode(
+            complete,
+            catalog,
+            first_line=first,
+            findings=findings,
+            line_bytes_max=LOAD_LINE_BYTES_MAX,
+            now_ms=now_ms,
+        )
         yield Chunk(loaded, range(first, line), _line_text_lookup(buffer, first))
 
 
@@ -101,7 +111,7 @@ def _line_text_lookup(buffer: bytes, first: int) -> Callable[[int], str]:
     return text
 
 
-def _read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
+def read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
     """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
     if split.compression is None:
         yield _read_byte_range(split)
@@ -162,14 +172,14 @@ def _find_line_end(file: Any, start: int) -> int | None:
     return None
 
 
-def _read_columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+def _read_columns(split: Split, catalog: Catalog, findings: Findings, now_ms: int | None) -> Iterator[Chunk]:
     assert split.table_key is not None
     assert split.columns is not None
     type_ = catalog.type_of(split.table_key)
-    mapper = ColumnMapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
-    for rows in _read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
+    mapper = ColumnMapper(catalog, type_, split.columns, findings, is_text=split.format == "csv", now_ms=now_ms)
+    for rows in read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
         table = rows.table
-        partitions = _partition_values(split, table.column_names)
+        partitions = partition_values(split, table.column_names)
         for name, value in partitions.items():
             table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
         loaded = Loaded(type_)
@@ -177,7 +187,7 @@ def _read_columns(split: Split, catalog: Catalog, findings: Findings) -> Iterato
         yield Chunk({type_.table_key: loaded}, rows.lines, _row_text_lookup(table, rows.numbers, rows.malformed))
 
 
-def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
+def partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
     """Return the partition columns of a file; a column that the file has as well is an error."""
     values = dict(split.partitions)
     duplicates = values.keys() & set(names)
@@ -202,7 +212,7 @@ def _row_text_lookup(table: pa.Table, numbers: Numbers, malformed: Mapping[int, 
     return text
 
 
-def _read_parquet(split: Split) -> Iterator[Rows]:
+def read_parquet(split: Split) -> Iterator[Rows]:
     line = first_line(split)
     with open_file(split.file) as opened:
         file = pyarrow.parquet.ParquetFile(opened)

@@ -74,17 +74,30 @@ class LoadReport:
 
     @property
     def commit_id(self) -> str | None:
+        """The id of the commit; None if nothing was written."""
         return self.commit.commit_id if self.commit else None
 
     @property
     def total_entities(self) -> int:
+        """The number of nodes and edges that were loaded."""
         return sum(self.nodes.values()) + sum(self.edges.values())
 
     @property
     def rejected_by_code(self) -> dict[str, int]:
+        """How many entities a quarantine left out, by the rule they break."""
         return dict(sorted(Counter(line.violation.rule for line in self.rejected).items()))
 
     def to_json(self) -> dict[str, object]:
+        """Return the report as a JSON object, with samples of what was rejected.
+
+        Returns:
+            The object.
+
+        Example:
+            >>> from omnigraph import pipeline
+            >>> pipeline.load(graph, nodes={"Person": []}).to_json()["mode"]  # doctest: +SKIP
+            'merge'
+        """
         samples = {code: self._samples(code) for code in self.rejected_by_code}
         seconds = max(self.seconds, 1e-9)
         return {

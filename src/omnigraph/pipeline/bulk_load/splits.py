@@ -195,7 +195,7 @@ def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
     """Return the splits of NDJSON files; a compressed file is one split."""
     splits: list[Split] = []
     for file in _all_files(sources):
-        format_, compression = _detect_format(file)
+        format_, compression = detect_format(file)
         if format_ != "ndjson":
             raise UsageError(
                 f"`{file.name}` is {format_}, which does not name the type of its rows; pass it as `nodes` or"
@@ -218,7 +218,7 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
     bare = Columns(None, columns.source, columns.target, dict(columns.properties))
     splits: list[Split] = []
     for file in _all_files(sources):
-        format_, compression = _detect_format(file)
+        format_, compression = detect_format(file)
         if format_ == "ndjson":
             raise UsageError(f"`{file.name}` names the type of each line; pass it as `data`", path=file.name)
         pieces = _plan_row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
@@ -299,7 +299,7 @@ def _all_files(sources: Sequence[Path]) -> Iterator[File]:
         yield from find_files(source)
 
 
-def _detect_format(file: File) -> tuple[str, str | None]:
+def detect_format(file: File) -> tuple[str, str | None]:
     stem, ending = os.path.splitext(file.name.lower())
     compression = _COMPRESSIONS.get(ending)
     if compression:

@@ -23,7 +23,7 @@ from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import Catalog, NodeType, Property, TypeKey
+from omnigraph.lang.catalog import Catalog, Property, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
@@ -264,7 +264,7 @@ def read_kept_rows(
     decoding = Findings(job.violations_max, unit=UNIT)
     rejected_lines = np.array(sorted(task.violations), np.int64)
     superseded = _SupersededFilter(job, task)
-    for chunk in read_split(task.split, input_catalog(job), decoding):
+    for chunk in read_split(task.split, input_catalog(job), decoding, job.now_ms):
         staged.lines += len(chunk.lines)
         by_line = {violation.line: violation for violation in task.violations.values() if violation.line in chunk.lines}
         for violation in decoding.violations[len(staged.malformed) :]:
@@ -348,7 +348,7 @@ def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:
 
 def is_last_write_wins(intent: Intent, type_: Type) -> bool:
     """Return True if the later of two incoming entities with one id replaces the other, as in an ingest."""
-    return intent is Intent.UPSERT and not (isinstance(type_, NodeType) and type_.key)
+    return intent is Intent.UPSERT and not type_.key
 
 
 def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:

@@ -145,7 +145,7 @@ class StagedInput:
             for split, rows in self.types[key].by_split(request.rows):
                 by_split.setdefault(split, {})[key] = replace(request, rows=rows)
         fetches = [FetchTask(self.tasks[split], split_requests) for split, split_requests in sorted(by_split.items())]
-        answers = self.runner.run("looking again", partial(fetch_rows, self.job), fetches)
+        answers = self.runner.run("reading again", partial(fetch_rows, self.job), fetches)
         fetched: dict[TypeKey, list[tuple[pa.Table, Numbers]]] = {}
         line_numbers = self.lines
         for split, answer in zip(sorted(by_split), answers, strict=True):

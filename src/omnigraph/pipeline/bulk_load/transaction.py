@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
@@ -103,6 +104,19 @@ def find_applied(session: GraphSession, commits: Iterable[Commit], options: Load
     return applied
 
 
+def require_not_applied(session: GraphSession, commits: Iterable[Commit], options: LoadOptions) -> None:
+    """Raise `AlreadyApplied` if one of the commits applied the same job."""
+    applied = find_applied(session, commits, options)
+    if applied is not None:
+        error = AlreadyApplied(
+            f"job `{options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written twice",
+            job_id=options.job_id,
+            commit_id=applied.commit_id,
+        )
+        error.commit = applied
+        raise error
+
+
 class LoadTransaction:
     """One load of one input on one branch."""
 
@@ -182,15 +196,18 @@ class LoadTransaction:
         return receipt.commit
 
     def _outcome(self, commit: Commit | None) -> LoadOutcome:
+        embedded = sum_counts(result.embedded for result in self.input.results)
+        return LoadOutcome(commit, self._counts(), self._rejected_lines(), embedded)
+
+    def _counts(self) -> dict[TypeKey, int]:
         results = self.input.results
-        counts = {
+        return {
             key: sum(result.types[key].rows for result in results if key in result.types) for key in self.input.types
         }
-        return LoadOutcome(commit, counts, self._rejected_lines(), sum_counts(result.embedded for result in results))
 
     def _is_empty(self) -> bool:
         """Return True if there is nothing to publish: no entity, no violation, and no type that is emptied."""
-        if self.options.mode == "overwrite" and self.input.types:
+        if self.options.commits_empty or (self.options.mode == "overwrite" and self.input.types):
             return False
         return not any(
             result.malformed
@@ -379,7 +396,7 @@ class LoadTransaction:
         """Check the input against the newest snapshot and plan the commit; runs again after a lost race."""
         schema = SchemaIs(self.job.schema.full_hash)
         schema.check(snapshot)
-        self._require_not_applied(snapshot)
+        require_not_applied(self.session, snapshot.state.commits, self.options)
         self.session.kernel.finish_links(snapshot)
         may = write_permissions(self.session, snapshot)
         may.check(key.name for key in self.input.types)
@@ -388,6 +405,9 @@ class LoadTransaction:
             self._validate(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
+        if self.options.properties:
+            counts = {str(key): count for key, count in self._counts().items()}
+            properties["counts"] = orjson.dumps(counts, option=orjson.OPT_SORT_KEYS).decode()
         return Plan(
             "load",
             tuple(effect for effect in effects if effect is not None),
@@ -396,18 +416,6 @@ class LoadTransaction:
             properties=properties | dict(self.options.properties),
             operation_id=OperationId(self.job.operation_id),
         )
-
-    def _require_not_applied(self, snapshot: Snapshot) -> None:
-        applied = find_applied(self.session, snapshot.state.commits, self.options)
-        if applied is not None:
-            error = AlreadyApplied(
-                f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"
-                " twice",
-                job_id=self.options.job_id,
-                commit_id=applied.commit_id,
-            )
-            error.commit = applied
-            raise error
 
     def _effect(self, snapshot: Snapshot, table_key: TypeKey) -> plan.Effect | None:
         dataset = self.session.kernel.writable(snapshot, table_key)

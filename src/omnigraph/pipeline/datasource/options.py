@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from omnigraph import settings
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import AsOf
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
@@ -31,6 +31,7 @@ WRITE_OPTIONS: Final = (
     "type",
     "branch",
     "mode",
+    "message",
     "actor",
     "stream",
     "checkpointlocation",
@@ -94,6 +95,11 @@ class SourceOptions:
     def naming(self) -> Naming:
         """Whether a past state is read with current names or with its own."""
         return check_names(self.values.get("names", NOW))
+
+    @property
+    def message(self) -> str | None:
+        """The message of the commits of a write."""
+        return self.values.get("message")
 
     def require(self, name: str, hint: str) -> str:
         """Return a required option."""
@@ -201,14 +207,16 @@ def column_names(type_: Type) -> list[str]:
 def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]:
     """Return columns as fields of a Spark schema in JSON; metadata has the type of each in the graph."""
     fields: list[dict[str, object]] = []
-    key = type_.key if isinstance(type_, NodeType) else ()
     for name in columns:
         property_ = type_.properties.get(name)
         if property_ is None:
-            fields.append(spark_field(name, "string", nullable=False, metadata={"omnigraph.type": "String"}))
+            end: dict[str, object] = {"omnigraph.type": "String"}
+            if name in type_.key:
+                end["omnigraph.key"] = True
+            fields.append(spark_field(name, "string", nullable=False, metadata=end))
             continue
         metadata: dict[str, object] = {"omnigraph.type": str(property_.type)}
-        if name in key:
+        if name in type_.key:
             metadata["omnigraph.key"] = True
         fields.append(
             spark_field(name, _spark_type(property_.type), nullable=property_.type.nullable, metadata=metadata)

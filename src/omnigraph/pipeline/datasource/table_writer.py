@@ -76,7 +76,7 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     """Authorize and plan a write before any task runs."""
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
-        session = session_of(graph)
+        session = session_of(graph).with_message(options.message)
         session.require("change", on_branch(options.branch))
         view = session.full_view(options.branch)
         visible = write_permissions(session, view.snapshot).visible.snapshot.state.schema
@@ -135,7 +135,7 @@ def publish_partitions(
     marks: Mapping[str, str],
 ) -> None:
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
-    session = session_of(graph)
+    session = session_of(graph).with_message(options.message)
     splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []

@@ -6,27 +6,33 @@ reads types, `lower` turns patterns into joins, `search` ranks, `projection` fin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from omnigraph import clock
 from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.query.aggregate import overflow_error, overflow_message
+from omnigraph.engine.query.aggregate import overflow_error
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, BudgetUsage
 from omnigraph.engine.query.context import Caches, QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import AsOf, View
-from omnigraph.errors import PipelineError
+from omnigraph.engine.query.vectors import function_overflow_message
+from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.session import View
+from omnigraph.engine.tasks import Progress, reporting_to
+from omnigraph.errors import ArithmeticOverflow, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery, require_kind
-from omnigraph.lang.query.ir import Aggregate, NodeScan, ReadIR
+from omnigraph.lang.query.functions import AGGREGATES
+from omnigraph.lang.query.ir import NodeScan, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
 from omnigraph.pipeline.spark.session import run_job
 from omnigraph.rules.coerce import list_column
 from omnigraph.rules.delta import one_array
@@ -34,6 +40,9 @@ from omnigraph.source_files import SourceInput, query_source
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
+
+# The words of an overflow, in whatever Spark wraps round them.
+_OVERFLOW: Final = re.compile(r"a result of `([^`]+)` does not fit (\w+)")
 
 
 def query(
@@ -45,8 +54,11 @@ def query(
     branch: str = MAIN,
     at: AsOf | None = None,
     names: Naming = NOW,
-    spark: Any = None,
     embedder: Embedder | None = None,
+    engine: Engine = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Return a read query as a Spark DataFrame.
 
@@ -60,14 +72,29 @@ def query(
         branch: The branch to read.
         at: Read a past state: a commit, tag, manifest version or timestamp.
         names: Whether a past state is read with current names or its own.
-        spark: The Spark session; by default the running one, or a new one.
         embedder: Turns query text into vectors; by default the configured provider.
+        engine: `auto` or `spark`; a DataFrame cannot be made in process.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called while the call waits for Spark; the jobs of the DataFrame report to Spark.
 
     Returns:
         A DataFrame with the columns of the query.
+
+    Raises:
+        LanguageError: The query does not parse or type-check.
+        UsageError: `engine` is `local`; use `Graph.query`.
+        PipelineUnavailable: Spark is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> frame = pipeline.query(graph, "query q() { match { $p: Person } return { $p.name } }")  # doctest: +SKIP
     """
+    choice = RunnerChoice(engine, master, spark)
     view, compiled = _compile(graph, source, name, branch, at, names)
-    return _frame(view, compiled, params or {}, spark, embedder)
+    with reporting_to(progress):
+        running = choice.start_session("`pipeline.query`", "`graph.query`")
+        return _frame(view, compiled, params or {}, running, embedder)
 
 
 def collect(
@@ -134,22 +161,26 @@ def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
     try:
         table: pa.Table = run_job(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
     except PipelineError as error:
-        raise_if_overflow(str(error.__cause__), read)
+        raise_if_overflow(str(error.__cause__))
         raise
     columns = [
         from_spark_column(one_array(values), column.type)
-        for values, column in zip(table.columns, read.columns, strict=True)
+        for values, column in zip(table.columns, read.returned, strict=True)
     ]
-    result = pa.Table.from_arrays(columns, names=[column.name for column in read.columns])
+    result = pa.Table.from_arrays(columns, names=[column.name for column in read.returned])
     return Result(result, query.name, view.snapshot.branch, view.snapshot.head)
 
 
-def raise_if_overflow(reason: str, read: ReadIR) -> None:
-    """Raise `ArithmeticOverflow` if Spark failed because a sum of this read overflowed."""
-    for column in read.columns:
-        call = column.expression
-        if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
-            raise overflow_error(call.function, column.type.scalar)
+def raise_if_overflow(reason: str) -> None:
+    """Raise `ArithmeticOverflow` if Spark failed because a computed number did not fit its type."""
+    match = _OVERFLOW.search(reason)
+    if match is None:
+        return
+    function, type_name = match[1], match[2]
+    if function in AGGREGATES:
+        raise overflow_error(function, Scalar(type_name))
+    message = function_overflow_message(function, type_name)
+    raise ArithmeticOverflow(message, function=function, type=type_name)
 
 
 def from_spark_column(column: Any, type_: PropertyType) -> Any:

@@ -18,7 +18,7 @@ from omnigraph.engine.arguments import Value, decode_literal, missing_parameter_
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.pipeline.query.scan import is_mark
+from omnigraph.pipeline.query.scan import TYPE_MARK, is_mark
 
 Op = ir.CompareOp
 _WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})
@@ -28,6 +28,7 @@ _OPERATORS: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
     Op.LT: lambda left, right: left < right, Op.LE: lambda left, right: left <= right,
     Op.GT: lambda left, right: left > right, Op.GE: lambda left, right: left >= right,
     Op.STARTS_WITH: lambda left, right: left.startswith(right),
+    Op.ENDS_WITH: lambda left, right: left.endswith(right),
     Op.STRING_CONTAINS: lambda left, right: left.contains(right),
 }  # fmt: skip
 _I64_LOW, _I64_HIGH = -(2.0**63), 2.0**63
@@ -81,12 +82,49 @@ class Expressions:
                 return Operand(self.literal(value, expression.type), expression.type, value, is_constant=True)
             case ir.PropertyRef(variable=variable, property=name):
                 return Operand(self.functions.col(self._names(variable, name)), expression.type)
-            case ir.NodeRef(variable=variable):
-                return Operand(self.functions.col(self._names(variable, "id")), expression.type)
+            case ir.NodeRef(variable=variable, node_type=node_type):
+                column = self.functions.col(self._names(variable, "id"))
+                return Operand(self.plain_id(column) if ir.is_union(node_type) else column, expression.type)
+            case ir.PathRef(variable=variable, function=function, space=space):
+                column = self.functions.col(self._names(variable, "hops" if function == "nodes" else function))
+                is_tagged = function == "nodes" and ir.is_union(space)
+                return Operand(
+                    self.functions.transform(column, self.plain_id) if is_tagged else column, expression.type
+                )
+            case ir.TypeRef(variable=variable, owner=owner):
+                column = self.functions.col(self._names(variable, "id"))
+                if ir.is_union(owner):
+                    return Operand(self.type_name(column), expression.type)
+                return Operand(self.functions.when(column.isNotNull(), self.functions.lit(owner)), expression.type)
             case ir.HopsRef(variable=variable):
                 return Operand(self.functions.col(self._names(variable, "hops")), expression.type)
+            case ir.ColumnRef(name=name, type=type_) if type_ is not None:
+                return Operand(self.functions.col(name), type_)
+            case ir.Call(type=type_) | ir.Case(type=type_) | ir.Quantifier(type=type_):
+                return Operand(self._computed(expression), type_)
+            case ir.Compare() | ir.IsNull() | ir.In() | ir.Not() | ir.And() | ir.Or():
+                return Operand(self.condition(expression), expression.type)
         name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
+
+    def type_name(self, column: Any) -> Any:
+        """Return the type of ids of several types."""
+        return self.functions.substring_index(column, TYPE_MARK, 1)
+
+    def plain_id(self, column: Any) -> Any:
+        """Return ids of several types without their type."""
+        return self.functions.regexp_replace(column, f"^[^{TYPE_MARK}]*{TYPE_MARK}", "")
+
+    def _computed(self, expression: ir.Call | ir.Case | ir.Quantifier) -> Any:
+        from omnigraph.pipeline.query.calls import arrow_column, is_native, native_call, native_case
+
+        if isinstance(expression, ir.Quantifier) or not is_native(expression):
+            return arrow_column(self, expression)
+        return native_call(self, expression) if isinstance(expression, ir.Call) else native_case(self, expression)
+
+    def leaf(self, expression: ir.Expr) -> Any:
+        """Return what a scan or group provides: a property, an id, a number of hops, a mark or a column."""
+        return self.condition(expression) if is_mark(expression) else self.value(expression)
 
     def literal(self, value: Value, type_: PropertyType) -> Any:
         """Return a constant as a column of its Spark type."""
@@ -116,10 +154,20 @@ class Expressions:
             [variable] = {part.variable for part in _marked_fields(condition)}
             return self.functions.col(self._names(variable, condition))
         match condition:
+            case ir.Not(condition=inner):
+                return ~self.condition(inner)
             case ir.And(conditions=parts):
                 return reduce(lambda left, right: left & right, map(self.condition, parts))
             case ir.Or(conditions=parts):
                 return reduce(lambda left, right: left | right, map(self.condition, parts))
+            case ir.Compare(op=op, left=ir.NodeRef(variable=left_variable), right=ir.NodeRef(variable=right_variable)):
+                # Nodes are compared as they are bound, with their types.
+                sides = (self.functions.col(self._names(name, "id")) for name in (left_variable, right_variable))
+                return _OPERATORS[op](*sides)
+            case ir.Compare(op=Op.MATCHES):
+                from omnigraph.pipeline.query.calls import arrow_column
+
+                return arrow_column(self, condition)
             case ir.Compare(op=op, left=left, right=right):
                 return self._compare(op, self._operand(left), self._operand(right))
             case ir.IsNull(operand=operand, negated=negated):
@@ -127,7 +175,7 @@ class Expressions:
                 return column.isNotNull() if negated else column.isNull()
             case ir.In(operand=operand, collection=collection):
                 return self._member(self._operand(operand), self.constant(collection), collection.type)
-        raise AssertionError(f"not a condition: {condition}")
+        return self.value(condition)
 
     def _member(self, operand: Operand, items: Value, type_: PropertyType) -> Any:
         if items is None:
@@ -136,12 +184,19 @@ class Expressions:
         item_type = PropertyType(type_.scalar)
         non_null = [item for item in items if item is not None]
         if operand.type.is_text:
-            return operand.column.isin(non_null)
+            return self._unknown_among(operand.column.isin(non_null), items)
         parts = [
             self._compare(Op.EQ, operand, Operand(self.literal(item, item_type), item_type, item, True))
             for item in non_null
         ]
-        return reduce(lambda left, right: left | right, parts, self.functions.lit(False))
+        found = reduce(lambda left, right: left | right, parts, self.functions.lit(False))
+        if not parts:
+            found = self.functions.when(operand.column.isNotNull(), found)
+        return self._unknown_among(found, items)
+
+    def _unknown_among(self, found: Any, items: tuple[Any, ...]) -> Any:
+        """Return membership that is unknown instead of false if a null is among the items."""
+        return self.functions.when(found, True) if None in items else found
 
     def _compare(self, op: ir.CompareOp, left: Operand, right: Operand) -> Any:
         if op is Op.CONTAINS:

@@ -7,22 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from omnigraph.engine.query.context import check_bound
 from omnigraph.engine.query.expressions import variables_of, walk
+from omnigraph.engine.query.paths import weight_error
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.ir import Direction, Expand
+from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import HOPS, ID, Names, Need, ScanSource, pushdown_filter, scan_frame
+from omnigraph.pipeline.query.paths import NODE, PATH_COLUMNS, START, PathFrames
+from omnigraph.pipeline.query.scan import (
+    HOPS,
+    ID,
+    TYPE_MARK,
+    Names,
+    Need,
+    ScanSource,
+    pushdown_filter,
+    resolve_type_names,
+    scan_frame,
+)
 from omnigraph.pipeline.query.search import Search
 
 NEAR = "near"
 FAR = "far"
-_START = "start"
+_START = START
 
 
 def orient_edges(functions: Any, edges: Any, direction: Direction) -> Any:
@@ -37,13 +50,13 @@ def orient_edges(functions: Any, edges: Any, direction: Direction) -> Any:
     return edges.select(NEAR, FAR, *others).unionByName(back.where(col(NEAR) != col(FAR)))
 
 
-def expand_hops(functions: Any, starts: Any, edges: Any, walk: Expand, hops: str) -> Any:
+def expand_hops(functions: Any, starts: Any, edges: Any, walk: Hops, hops: str) -> Any:
     """Breadth-first search from all starts at once: each node within the hop bounds, at its shortest distance."""
     col, lit = functions.col, functions.lit
     pairs = edges.select(NEAR, FAR).localCheckpoint()
     loops = pairs.where(col(NEAR) == col(FAR)).select(col(NEAR).alias("loop"))
     frontier = starts.select(col(NEAR).alias(_START), col(NEAR).alias("node")).localCheckpoint()
-    visited, emitted = frontier, []
+    visited, emitted = frontier, [_with_hops(frontier, lit(0), hops)] if walk.minimum == 0 else []
     for hop in range(1, walk.maximum + 1):
         if hop == walk.minimum:
             # A node with a self-loop is reached again one hop later, which may be the first time within the bounds.
@@ -65,6 +78,14 @@ def expand_hops(functions: Any, starts: Any, edges: Any, walk: Expand, hops: str
 
 def _with_hops(nodes: Any, hop: Any, hops: str) -> Any:
     return nodes.withColumn(hops, hop.cast("long"))
+
+
+class Hops(NamedTuple):
+    """The bounds of a walk, once its parameters have values."""
+
+    minimum: int
+    maximum: int
+    is_backwards: bool
 
 
 _TEXT: Final = PropertyType(Scalar.STRING)
@@ -115,20 +136,40 @@ class Lowering:
     def _scan(self, operator: ir.NodeScan, rows: Any, narrow: Narrow | None) -> Any:
         conditions, others = _partition_conditions(operator.filters, {operator.variable})
         table_key = TypeKey.of("node", operator.node_type)
-        frame = self._frame(operator.variable, table_key, conditions)
+        frame = self._frames(operator.variable, table_key, conditions)
         if narrow is not None:
             frame = narrow(frame, self._names(operator.variable, ID))
         frame = frame if rows is None else rows.crossJoin(self._small(frame, table_key))
         return self._where(frame, others)
 
+    def _frames(self, variable: str, table_key: TypeKey, conditions: tuple[ir.Expr, ...]) -> Any:
+        """Return the entities of a type, or of all types of a union, whose ids then begin with their type."""
+        names = ir.split_type(table_key.name)
+        frames = []
+        for name in names:
+            resolved = tuple(resolve_type_names(condition, name) for condition in conditions)
+            frame = self._frame(variable, TypeKey.of(table_key.kind, name), resolved)
+            frames.append(self._tagged(frame, self._names(variable, ID), name) if len(names) > 1 else frame)
+        return reduce(lambda left, right: left.unionByName(right), frames)
+
+    def _tagged(self, frame: Any, column: str, type_name: str) -> Any:
+        """Put the type before the ids of a column, so that ids of different types differ."""
+        functions = self._functions
+        return frame.withColumn(column, functions.concat(functions.lit(type_name + TYPE_MARK), functions.col(column)))
+
     def _frame(
-        self, variable: str, table_key: TypeKey, conditions: tuple[ir.Expr, ...], ends: tuple[tuple[str, str], ...] = ()
+        self,
+        variable: str,
+        table_key: TypeKey,
+        conditions: tuple[ir.Expr, ...],
+        ends: tuple[tuple[str, str], ...] = (),
+        need: Need | None = None,
     ) -> Any:
         """Return the entities of a type that satisfy conditions, with the columns that are needed of them."""
         if table_key not in self._scans:
             self._scans[table_key] = plan_scan(self._view, table_key)
         scan, runs = self._scans[table_key]
-        need = self._needs.get(variable, _NO_NEED)
+        need = need or self._needs.get(variable, _NO_NEED)
         outputs = [(name, column, _TEXT) for name, column in ends]
         if not variable.startswith("~edge"):
             outputs.append((self._names(variable, ID), ID, _TEXT))
@@ -151,10 +192,13 @@ class Lowering:
 
     def _small(self, frame: Any, *table_keys: TypeKey) -> Any:
         """Broadcast a frame if its types are small."""
-        pins = self._view.snapshot.state.pins
-        if all(pins[key].row_count <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
+        if all(self._row_count(key) <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
             return self._functions.broadcast(frame)
         return frame
+
+    def _row_count(self, table_key: TypeKey) -> int:
+        pins = self._view.snapshot.state.pins
+        return sum(pins[TypeKey.of(table_key.kind, name)].row_count for name in ir.split_type(table_key.name))
 
     def _where(self, rows: Any, conditions: Iterable[ir.Expr]) -> Any:
         for condition in conditions:
@@ -166,33 +210,155 @@ class Lowering:
     def _expand(self, operator: ir.Expand, rows: Any) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
         rows = rows.where(col(source).isNotNull())
-        if operator.minimum > operator.maximum:
+        bounds = self._bounds(operator)
+        if bounds.minimum > bounds.maximum:
             rows = rows.limit(0)
         about_edge, others = _partition_conditions(operator.filters, {operator.edge_variable} - {None})
         about_target, others = _partition_conditions(others, {operator.target})
-        edges = self._edges(operator, about_edge)
-        if operator.minimum == operator.maximum == 1:
+        if operator.path is not None:
+            walked = self._search_paths(operator, operator.path, rows, bounds)
+        elif operator.is_single:
+            edges = self._edges(operator, about_edge, operator.source_type, operator.target_type)
             if operator.hops_variable is not None:
                 single_hop = self._functions.lit(1).cast("long")
                 edges = edges.withColumn(self._names(operator.hops_variable, HOPS), single_hop)
             key = TypeKey.of("edge", operator.edge)
             walked = rows.join(self._small(edges, key), col(source) == col(NEAR)).drop(NEAR)
         else:
-            starts = rows.select(col(source).alias(NEAR)).distinct()
-            hops = self._names(operator.hops_variable or "~hops", HOPS)
-            pairs = expand_hops(self._functions, starts, edges, operator, hops)
-            walked = rows.join(pairs, col(source) == col(NEAR)).drop(NEAR)
-            walked = walked if operator.hops_variable is not None else walked.drop(hops)
+            walked = self._expand_hops(operator, rows, bounds, about_edge)
         return self._where(self._bind_target(operator, walked, about_target), others)
 
-    def _edges(self, operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> Any:
+    def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: Hops, about_edge: tuple[ir.Expr, ...]) -> Any:
+        col, source = self._functions.col, self._names(operator.source, ID)
+        space = ir.walk_space(operator.source_type, operator.legs) if operator.legs else operator.target_type
+        edges = self._edges(operator, about_edge, space, space)
+        hops = self._names(operator.hops_variable or "~hops", HOPS)
+        # The start stays in the form that the rows have; the walk may go through more types than that.
+        starts = rows.select(col(source).alias(NEAR)).distinct()
+        starts = self._converted(starts, NEAR, operator.source_type, space)
+        pairs = expand_hops(self._functions, starts, edges, bounds, hops)
+        pairs = self._converted(pairs, NEAR, space, operator.source_type)
+        pairs = self._converted(pairs, FAR, space, operator.target_type)
+        walked = rows.join(pairs, col(source) == col(NEAR)).drop(NEAR)
+        return walked if operator.hops_variable is not None else walked.drop(hops)
+
+    def _search_paths(self, operator: ir.Expand, path: ir.Path, rows: Any, bounds: Hops) -> Any:
+        col, source = self._functions.col, self._names(operator.source, ID)
+        space = ir.walk_space(operator.source_type, operator.legs)
+        count = None if path.is_all else self._bound(path.count, "shortest", least=1)
+        search = PathFrames(
+            self._functions, self._path_steps(operator, path, space), *bounds, count, path.weight is not None
+        )
+        starts = self._converted(rows.select(col(source).alias(START)).distinct(), START, operator.source_type, space)
+        wanted = None
+        if path.end is not None:
+            end = self._names(path.end, ID)
+            wanted = rows.select(col(source).alias(START), col(end).alias(NODE)).dropna().distinct()
+            wanted = self._converted(wanted, START, operator.source_type, space)
+            wanted = self._converted(wanted, NODE, operator.target_type, space).localCheckpoint()
+        found = search.search(starts, wanted)
+        found = self._converted(found, START, space, operator.source_type)
+        found = self._converted(found, NODE, space, operator.target_type)
+        columns = [col(name).alias(self._names(path.variable, attribute)) for attribute, name in PATH_COLUMNS]
+        found = found.select(col(START).alias(NEAR), col(NODE).alias(FAR), *columns)
+        same = col(source) == col(NEAR)
+        if path.end is not None:
+            same = same & (col(self._names(path.end, ID)) == col(FAR))
+        return rows.join(found, same).drop(NEAR)
+
+    def _path_steps(self, operator: ir.Expand, path: ir.Path, space: str) -> Any:
+        """Return the edge that stands for each pair of nodes: the lightest, then the one with the smallest id."""
+        functions, col, variable = self._functions, self._functions.col, f"~path {path.variable}"
+        need, weight = Need(), functions.lit(1.0)
+        if path.weight is not None:
+            edge = self._view.catalog.edges[operator.legs[0].edge]
+            type_ = edge.properties[path.weight].type
+            need.properties[path.weight] = ir.PropertyRef(variable, "edge", edge.name, path.weight, type_)
+            weight = col(self._names(variable, path.weight)).cast("double")
+        is_tagged = ir.is_union(operator.edge)
+        frames = [self._leg(variable, leg, (), (space, space), is_tagged, need) for leg in operator.legs]
+        edges = reduce(lambda left, right: left.unionByName(right), frames)
+        edges = edges.select(NEAR, FAR, weight.alias("weight"), col(self._names(variable, ID)).alias("edge"))
+        edges = edges.where(col("weight").isNotNull()).localCheckpoint()
+        if path.weight is not None and not edges.where((col("weight") < 0) | functions.isnan("weight")).isEmpty():
+            raise weight_error(path.weight)
+        best = functions.min(functions.struct("weight", "edge")).alias("best")
+        chosen = edges.groupBy(NEAR, FAR).agg(best).select(NEAR, FAR, "best.weight", "best.edge")
+        if is_tagged:
+            chosen = chosen.withColumn("edge", self._expressions.plain_id(col("edge")))
+        return chosen.localCheckpoint()
+
+    def _bounds(self, operator: ir.Expand) -> Hops:
+        minimum = self._bound(operator.minimum)
+        if operator.maximum is None:
+            space = ir.walk_space(operator.source_type, operator.legs)
+            return Hops(minimum, max(self._row_count(TypeKey.of("node", space)), minimum), operator.is_backwards)
+        maximum = self._bound(operator.maximum)
+        if not operator.legs and operator.source_type != operator.target_type:
+            maximum = min(maximum, 1)
+        return Hops(minimum, maximum, operator.is_backwards)
+
+    def _bound(self, bound: ir.HopBound, word: str = "hops", least: int = 0) -> int:
+        value = bound if isinstance(bound, int) else self._expressions.constant(bound)
+        return check_bound(bound, value, word, least)
+
+    def _converted(self, frame: Any, column: str, source_type: str, target_type: str) -> Any:
+        """Return ids of one type or union as those of another one, without the ids of types that it lacks."""
+        functions = self._functions
+        if source_type == target_type:
+            return frame
+        if not ir.is_union(source_type):
+            return self._tagged(frame, column, source_type)
+        members = set(ir.split_type(target_type))
+        if not members >= set(ir.split_type(source_type)):
+            frame = frame.where(self._expressions.type_name(functions.col(column)).isin(sorted(members)))
+        if ir.is_union(target_type):
+            return frame
+        return frame.withColumn(column, self._expressions.plain_id(functions.col(column)))
+
+    def _edges(self, operator: ir.Expand, conditions: tuple[ir.Expr, ...], near: str, far: str) -> Any:
         """Return the edges of a traversal: distinct pairs of nodes, or one row per edge if edges are bound."""
+        legs = operator.legs
+        if not legs:
+            edge = self._view.catalog.edges[operator.edge]
+            legs = (ir.Leg(edge.name, operator.direction, edge.source, edge.target),)
         variable = operator.edge_variable or "~edge"
-        edge = self._view.catalog.edges[operator.edge]
-        frame = self._frame(variable, edge.table_key, conditions, ((NEAR, "src"), (FAR, "dst")))
-        frame = orient_edges(self._functions, frame, operator.direction)
-        is_distinct = ("src", "dst") in edge.unique and operator.direction is not ir.Direction.BOTH
+        is_tagged = operator.edge_variable is not None and ir.is_union(operator.edge)
+        frames = [self._leg(variable, leg, conditions, (near, far), is_tagged) for leg in legs]
+        frame = reduce(lambda left, right: left.unionByName(right), frames)
+        unique = self._view.catalog.edges[legs[0].edge].unique
+        is_distinct = len(legs) == 1 and ("src", "dst") in unique and legs[0].direction is not ir.Direction.BOTH
         return frame if operator.edge_variable is not None or is_distinct else frame.distinct()
+
+    def _leg(
+        self,
+        variable: str,
+        leg: ir.Leg,
+        conditions: tuple[ir.Expr, ...],
+        ends: tuple[str, str],
+        is_tagged: bool,
+        need: Need | None = None,
+    ) -> Any:
+        """Return the edges of one leg, oriented along it, with the ids of the walk's types."""
+        edge = self._view.catalog.edges[leg.edge]
+        resolved = tuple(resolve_type_names(condition, leg.edge) for condition in conditions)
+        frame = self._frame(variable, edge.table_key, resolved, ((NEAR, "src"), (FAR, "dst")), need)
+        if is_tagged:
+            frame = self._tagged(frame, self._names(variable, ID), leg.edge)
+        near, far = ends
+        if leg.source == leg.target:
+            frame = orient_edges(self._functions, frame, leg.direction)
+            return self._leg_ids(frame, leg.source, near, leg.source, far)
+        parts = []
+        for direction in ways(leg.direction):
+            near_type, far_type = (leg.source, leg.target) if direction is Direction.OUT else (leg.target, leg.source)
+            oriented = orient_edges(self._functions, frame, direction)
+            parts.append(self._leg_ids(oriented, near_type, near, far_type, far))
+        return reduce(lambda left, right: left.unionByName(right), parts)
+
+    def _leg_ids(self, frame: Any, near_type: str, near: str, far_type: str, far: str) -> Any:
+        frame = self._tagged(frame, NEAR, near_type) if ir.is_union(near) else frame
+        return self._tagged(frame, FAR, far_type) if ir.is_union(far) else frame
 
     def _bind_target(self, operator: ir.Expand, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
         """Bind the target of a traversal; its node is scanned only if a property or condition needs it."""
@@ -201,7 +367,7 @@ class Lowering:
         if not conditions and not need.properties and not need.marks:
             return walked.withColumnRenamed(FAR, target)
         table_key = TypeKey.of("node", operator.target_type)
-        nodes = self._frame(operator.target, table_key, conditions)
+        nodes = self._frames(operator.target, table_key, conditions)
         return walked.join(self._small(nodes, table_key), col(FAR) == col(target)).drop(FAR)
 
     # -- blocks ------------------------------------------------------------------------------------------------
@@ -244,6 +410,11 @@ class Lowering:
         return condition
 
 
+def ways(direction: Direction) -> tuple[Direction, ...]:
+    """Return the single directions of a direction."""
+    return (Direction.OUT, Direction.IN) if direction is Direction.BOTH else (direction,)
+
+
 def _partition_conditions(
     conditions: Iterable[ir.Expr], variables: set[Any]
 ) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
@@ -259,8 +430,8 @@ def _variables_used(operators: Iterable[ir.Operator]) -> set[str]:
         match operator:
             case ir.NodeScan(filters=filters):
                 variables.update(*(variables_of(condition) for condition in filters))
-            case ir.Expand(source=source, filters=filters):
-                variables.add(source)
+            case ir.Expand(source=source, filters=filters, path=path):
+                variables |= {source, path.end} if path is not None and path.end is not None else {source}
                 variables.update(*(variables_of(condition) for condition in filters))
             case ir.Filter(condition=condition):
                 variables |= variables_of(condition)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from omnigraph.engine.query.aggregate import overflow_message
+from omnigraph.engine.query.expressions import walk
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.projection import SkipLimit, find_column
+from omnigraph.engine.query.projection import SkipLimit
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
@@ -47,7 +48,7 @@ class Projection:
             rows = rows.offset(cut.skip)
         if cut.limit is not None:
             rows = rows.limit(cut.limit)
-        return rows.toDF(*(column.name for column in query.columns))
+        return rows.toDF(*(column.name for column in query.returned))
 
     # -- columns -----------------------------------------------------------------------------------------------
 
@@ -85,15 +86,35 @@ class Projection:
     # -- groups ------------------------------------------------------------------------------------------------
 
     def _grouped(self, rows: Any) -> Any:
-        keys, aggregates = [], []
+        keys, references = [], {}
         for index, column in enumerate(self._query.columns):
-            if isinstance(column.expression, ir.Aggregate):
-                aggregate = self._aggregate(column.expression).cast(spark_type(column.type))
-                aggregates.append(aggregate.alias(f"r{index}"))
-            else:
+            if not ir.has_aggregate(column.expression):
                 keys.append(self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}"))
+                references[column.expression] = ir.ColumnRef(f"r{index}", column.type)
+        calls = [part for column in self._query.columns for part in walk(column.expression)]
+        aggregates: list[Any] = []
+        for call in dict.fromkeys(part for part in calls if isinstance(part, ir.Aggregate)):
+            references[call] = ir.ColumnRef(f"a{len(aggregates)}", call.type)
+            aggregates.append(self._aggregate(call).cast(spark_type(call.type)).alias(references[call].name))
         groups = rows.groupBy(*keys).agg(*aggregates)
-        return groups.select(*(f"r{index}" for index in range(len(self._query.columns))))
+        columns = [ir.substitute(column.expression, references) for column in self._query.columns]
+        computed = groups.select(
+            *(
+                self._expressions.value(expression).cast(spark_type(column.type)).alias(f"r{index}")
+                for index, (expression, column) in enumerate(zip(columns, self._query.columns, strict=True))
+            )
+        )
+        if self._query.having is not None:
+            computed = computed.where(self._expressions.condition(self._over_results(self._query.having)))
+        return computed.select(*(f"r{index}" for index in range(len(self._query.returned))))
+
+    def _over_results(self, expression: ir.Expr) -> ir.Expr:
+        """Return an expression over columns of the query as one over the computed columns."""
+        names: dict[ir.Expr, ir.Expr] = {}
+        for index, column in reversed(list(enumerate(self._query.columns))):
+            reference = ir.ColumnRef(f"r{index}", column.type)
+            names |= {column.expression: reference, ir.ColumnRef(column.name, column.type): reference}
+        return ir.substitute(expression, names)
 
     def _aggregate(self, call: ir.Aggregate) -> Any:
         functions, argument = self._functions, call.argument
@@ -101,17 +122,21 @@ class Projection:
             return functions.count(functions.lit(1))
         value = self._expressions.value(argument)
         if call.function == "count":
-            return functions.count(value)
+            return functions.count_distinct(value) if call.is_distinct else functions.count(value)
+        if call.function == "collect":
+            collect = functions.collect_set if call.is_distinct else functions.collect_list
+            return functions.sort_array(collect(value))
+        if call.function == "stddev":
+            return functions.stddev_samp(value.cast("double"))
+        if call.function == "percentile":
+            return functions.percentile(value.cast("double"), functions.lit(call.fraction))
         if call.function in ("sum", "avg"):
             assert argument.type is not None
             # Integers are summed exactly, as decimals; an average rounds once, at the end.
             wide = value.cast(_EXACT if argument.type.scalar in INTEGERS else "double")
-            total = functions.sum(wide)
-            return (
-                self._raise_on_overflow(total, call)
-                if call.function == "sum"
-                else total.cast("double") / functions.count(value)
-            )
+            total = functions.sum_distinct(wide) if call.is_distinct else functions.sum(wide)
+            count = functions.count_distinct(value) if call.is_distinct else functions.count(value)
+            return self._raise_on_overflow(total, call) if call.function == "sum" else total.cast("double") / count
         extreme: Callable[[Any], Any] = functions.min if call.function == "min" else functions.max
         return extreme(value)
 
@@ -145,34 +170,39 @@ class Projection:
 
     def _ordered_by_columns(self, rows: Any) -> Any:
         """Order projected rows; ties are broken by the columns."""
-        if not self._query.order or self._plan.ranking is not None:
+        if not self._query.is_ordered or self._plan.ranking is not None:
             return rows
         keys = [
-            self._directed(self._functions.col(f"r{self._column_index(order.expression)}"), order.descending)
+            self._directed(self._expressions.value(self._over_results(order.expression)), order.descending)
             for order in self._query.order
         ]
-        return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.columns))))
-
-    def _column_index(self, expression: ir.Expr) -> int:
-        if isinstance(expression, ir.ColumnRef):
-            index = find_column(self._query, expression)
-        else:
-            index = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
-        assert index is not None, "the checker lets only returned columns order groups and distinct rows"
-        return index
+        return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.returned))))
 
     def _ordered(self, rows: Any) -> Any:
         keys = self._position()
         if not keys:
+            columns: dict[ir.Expr, ir.Expr] = {
+                ir.ColumnRef(column.name, column.type): column.expression for column in reversed(self._query.columns)
+            }
             for order in self._query.order:
-                expression = order.expression
-                if isinstance(expression, ir.ColumnRef):
-                    expression = self._query.columns[self._column_index(expression)].expression
-                if not isinstance(expression, (ir.Aggregate, *_RANKS)):
+                expression = ir.substitute(order.expression, columns)
+                if not isinstance(expression, _RANKS) and not ir.has_aggregate(expression):
                     keys.append(self._directed(self._expressions.value(expression), order.descending))
-        if not keys and not self._query.order:
+        if self._query.distinct_on:
+            rows = self._first_of_each(rows, [*keys, *self._ties()])
+        if not keys and not self._query.is_ordered and not self._query.distinct_on:
             return rows
         return rows.orderBy(*keys, *self._ties())
+
+    def _first_of_each(self, rows: Any, order: list[Any]) -> Any:
+        """Keep the first row in order of those that are equal in the keys of `distinct on`."""
+        from pyspark.sql import Window
+
+        names = [f"d{index}" for index in range(len(self._query.distinct_on))]
+        for name, key in zip(names, self._query.distinct_on, strict=True):
+            rows = rows.withColumn(name, self._expressions.value(key))
+        place = self._functions.row_number().over(Window.partitionBy(*names).orderBy(*order))
+        return rows.withColumn("place", place).where(self._functions.col("place") == 1)
 
     def _ties(self) -> list[Any]:
         tables = sorted(self._plan.tables.items(), key=lambda item: (item[1] is None, item[0]))

@@ -6,7 +6,7 @@ Conditions run the code of the in-process engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.entities import quote_literal
-from omnigraph.engine.query.expressions import Predicate, compile_predicate, variables_of, walk
+from omnigraph.engine.query.expressions import Predicate, compile_predicate, variables_of
 from omnigraph.engine.query.search import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
@@ -91,12 +91,14 @@ def collect_needs(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping
 
 
 def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
-    marks = [part for part in walk(expression) if is_mark(part)]
-    hidden = {id(inner) for mark in marks for inner in walk(mark)}
-    yield from (part for part in marks if isinstance(part, ir.TextMatch | ir.IsNull))
-    for part in walk(expression):
-        if isinstance(part, ir.PropertyRef) and id(part) not in hidden:
-            yield part
+    if is_mark(expression):
+        assert isinstance(expression, ir.TextMatch | ir.IsNull)
+        yield expression
+    elif isinstance(expression, ir.PropertyRef):
+        yield expression
+    else:
+        for part in ir.children_of(expression):
+            yield from _read_parts(part)
 
 
 def is_mark(expression: ir.Expr) -> bool:
@@ -113,6 +115,7 @@ def _late_expressions(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Ite
         if not isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf):
             yield column.expression
     yield from (key.expression for key in read.order)
+    yield from read.distinct_on
 
 
 def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
@@ -134,6 +137,21 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
 
 ID = "id"
 HOPS = "hops"
+# Stands between type and id where ids of several types are in one column. No type name holds it, and it sorts before
+# all their characters, so that such ids sort by type, then id.
+TYPE_MARK = "/"
+
+
+def resolve_type_names(expression: Any, type_name: str) -> Any:
+    """Return a condition on the entities of one type with that name in place of `type($v)`."""
+    if isinstance(expression, ir.TypeRef):
+        return ir.Literal(type_name, ir.ID)
+    if isinstance(expression, tuple):
+        return tuple(resolve_type_names(item, type_name) for item in expression)
+    if not is_dataclass(expression) or isinstance(expression, type | PropertyType):
+        return expression
+    parts = {item.name: resolve_type_names(getattr(expression, item.name), type_name) for item in fields(expression)}
+    return replace(expression, **parts)
 
 
 class Names:
@@ -168,6 +186,7 @@ _CARRIERS: Final[Mapping[Scalar, pa.DataType]] = {
     Scalar.DATETIME: pa.timestamp("us", "UTC"),
     Scalar.VECTOR: pa.float32(),
 }
+_I64_MIN: Final = -(2**63)
 _UNSIGNED = {Scalar.U32: "UInt32", Scalar.U64: "UInt64"}
 
 
@@ -223,12 +242,12 @@ def _run_tasks(source: ScanSource, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:
     read = _columns_to_read(source)
-    targets = [_arrow_type(type_) for _, _, type_ in source.outputs]
+    targets = [carrier_type(type_) for _, _, type_ in source.outputs]
     tests = [compile_condition(condition, source.matches) for condition in source.conditions]
     marks = [compile_condition(mark, source.matches) for _, mark in source.marks]
     for batch in scan_fragments(source.scan.open(), fragments, read, source.where):
         run: Any = _BatchRun(batch, source.params, source.now_ms)
-        rows = Rows(batch.num_rows, {source.variable: np.arange(batch.num_rows)})
+        rows = Rows(batch.num_rows, {source.variable: run.all})
         passed = np.logical_and.reduce([np.ones(batch.num_rows, np.bool_), *(test(run, rows) for test in tests)])
         truths = [pa.array(mark(run, rows)) for mark in marks]
         columns = [
@@ -244,12 +263,19 @@ def _columns_to_read(source: ScanSource) -> list[str]:
     """Return the stored columns that a scan reads: those it returns and those its conditions use."""
     read = {name for _, name, _ in source.outputs if name != ROW_ID}
     for condition in (*source.conditions, *(mark for _, mark in source.marks)):
-        parts = list(walk(condition))
-        hidden = {id(part.field) for part in parts if isinstance(part, ir.TextMatch)}
-        read |= {part.property for part in parts if isinstance(part, ir.PropertyRef) and id(part) not in hidden}
+        parts = list(_walk_beside_searches(condition))
+        read |= {part.property for part in parts if isinstance(part, ir.PropertyRef)}
         if any(isinstance(part, ir.NodeRef) for part in parts):
             read.add("id")
     return sorted(read)
+
+
+def _walk_beside_searches(expression: ir.Expr) -> Iterator[ir.Expr]:
+    """Yield the parts of an expression that are evaluated on columns; searches know their rows already."""
+    if not isinstance(expression, ir.TextMatch):
+        yield expression
+        for part in ir.children_of(expression):
+            yield from _walk_beside_searches(part)
 
 
 class _BatchRun:
@@ -257,6 +283,7 @@ class _BatchRun:
 
     def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
         self._batch = batch
+        self.all: Ids = np.arange(batch.num_rows)
         self._params = params
         self.now_ms = now_ms
 
@@ -272,7 +299,8 @@ class _BatchRun:
         return self._batch.column(self._batch.schema.get_field_index(name))
 
     def values(self, name: str, ids: Ids) -> Any:
-        return vector_from_arrow(self.column(name))
+        vector = vector_from_arrow(self.column(name))
+        return vector if ids is self.all else vector.take(ids)
 
     def coded(self, name: str, ids: Ids) -> None:
         return None
@@ -291,6 +319,9 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
         tests = [compile_condition(part, matches) for part in condition.conditions]
         joined: Callable[..., Any] = np.logical_and if isinstance(condition, ir.And) else np.logical_or
         return lambda run, rows: joined.reduce([test(run, rows) for test in tests])  # type: ignore[attr-defined]
+    if isinstance(condition, ir.Not) and isinstance(condition.condition, ir.TextMatch):
+        matching = compile_condition(condition.condition, matches)
+        return lambda run, rows: ~matching(run, rows)
     return compile_predicate(condition)
 
 
@@ -299,7 +330,7 @@ def _is_match(run: Any, row_ids: Any) -> Mask:
     return mask
 
 
-def _arrow_type(type_: PropertyType) -> pa.DataType:
+def carrier_type(type_: PropertyType) -> pa.DataType:
     """Return the Arrow type of a property in Spark."""
     item_type = _CARRIERS.get(type_.scalar) or arrow_type(PropertyType(type_.scalar))
     return pa.list_(item_type) if type_.is_list or type_.scalar is Scalar.VECTOR else item_type
@@ -330,6 +361,9 @@ def _to_sql(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | Non
     number = test.constant.as_py()
     if property_.type.is_text:
         return f"`{property_.property}` {test.op} {quote_literal(number)}"
+    if number == _I64_MIN:
+        # Storage reads its digits without the sign, which are too large; the task's own test is exact.
+        return None
     unsigned = _UNSIGNED.get(property_.type.scalar)
     literal = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
     return f"`{property_.property}` {test.op} {literal}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, merge_in_memory
 from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
-from omnigraph.engine.tasks import Runner
+from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
 from omnigraph.errors import Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
@@ -51,24 +52,57 @@ def merge(
     *,
     delete_branch: bool = False,
     resolutions: ResolutionsInput = None,
+    message: str | None = None,
     engine: Engine = "auto",
+    spark: Any = None,
     master: str | None = None,
+    progress: Progress | None = None,
 ) -> MergeReceipt:
     """Merge a branch like `graph.branches.merge`, on Spark if it is large.
 
     With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
     many conflicts are reported, and resolutions of rule violations need `engine="local"`.
+
+    Args:
+        graph: The graph.
+        source: The branch to merge.
+        into: The branch that receives the commit.
+        delete_branch: Delete the source after a successful merge.
+        resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
+        message: What the commit is for, shown in its history.
+        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+        spark: A running Spark session to use; by default the active one, or a new one.
+        master: The master of a new Spark session; by default Spark runs on this machine.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        The outcome, the changes by type, and the commit.
+
+    Raises:
+        MergeConflict: Both sides changed the same entity; nothing was written.
+        BranchNotFound: One of the branches does not exist.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> branch = graph.branches.create("review")
+        >>> pipeline.merge(graph, "review", delete_branch=True).outcome.value
+        'already_up_to_date'
     """
-    choice = RunnerChoice(engine, master)
-    choice.start_if_required()
+    choice = RunnerChoice(engine, master, spark)
     ranges = RangeMerge(choice.start)
 
     def execute(task: Task) -> Settled:
         size = sum(estimate_changes(task, type_) for type_ in _types_to_merge(task))
-        is_local = choice.by_size(size, MERGE_LOCAL_ENTITIES_MAX).engine == "local"
-        return merge_in_memory(task) if is_local else ranges.merge(task)
+        is_local = task.three.merged is not None or choice.by_size(size, MERGE_LOCAL_ENTITIES_MAX).engine == "local"
+        report_progress("merging", 0, 1)
+        settled = merge_in_memory(task) if is_local else ranges.merge(task)
+        report_progress("merging", 1, 1)
+        return settled
 
-    receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute)
+    with reporting_to(progress):
+        choice.start_if_required()
+        receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute, message)
     return delete_merged(graph.branches, receipt) if delete_branch else receipt
 
 
@@ -79,16 +113,17 @@ def merge_in_ranges(
     ranges: RangeMerge,
     resolutions: ResolutionsInput = None,
     execute: ExecuteMerge | None = None,
+    message: str | None = None,
 ) -> MergeReceipt:
     """Merge range by range, or as `execute` decides, and remove the temporary files of the ranges."""
-    is_published = True
+    session, is_published = session_of(graph).with_message(message), True
     try:
-        return run_merge(session_of(graph), source, into, resolutions=resolutions, execute=execute or ranges.merge)
+        return run_merge(session, source, into, resolutions=resolutions, execute=execute or ranges.merge)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        ranges.clean(session_of(graph).kernel.store, is_published=is_published)
+        ranges.clean(session.kernel.store, is_published=is_published)
 
 
 @dataclass
@@ -119,6 +154,9 @@ class RangeMerge:
 
     def merge(self, task: Task) -> Settled:
         """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
+        if task.three.merged is not None:
+            # States of different schemas are merged in this process.
+            return merge_in_memory(task)
         if task.is_forward:
             Resolutions(task.resolutions).reject_unused()
         types = _types_to_merge(task)

@@ -111,24 +111,33 @@ Engine = Literal["auto", "local", "spark"]
 
 
 class RunnerChoice:
-    """Chooses where tasks run, as the caller's `engine` and `master` say; starts Spark at most once.
+    """Chooses where tasks run, as the caller's `engine`, `spark` and `master` say; starts Spark at most once.
 
     An operation that runs anywhere, only slower, is `flexible`: with the engine `auto` it does without Spark where that
     is not available.
     """
 
-    def __init__(self, engine: Engine, master: str | None, *, is_flexible: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, master: str | None = None, spark: Any = None, *, is_flexible: bool = True
+    ) -> None:
         if engine not in get_args(Engine):
             raise UsageError(f"unknown engine `{engine}`; expected one of {', '.join(get_args(Engine))}", engine=engine)
+        if spark is not None and master is not None:
+            raise UsageError("`spark` is a running session, which has its master; omit `master`", master=master)
+        if spark is not None and engine == "local":
+            raise UsageError('`engine="local"` runs in this process; omit `spark`', engine=engine)
         self.engine = engine
         self._master = master
+        self._spark = spark
         self._is_flexible = is_flexible
         self._executors: Runner | None = None
         self._lock = Lock()
 
     @property
     def is_spark_required(self) -> bool:
-        return self.engine == "spark" or (self.engine == "auto" and self._master is not None)
+        return self.engine == "spark" or (
+            self.engine == "auto" and (self._master is not None or self._spark is not None)
+        )
 
     def takes_spark(self, size: int, local_max: int) -> bool:
         return self.is_spark_required or (self.engine == "auto" and size > local_max)
@@ -153,16 +162,34 @@ class RunnerChoice:
         """Return the executors; the first caller starts Spark."""
         with self._lock:
             if self._executors is None:
-                self._executors = start_executors(self._master)
+                self._executors = start_executors(self._master) if self._spark is None else Executors(self._spark)
             return self._executors
+
+    def start_session(self, returned: str, in_process: str) -> Any:
+        """Return the Spark session of a function that returns a DataFrame, which has no other engine."""
+        if self.engine == "local":
+            raise UsageError(
+                f'{returned} is a Spark DataFrame, so `engine="local"` cannot make it; use {in_process}',
+                engine=self.engine,
+            )
+        if self._spark is not None:
+            return self._spark
+        from omnigraph.pipeline.spark.session import session
+
+        return wait_for_spark(lambda: session(self._master))
 
 
 def start_executors(master: str | None) -> Runner:
     """Return the executors of the running session; start one if there is none."""
     from omnigraph.pipeline.spark.session import session
 
+    return Executors(wait_for_spark(lambda: session(master)))
+
+
+def wait_for_spark(start: Callable[[], Any]) -> Any:
+    """Start Spark, and report that the caller waits for it."""
     waiting = "waiting for Spark to start"
     report_progress(waiting, 0, 0)
-    executors = Executors(session(master))
+    spark = start()
     report_progress(waiting, 1, 1)
-    return executors
+    return spark

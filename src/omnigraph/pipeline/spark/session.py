@@ -12,7 +12,7 @@ import tempfile
 import threading
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,8 +44,25 @@ _LOCAL_OPTIONS: Final = {
 }
 
 
-def session(master: str | None = None) -> Any:
-    """Return the running Spark session, one at `SPARK_REMOTE`, or a new one, by default on this machine."""
+def session(master: str | None = None, options: Mapping[str, str] | None = None) -> Any:
+    """Return the running Spark session, one at `SPARK_REMOTE`, or a new one.
+
+    Args:
+        master: The master of a new session, or the `sc://` address of a Spark Connect server; by default Spark runs on
+            this machine.
+        options: Settings of a session that is started here; a running one stays as it is.
+
+    Returns:
+        The session.
+
+    Raises:
+        PipelineUnavailable: Spark or Java is not installed.
+        PipelineError: Spark did not start.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> spark = pipeline.session()  # doctest: +SKIP
+    """
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -60,7 +77,7 @@ def session(master: str | None = None) -> Any:
         active = SparkSession.getActiveSession()
         if active is not None and master is None:
             return active
-        return _connect(SparkSession, remote) if remote else _start(SparkSession, master)
+        return _connect(SparkSession, remote) if remote else _start(SparkSession, master, options or {})
     except ImportError as error:
         raise PipelineUnavailable(
             f"Spark Connect at `{remote}` needs packages that are not installed ({_first_line(error)}); type"
@@ -77,7 +94,7 @@ def _connect(builder_of: Any, remote: str) -> Any:
     return spark
 
 
-def _start(builder_of: Any, master: str | None) -> Any:
+def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]) -> Any:
     if master is not None:
         require_valid_master(master)
     cache = cache_folder()
@@ -94,7 +111,7 @@ def _start(builder_of: Any, master: str | None) -> Any:
     )
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name, value in options.items():
+    for name, value in {**options, **extra_options}.items():
         builder = builder.config(name, value)
     with _keep_interrupt_handler(), warnings.catch_warnings():
         # The fork that starts the JVM never runs Lance.
@@ -168,6 +185,16 @@ def register(spark: Any) -> None:
 
     Spark finds the format by itself if this package is installed for the Python of its workers: `PYSPARK_PYTHON`, or
     `python3` on the path, which differs from this one unless its environment is active.
+
+    Args:
+        spark: The Spark session.
+
+    Raises:
+        PipelineError: Spark refused the format.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.register(spark)  # doctest: +SKIP
     """
     from pyspark.errors import PySparkException
 

@@ -13,7 +13,7 @@ from omnigraph.engine.blobs import Blob
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
-from omnigraph.server.responses import Call, Response
+from omnigraph.server.responses import Call, Response, requested_state
 
 _RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
 _ETAG: Final = re.compile(r'(W/)?("[^"]*")')
@@ -51,7 +51,7 @@ def _find_blob(call: Call[wire.BlobInput]) -> Blob:
         request.property,
         entity=request.entity,
         branch=(request.branch or "main").strip(),
-        at=request.snapshot,
+        at=requested_state(request.at, request.snapshot),
         names=request.names,
     )
 

@@ -13,12 +13,14 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph.engine.entities import find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import AsOf
+from omnigraph.engine.revisions import AsOf
 from omnigraph.errors import GraphError, PolicyDenied
+from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
-from omnigraph.limits import CHANGE_PAGE_CHANGES, CHANGE_WINDOW_ROWS, FEED_COMMITS
+from omnigraph.limits import CHANGE_PAGE_CHANGES, CHANGE_WINDOW_ROWS, ENTITY_LOG_COMMITS, FEED_COMMITS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
 from omnigraph.server.responses import Call, Response, json_response, read_target
@@ -27,8 +29,9 @@ from omnigraph.server.wire import ARROW
 _NO_ROWS: Final = b'"rows":[]'
 
 
-def snapshot(call: Call[wire.BranchInput]) -> Response:
-    return json_response(call.graph.snapshot(call.input.branch.strip()).to_json())
+def snapshot(call: Call[wire.SnapshotInput]) -> Response:
+    request = call.input
+    return json_response(call.graph.snapshot(request.branch.strip(), at=request.at, names=request.names).to_json())
 
 
 def query(call: Call[wire.Query]) -> Response:
@@ -69,7 +72,7 @@ def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | Non
 
 def target_fields(request: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
     """Return the branch and state that were read, as the request names them."""
-    state = {"snapshot": request.snapshot, "as_of": request.as_of}
+    state = {"at": request.at, "snapshot": request.snapshot, "as_of": request.as_of}
     requested: dict[str, object] = {name: value for name, value in state.items() if value is not None}
     return requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
 
@@ -165,8 +168,8 @@ def explain(call: Call[wire.Explain]) -> Response:
     return json_response({**explanation.to_json(), "text": explanation.render()})
 
 
-def schema(call: Call[wire.NoInput]) -> Response:
-    return json_response({"schema_source": call.graph.schema.source})
+def schema(call: Call[wire.BranchInput]) -> Response:
+    return json_response({"schema_source": call.graph.schema.read(call.input.branch)})
 
 
 def branches(call: Call[wire.NoInput]) -> Response:
@@ -178,8 +181,29 @@ def commits(call: Call[wire.Commits]) -> Response:
     return json_response({"commits": [commit.to_json() for commit in commits]})
 
 
-def commit(call: Call[wire.NoInput]) -> Response:
-    return json_response(call.graph.commit(call.path["commit_id"]).to_json())
+def commit(call: Call[wire.BranchInput]) -> Response:
+    return json_response(call.graph.commit(call.path["commit_id"], call.input.branch).to_json())
+
+
+def entity(call: Call[wire.GetEntity]) -> Response:
+    """Return an entity as rows of a query, of which there is at most one: Arrow keeps the types of its values."""
+    request = call.input
+    view = session_of(call.graph).view(request.branch, request.at, names=request.names)
+    result = find_entity(view, request.type, request.key)
+    target: dict[str, object] = {"branch": request.branch}
+    return rows_response(call, result, target if request.at is None else {**target, "at": request.at})
+
+
+def log(call: Call[wire.LogEntity]) -> Response:
+    request = call.input
+    limit = ENTITY_LOG_COMMITS if request.limit is None else request.limit
+    entity_log = call.graph.log(request.type, request.key, branch=request.branch, at=request.at, limit=limit)
+    return json_response(entity_log.to_json())
+
+
+def blame(call: Call[wire.Entity]) -> Response:
+    request = call.input
+    return json_response(call.graph.blame(request.type, request.key, branch=request.branch, at=request.at).to_json())
 
 
 def tags(call: Call[wire.NoInput]) -> Response:
@@ -194,6 +218,7 @@ def diff(call: Call[wire.Diff]) -> Response:
         **request.filters,
         branch=request.branch,
         names=request.names,
+        images=request.images,
     )
     if difference.changes.num_rows <= CHANGE_WINDOW_ROWS:
         return json_response(difference.to_json())
@@ -211,8 +236,11 @@ def operation(call: Call[wire.NoInput]) -> Response:
 
 
 def export(call: Call[wire.Export]) -> Response:
-    branch, at = read_target(call.input)
-    return _stream(call, lambda: call.graph.export(branch, at=at, types=call.input.type_names, names=call.input.names))
+    request = call.input
+    branch, at = read_target(request)
+    media = {"ndjson": wire.NDJSON, "graphml": wire.GRAPHML, "dot": wire.DOT}[request.format]
+    options: dict[str, Any] = {"types": request.type_names, "names": request.names, "format": request.format}
+    return _stream(call, lambda: call.graph.export(branch, at=at, **options), media)
 
 
 def baseline(call: Call[wire.Baseline]) -> Response:
@@ -220,7 +248,7 @@ def baseline(call: Call[wire.Baseline]) -> Response:
     return _stream(call, lambda: call.graph.baseline(request.branch, **request.filters))
 
 
-def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
+def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]], media: str = wire.NDJSON) -> Response:
     """Return a streamed response that holds an export slot until it ends."""
     release = call.served.exports.take(call.caller)
     try:
@@ -228,7 +256,7 @@ def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
     except BaseException:
         release()
         raise
-    return Response(chunks, wire.NDJSON, end=release)
+    return Response(chunks, media, end=release)
 
 
 def changes(call: Call[wire.Changes]) -> Response:

@@ -14,7 +14,7 @@ from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, target_fields
 from omnigraph.server.handlers.writes import reject_condition, required_commit
-from omnigraph.server.responses import Call, Response, json_response, read_target, receipt_response
+from omnigraph.server.responses import Call, Response, json_response, read_target, receipt_response, requested_state
 from omnigraph.stored_queries import StoredQuery
 
 
@@ -95,8 +95,8 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
     if request.expect_mutation is not None and request.expect_mutation != stored.mutation:
         raise UsageError(f"`{stored.name}` is {word}, but `expect_mutation` says otherwise")
     if not stored.mutation:
-        if if_commit is not None:
-            raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition")
+        if if_commit is not None or request.message is not None:
+            raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition or a message")
         branch, at = read_target(request)
         result = call.graph.query(
             Source("query.gq", stored.source),
@@ -108,14 +108,15 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
             budget=Budget(cancel=call.cancel),
         )
         return rows_response(call, result, target_fields(request, branch))
-    if request.snapshot is not None or request.as_of is not None:
-        raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a snapshot")
+    if requested_state(request.at, request.snapshot, request.as_of) is not None:
+        raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a past state")
     receipt = call.graph.mutate(
         Source("query.gq", stored.source),
         request.params,
         name=stored.name,
         branch=request.branch or "main",
         if_commit=if_commit,
+        message=request.message,
     )
     return receipt_response(receipt)
 

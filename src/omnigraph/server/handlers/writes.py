@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from omnigraph.engine.authorization import on_target
 from omnigraph.engine.schema import apply, plan
-from omnigraph.errors import UsageError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.public_values import IngestReceipt, MutationReceipt
 from omnigraph.server import wire
-from omnigraph.server.responses import Call, Response, json_response, parse_timestamp, receipt_response
+from omnigraph.server.responses import Call, Response, json_response, receipt_response, requested_state
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
@@ -31,7 +32,13 @@ def mutate_if(call: Call[wire.Mutate]) -> Response:
 def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
     request = call.input
     return call.graph.mutate(
-        Source("query.gq", request.query), request.params, name=request.name, branch=request.branch, if_commit=if_commit
+        Source("query.gq", request.query),
+        request.params,
+        name=request.name,
+        branch=request.branch,
+        if_commit=if_commit,
+        message=request.message,
+        dry_run=request.dry_run,
     )
 
 
@@ -59,7 +66,9 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 
 def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -> IngestReceipt:
-    return call.graph.ingest(data, mode=request.mode, branch=request.branch, from_branch=request.from_)
+    return call.graph.ingest(
+        data, mode=request.mode, branch=request.branch, from_branch=request.from_, message=request.message
+    )
 
 
 # A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
@@ -68,20 +77,29 @@ def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
     request = call.input
     return json_response(
-        plan(session_of(call.graph), Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
+        plan(
+            session_of(call.graph), Source("schema.pg", request.schema_source), request.allow_data_loss, request.branch
+        ).to_json()
     )
 
 
-def schema_apply(call: Call[wire.NewSchema]) -> Response:
-    request, session = call.input, session_of(call.graph)
-    check = call.served.queries.reject_breakage
-    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, check)
+def schema_apply(call: Call[wire.ApplySchema]) -> Response:
+    request = call.input
+    session = session_of(call.graph).with_message(request.message)
+    if call.served.is_managed:
+        session.require("schema_apply", on_target(request.branch))
+        raise GraphError(
+            "this graph belongs to a cluster; change its folder and run `omnigraph cluster apply`",
+            code="cluster.managed",
+        )
+    source = Source("schema.pg", request.schema_source)
+    receipt = apply(session, source, request.allow_data_loss, branch=request.branch)
     return receipt_response(receipt, uri=call.uri)
 
 
 def create_branch(call: Call[wire.NewBranch]) -> Response:
     request = call.input
-    at = request.snapshot if request.as_of is None else parse_timestamp(request.as_of)
+    at = requested_state(request.at, request.snapshot, request.as_of)
     branch = call.graph.branches.create(request.name, request.from_, at=at)
     return json_response({"uri": call.uri, "from": request.from_, "name": branch.name, "actor_id": call.actor})
 
@@ -106,6 +124,7 @@ def merge(call: Call[wire.Merge]) -> Response:
         delete_branch=request.delete_branch,
         dry_run=request.dry_run,
         resolutions=request.resolutions,
+        message=request.message,
     )
     return receipt_response(receipt)
 
@@ -113,7 +132,11 @@ def merge(call: Call[wire.Merge]) -> Response:
 def revert(call: Call[wire.Replay]) -> Response:
     request = call.input
     receipt = call.graph.revert(
-        request.commit, request.branch, dry_run=request.dry_run, resolutions=request.resolutions
+        request.commit,
+        request.branch,
+        dry_run=request.dry_run,
+        resolutions=request.resolutions,
+        message=request.message,
     )
     return receipt_response(receipt)
 
@@ -121,14 +144,18 @@ def revert(call: Call[wire.Replay]) -> Response:
 def cherry_pick(call: Call[wire.Replay]) -> Response:
     request = call.input
     receipt = call.graph.cherry_pick(
-        request.commit, request.branch, dry_run=request.dry_run, resolutions=request.resolutions
+        request.commit,
+        request.branch,
+        dry_run=request.dry_run,
+        resolutions=request.resolutions,
+        message=request.message,
     )
     return receipt_response(receipt)
 
 
 def create_tag(call: Call[wire.NewTag]) -> Response:
     request = call.input
-    at = request.at if request.as_of is None else parse_timestamp(request.as_of)
+    at = requested_state(request.at, None, request.as_of)
     tag = call.graph.tags.create(request.name, at, branch=request.branch)
     return json_response({"uri": call.uri, **tag.to_json()})
 

@@ -61,6 +61,13 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
         return _ids(before, old), _ids(after, new)
 
 
+def row_version(dataset: Dataset, entity_id: str) -> int:
+    """Return the version of a dataset that last wrote the row of an entity which it has."""
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        rows = dataset.lance.to_table(columns=[_UPDATED], filter=pc.field(ID) == entity_id)
+        return int(pc.max(rows.column(_UPDATED)).as_py())
+
+
 def moved_estimate(before: Dataset, after: Dataset) -> int:
     """Return about how many rows `moved_rows` would look at, from the lists of fragments alone."""
     with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):

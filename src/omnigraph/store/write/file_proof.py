@@ -77,7 +77,7 @@ def _file_fault(size_bytes: int, tail: bytes) -> str | None:
     _, _, buffers, buffer_count, _, major, _, _ = _FILE_FOOTER.unpack(tail[-_FILE_FOOTER.size :])
     ought = buffers + buffer_count * _BUFFER_ENTRY_BYTES + _FILE_FOOTER.size
     if major == _CURRENT_MAJOR and ought != size_bytes:
-        return f"its footer speaks of {ought} bytes, and it has {size_bytes}"
+        return f"its footer says {ought} bytes, but it has {size_bytes}"
     return None
 
 

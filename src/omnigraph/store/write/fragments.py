@@ -61,7 +61,7 @@ def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id
     change = stage(dataset, rows)
     change.proofs.result()
     operation: Any = change.transaction.operation
-    return [_renamed(dataset, fragment, operation_id) for fragment in operation.fragments]
+    return [rename_files(dataset, fragment, operation_id) for fragment in operation.fragments]
 
 
 def write_fragments_with_blobs(
@@ -72,18 +72,23 @@ def write_fragments_with_blobs(
         return write_fragments(dataset, rows, append, operation_id)
     texts = []
     for fragment in write_with_blobs(dataset, rows, blobs).staged:
-        members = json.loads(_renamed(dataset, fragment.metadata, operation_id))
+        members = json.loads(rename_files(dataset, fragment.metadata, operation_id))
         texts.append(json.dumps({**members, _SHARING: asdict(fragment.sharing)} if fragment.sharing else members))
     return texts
 
 
-def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) -> FragmentText:
+def rename_files(
+    dataset: Dataset, fragment: FragmentMetadata, operation_id: str, known_files: Set[str] = frozenset()
+) -> FragmentText:
+    """Give the new files of a fragment names that the operation's name begins; return the fragment as text."""
     members = fragment.to_json()
     objects = dataset.store.objects
     folder = f"{dataset.ref.directory}/data"
     sizes: dict[str, int | None] = {}
     for file in members["files"]:
         name = str(file["path"])
+        if name in known_files:
+            continue
         file["path"] = f"{operation_id}-{name}"
         # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
         blobs = [info.path for info in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
@@ -106,13 +111,13 @@ def row_count(fragments: Sequence[FragmentText]) -> int:
 
 def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change that adds staged rows; the caller vouches that no id among them exists."""
-    _accept_proofs(dataset, fragments)
+    accept_proofs(dataset, fragments)
     return changed(dataset, _append(fragments), dataset.count() + row_count(fragments))
 
 
 def replaced(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change after which a dataset holds the staged rows alone, be they none."""
-    _accept_proofs(dataset, fragments)
+    accept_proofs(dataset, fragments)
     operation = LanceOperation.Overwrite(dataset.schema, list(map(_parsed, fragments)))
     return changed(dataset, operation, row_count(fragments))
 
@@ -126,7 +131,7 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
     if deleted_rows == 0 and not any(_staged(fragment).sharing for fragment in fragments):
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
-    _accept_proofs(dataset, fragments)
+    accept_proofs(dataset, fragments)
     emptied = [deletion.fragment_id for deletion in marked if deletion.text is None]
     updated = [_parsed(deletion.text) for deletion in marked if deletion.text is not None and deletion.rows]
     staged = list(map(_staged, fragments))
@@ -227,6 +232,11 @@ def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
     return LanceOperation.Append(list(map(_parsed, fragments)))
 
 
+def parse_fragments(fragments: Sequence[FragmentText]) -> list[FragmentMetadata]:
+    """Return the fragments of their texts."""
+    return list(map(_parsed, fragments))
+
+
 def _parsed(text: FragmentText) -> FragmentMetadata:
     return _staged(text).metadata
 
@@ -238,7 +248,8 @@ def _staged(text: FragmentText) -> StagedFragment:
     return StagedFragment(FragmentMetadata.from_json(json.dumps(members)), Sharing(**sharing) if sharing else None)
 
 
-def _accept_proofs(dataset: Dataset, fragments: Sequence[FragmentText]) -> None:
+def accept_proofs(dataset: Dataset, fragments: Sequence[FragmentText]) -> None:
+    """Take over what the writers of staged fragments have proven about their files."""
     for text in fragments:
         for path, size_bytes, checksum in json.loads(text).get(_PROOFS, ()):
             dataset.store.prover.accept(Proof(path, size_bytes, checksum))

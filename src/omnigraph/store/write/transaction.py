@@ -116,6 +116,11 @@ def _known_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> s
     return {path for fragment in updated_fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
 
 
+def stored_files(dataset: Dataset) -> set[str]:
+    """Return the files that a version names, relative to the dataset's directory."""
+    return {path for fragment in dataset.fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
+
+
 def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:
     """Return the files that an operation names and that lie with this branch of the dataset."""
     return tuple(sorted(set(_written_files(operation, _has_blobs(dataset)))))

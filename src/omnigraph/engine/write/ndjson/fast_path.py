@@ -23,6 +23,7 @@ from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.coerce import INSTANTS, has_negative_zero, reader_type, stored_column
+from omnigraph.rules.defaults import fill_absent
 from omnigraph.rules.delta import one_array
 
 _HEAD: Final = re.compile(
@@ -130,8 +131,9 @@ class Form:
 class Scanner:
     """Reads blocks of lines. A form that was right once is tried first the next time."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, now_ms: int) -> None:
         self._catalog = catalog
+        self._now_ms = now_ms
         self._forms: dict[TypeKey, Form] = {}
 
     def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
@@ -167,7 +169,7 @@ class Scanner:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            rows = _rows(head.type, texts, table) if _is_one_each(texts, table) else None
+            rows = _rows(head.type, texts, table, self._now_ms) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
             self._forms[head.type.table_key] = form
@@ -233,7 +235,7 @@ def _corrected(form: Form, type_: Type, message: str) -> Form:
     return replace(form, numbered=form.numbered ^ {match[1]})
 
 
-def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
+def _rows(type_: Type, texts: Column, table: pa.Table, now_ms: int) -> pa.Table | None:
     """Return the parsed rows with the columns of the type; None unless all rows are valid."""
     read: dict[str, Column] = {name: one_array(table.column(name)) for name in table.column_names}
     if isinstance(type_, EdgeType):
@@ -248,6 +250,11 @@ def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
     columns = dict(read)
     for name, item in type_.properties.items():
         columns[name] = stored_column(read[name], item.type)
+        if columns[name] is not None and item.default is not None:
+            if not _is_absent(texts, columns[name], f'"{name}"'.encode()):
+                return None
+            is_absent = np.asarray(columns[name].is_null().to_numpy(zero_copy_only=False), bool)
+            columns[name] = fill_absent(columns[name], is_absent, item, now_ms)
         if columns[name] is None or _is_missing(columns[name], item):
             return None
     columns["id"] = _ids(type_, texts, columns)
@@ -265,7 +272,7 @@ def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | Non
     stated = columns.get("id")
     if stated is not None and not _is_absent(texts, stated, b'"id"'):
         return None
-    if not isinstance(type_, NodeType) or not type_.key:
+    if not type_.key:
         return with_fresh_ids(pa.nulls(len(texts), pa.string()) if stated is None else stated)
     canonical = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
     return canonical if stated is None or _is_same(stated, canonical) else None

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 import pyarrow as pa
 
+from omnigraph import clock
 from omnigraph.engine.json_members import count_outside_strings, find_repeated_member
 from omnigraph.engine.write.ndjson.blocks import Lines, Loaded, Part, blocks_of
 from omnigraph.engine.write.ndjson.fast_path import Scanner
@@ -110,7 +111,8 @@ def records(data: Data) -> Iterable[Any]:
     """Return an input of dictionaries; raises for other values."""
     if not isinstance(data, Iterable):
         raise UsageError(
-            f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries", argument="data"
+            f"`{type(data).__name__}` cannot be read as input; pass a path, bytes, a file object or dictionaries",
+            argument="data",
         )
     return data
 
@@ -177,7 +179,7 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
     except UnicodeDecodeError as wrong:
         return "N1", f"byte {wrong.start + 1} is not UTF-8 text; save the input as UTF-8"
     reason = str(error).partition(": line")[0]
-    return "N1", f"this is not valid JSON: {reason} at character {error.pos + 1}; write one JSON object a line"
+    return "N1", f"this is not valid JSON: {reason} at character {error.pos + 1}; write one JSON object per line"
 
 
 def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
@@ -214,13 +216,15 @@ def decode(
     first_line: int,
     findings: Findings,
     line_bytes_max: int | None = None,
+    now_ms: int | None = None,
 ) -> dict[TypeKey, Loaded]:
     """Return the entities of a buffer by type, in table-key order, without those that break a rule.
 
     The buffer holds whole lines of the strict dialect, the first of which has the number `first_line`. A line may be as
-    long as in an ingest, or `line_bytes_max`. Once the findings are full, decoding stops.
+    long as in an ingest, or `line_bytes_max`. `now_ms` is what the default `now()` means. Once the findings are full,
+    decoding stops.
     """
-    decoder = Decoder(catalog, findings, line_bytes_max)
+    decoder = Decoder(catalog, findings, line_bytes_max, now_ms)
     decoder.add(buffer, first_line)
     return dict(sorted(decoder.loaded.items()))
 
@@ -228,14 +232,17 @@ def decode(
 class Decoder:
     """Decodes lines of the strict dialect, one buffer after the other."""
 
-    def __init__(self, catalog: Catalog, findings: Findings, line_bytes_max: int | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, findings: Findings, line_bytes_max: int | None = None, now_ms: int | None = None
+    ) -> None:
+        now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
         self._line_bytes_max = line_bytes_max
         self.loaded: dict[TypeKey, Loaded] = {}
         self.lines = 0
         self._findings = findings
         self._envelopes = Envelopes(catalog, findings)
-        self._converter = Converter(findings)
-        self._scanner = Scanner(catalog)
+        self._converter = Converter(findings, now_ms=now_ms)
+        self._scanner = Scanner(catalog, now_ms)
 
     def add(self, buffer: bytes | memoryview | pa.Buffer, first_line: int) -> None:
         """Decode the lines of a buffer, the first of which has the number `first_line`."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph import clock
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
@@ -21,6 +22,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.coerce import Misfit, decode_column, fit, from_fitted, shown
+from omnigraph.rules.defaults import fill_absent
 from omnigraph.rules.delta import Findings, Violation, one_array
 
 if TYPE_CHECKING:
@@ -204,6 +206,14 @@ class Aliases:
                         entities.parts = [
                             replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
                         ]
+                if {"src", "dst"} & set(entities.type.key):
+                    entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
+
+
+def with_key_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.Table:
+    """Return rows with the ids that their keys make."""
+    position = rows.schema.get_field_index("id")
+    return rows.set_column(position, rows.schema.field(position), one_array(key_ids(type_, rows)))
 
 
 def _pointed(rows: pa.Table, column: str, aliases: dict[str, set[str]]) -> pa.Table:
@@ -253,9 +263,10 @@ def _read(text: str, type_: PropertyType) -> Any:
 class Converter:
     """Turns gathered entities into tables: strictly without aliases, as the compatible dialect does with them."""
 
-    def __init__(self, findings: Findings, aliases: Aliases | None = None) -> None:
+    def __init__(self, findings: Findings, aliases: Aliases | None = None, now_ms: int | None = None) -> None:
         self._findings = findings
         self._aliases = aliases
+        self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
         self._bad: set[int] = set()
 
     def convert(self, gathered: Gathered) -> Part:
@@ -266,15 +277,18 @@ class Converter:
         for name, item in type_.properties.items():
             values = [members.get(name) for members in gathered.members]
             columns[name] = self._column(gathered, name, values)
+            if item.default is not None:
+                is_absent = np.array([name not in members for members in gathered.members], bool)
+                columns[name] = fill_absent(columns[name], is_absent, item, self._now_ms)
             if not item.type.nullable and columns[name].null_count:
                 self._report_missing(gathered, name, values)
+        if isinstance(type_, EdgeType):
+            columns["src"] = pa.array(gathered.sources, pa.string())
+            columns["dst"] = pa.array(gathered.targets, pa.string())
         if not self._bad:
             columns["id"] = self._ids(gathered, columns)
         if self._bad:
             return self.convert(gathered.take([row for row in range(len(gathered.ids)) if row not in self._bad]))
-        if isinstance(type_, EdgeType):
-            columns["src"] = pa.array(gathered.sources, pa.string())
-            columns["dst"] = pa.array(gathered.targets, pa.string())
         schema = arrow_schema(type_)
         rows = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
         return Part(type_, rows, np.array(gathered.numbers, np.int64))
@@ -293,14 +307,16 @@ class Converter:
 
     def _report_missing(self, gathered: Gathered, name: str, values: Sequence[object]) -> None:
         for row, value in enumerate(values):
-            if value is None:
+            # A default stands for a value that is not mentioned, never for a null.
+            is_filled = gathered.type.properties[name].default is not None and name not in gathered.members[row]
+            if value is None and not is_filled:
                 message = f"`{gathered.type.name}.{name}` is not optional, and has no value"
                 self._report("N10", gathered, row, name, message, None)
 
     def _ids(self, gathered: Gathered, columns: dict[str, Column]) -> Column:
         """Return the ids: spelled from the key, given, or fresh."""
         type_ = gathered.type
-        if not isinstance(type_, NodeType) or not type_.key:
+        if not type_.key:
             return with_fresh_ids(pa.array(gathered.ids, pa.string()))
         keys = pa.Table.from_arrays([columns[name] for name in type_.key], names=list(type_.key))
         spelled = one_array(key_ids(type_, keys))
@@ -310,7 +326,14 @@ class Converter:
         for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, spelled), False)).to_pylist():
             canonical, old = spelled[row].as_py(), gathered.ids[row]
             assert old is not None
-            if self._aliases is not None and self._aliases.add(type_, old, canonical, keys.slice(row, 1)):
+            if self._aliases is not None and isinstance(type_, EdgeType):
+                # Nothing refers to an edge by its id, and the ids of its nodes may still change.
+                continue
+            if (
+                self._aliases is not None
+                and isinstance(type_, NodeType)
+                and self._aliases.add(type_, old, canonical, keys.slice(row, 1))
+            ):
                 continue
             message = f"the id of this `{type_.name}` is spelled from its key, `{canonical}`, not `{old}`; drop it"
             self._report("N8", gathered, row, "id", message, old)

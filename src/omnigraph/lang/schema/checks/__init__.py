@@ -16,6 +16,7 @@ from omnigraph.lang.schema.checks.annotations import (
 )
 from omnigraph.lang.schema.checks.constraints import check_constraints, check_merge_rules
 from omnigraph.lang.schema.checks.declarations import check_interfaces, check_names, check_values
+from omnigraph.lang.schema.checks.defaults import check_defaults
 from omnigraph.lang.schema.expand import Draft
 from omnigraph.limits import DIAGNOSTICS_MAX
 
@@ -27,6 +28,7 @@ STAGES: tuple[Rule, ...] = (
     check_annotations,
     check_unknown_annotations,
     check_merge_rules,
+    check_defaults,
     check_constraints,
     check_names,
 )

@@ -66,10 +66,8 @@ def _check_property(owner: Owner, property_: PropertyDeclaration, source: Source
             yield Diagnostic("S17", message, source, item.span, "remove one of them")
             continue
         seen.add(item.word)
-        if owner.declaration.kind == "edge" and item.word in ("key", "embed"):
-            message = f"`@{item.word}` works on node properties only"
-            advice = "use `@unique` to forbid duplicates among edges" if item.word == "key" else None
-            yield Diagnostic("S16", message, source, item.span, advice)
+        if owner.declaration.kind == "edge" and item.word == "embed":
+            yield Diagnostic("S16", "`@embed` works on node properties only", source, item.span)
             continue
         is_refused = type_.is_list or type_.scalar is Scalar.BLOB
         if is_refused or (type_.scalar is Scalar.VECTOR and item.word in ("key", "unique")):
@@ -111,7 +109,17 @@ def _check_embed_source(owner: Owner, item: Item, source: Source) -> Iterator[Di
         yield Diagnostic("S18", message, source, span)
 
 
-KNOWN_ANNOTATIONS: Final = ("description", "embed", "index", "instruction", "key", "merge", "rename_from", "unique")
+KNOWN_ANNOTATIONS: Final = (
+    "default",
+    "description",
+    "embed",
+    "index",
+    "instruction",
+    "key",
+    "merge",
+    "rename_from",
+    "unique",
+)
 _FORMS: Final = {
     "range": "a range is a constraint: `@range(property, low..high)`",
     "check": 'a check is a constraint: `@check(property, "pattern")`',

@@ -17,13 +17,11 @@ from omnigraph.lang.schema.expand import Draft, Member, Owner
 def check_constraints(draft: Draft) -> Iterator[Diagnostic]:
     """Yield S19 to S24, for every owner."""
     for owner in draft.owners:
-        if owner.declaration.kind == "node":
+        if owner.declaration.kind != "interface":
             yield from _check_keys(owner, draft.source)
         for item in owner.declaration.constraints:
-            if owner.declaration.kind == "edge" and item.word in ("key", "range", "check"):
-                message = f"`@{item.word}` works on nodes only"
-                hint = "use `@unique` to forbid duplicates among edges" if item.word == "key" else None
-                yield Diagnostic("S23", message, draft.source, item.span, hint)
+            if owner.declaration.kind == "edge" and item.word in ("range", "check"):
+                yield Diagnostic("S23", f"`@{item.word}` works on nodes only", draft.source, item.span)
                 continue
             for argument in item.arguments or ():
                 if argument.kind == "name":
@@ -70,7 +68,7 @@ def _check_keys(owner: Owner, source: Source) -> Iterator[Diagnostic]:
                 yield _bad_key(member.property.name.text, type_, item.span, source)
     keys += [item.span for item in owner.declaration.constraints if item.word == "key"]
     for span in keys[1:]:
-        message = f"node type `{owner.declaration.name.text}` has more than one key"
+        message = f"{owner.declaration.kind} type `{owner.declaration.name.text}` has more than one key"
         hint = "for a key of several properties write one `@key(a, b)` in the body"
         yield Diagnostic("S20", message, source, span, hint)
 
@@ -84,7 +82,7 @@ def _is_key_type(type_: PropertyType) -> bool:
 
 
 def _bad_key(name: str, type_: PropertyType, span: Span, source: Source) -> Diagnostic:
-    hint = "remove the `?`: every node needs its key" if type_.nullable else "a key member holds a single scalar value"
+    hint = "remove the `?`: a key has no null" if type_.nullable else "a key member holds a single scalar value"
     return Diagnostic("S21", f"key member `{name}` cannot be `{type_}`", source, span, hint)
 
 

@@ -1,0 +1,208 @@
+"""`omnigraph cluster …`: graphs, schemas, queries and policies declared in a folder, planned and applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from omnigraph.cli.config import read_config
+from omnigraph.cli.options import Json
+from omnigraph.cli.output import echo, plural, print_json, table
+from omnigraph.clock import pause
+from omnigraph.limits import CLUSTER_WATCH_SECONDS
+
+if TYPE_CHECKING:
+    from omnigraph.cluster import Cluster, Report
+
+ConfigDir = Annotated[Path, typer.Option("--config", metavar="DIR", help="Folder with `cluster.yaml`; default `.`.")]
+Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Actor to record in the ledger and commits.")]
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Resource to approve, such as `graph.old`.")]
+LockId = Annotated[str, typer.Argument(metavar="LOCK_ID", help="ID of the lock, as `cluster status` shows it.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is approved; kept in the ledger.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of revisions to show.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, and show drift when it changes.")]
+Every = Annotated[int, typer.Option("--every", metavar="SECONDS", min=1, help="With `--watch`: time between looks.")]
+
+
+def validate(config: ConfigDir = Path(), as_json: Json = False) -> int:
+    return _run(config, None, lambda cluster: cluster.validate(), as_json, _show_resources)
+
+
+def plan(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
+    return _run(config, actor, lambda cluster: cluster.plan(), as_json, _show_changes)
+
+
+def apply(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
+    return _run(config, actor, lambda cluster: cluster.apply(), as_json, _show_apply)
+
+
+def approve(
+    address: Address, config: ConfigDir = Path(), reason: Reason = "", actor: Actor = None, as_json: Json = False
+) -> int:
+    return _run(config, actor, lambda cluster: cluster.approve(address, reason), as_json, _show_approval)
+
+
+def status(config: ConfigDir = Path(), as_json: Json = False) -> int:
+    return _run(config, None, lambda cluster: cluster.status(), as_json, _show_status)
+
+
+def diff(config: ConfigDir = Path(), as_json: Json = False) -> int:
+    return _run(config, None, lambda cluster: cluster.diff(), as_json, _show_diffs)
+
+
+def refresh(
+    config: ConfigDir = Path(),
+    watch: Watch = False,
+    every: Every = CLUSTER_WATCH_SECONDS,
+    actor: Actor = None,
+    as_json: Json = False,
+) -> int:
+    if watch:
+        return _watch(config, actor, every, as_json)
+    return _run(config, actor, lambda cluster: cluster.refresh(), as_json, _show_observations)
+
+
+def _watch(config: Path, actor: str | None, every: int, as_json: bool) -> int:
+    """Refresh until interrupted; prints a report whenever it differs from the last."""
+    shown: list[dict[str, Any]] | None = None
+    while True:
+        report = _report(config, actor, lambda cluster: cluster.refresh())
+        findings = [finding.to_json() for finding in report.findings]
+        if findings != shown:
+            shown = findings
+            _print_report(report, as_json, _show_observations)
+            if not findings and not as_json:
+                echo("no drift")
+        pause(every)
+
+
+def import_graphs(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
+    return _run(config, actor, lambda cluster: cluster.import_(), as_json, _show_observations)
+
+
+def force_unlock(lock_id: LockId, config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
+    def show(members: dict[str, Any]) -> None:
+        echo(f"released the lock {members['unlocked']}")
+
+    return _run(config, actor, lambda cluster: cluster.force_unlock(lock_id), as_json, show)
+
+
+def history(config: ConfigDir = Path(), limit: Limit = 20, as_json: Json = False) -> int:
+    return _run(config, None, lambda cluster: cluster.history(limit), as_json, _show_history)
+
+
+def _run(
+    config: Path,
+    actor: str | None,
+    command: Callable[[Cluster], Report],
+    as_json: bool,
+    show: Callable[[dict[str, Any]], None],
+) -> int:
+    report = _report(config, actor, command)
+    _print_report(report, as_json, show)
+    return 0 if report.ok else 1
+
+
+def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report]) -> Report:
+    from omnigraph.cluster import Cluster, ClusterError, Report
+
+    try:
+        return command(Cluster(config, actor=actor or read_config().actor))
+    except ClusterError as failure:
+        return Report(str(config), failure.findings)
+
+
+def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    if as_json:
+        print_json(report.to_json())
+        return
+    for finding in report.findings:
+        echo(finding.render(), err=True)
+    if report.members:
+        show(report.members)
+
+
+def _show_resources(members: dict[str, Any]) -> None:
+    _print(["resource", "digest"], ([address, digest[:12]] for address, digest in members["resource_digests"].items()))
+    echo(f"{plural(len(members['resources']), 'resource')}: ok")
+
+
+def _show_changes(members: dict[str, Any]) -> None:
+    changes = members["changes"]
+    rows = ([item["operation"], item["resource"], item["disposition"], _detail(item)] for item in changes)
+    _print(["operation", "resource", "disposition", "detail"], rows)
+    echo(plural(len(changes), "change"))
+
+
+def _detail(change: dict[str, Any]) -> str:
+    migration = change["migration"] or {"steps": []}
+    parts = [change["reason"], change["metadata_change"]]
+    parts += [f"{len(migration['steps'])} migration steps"] if migration["steps"] else []
+    return ", ".join(part for part in parts if part)
+
+
+def _show_apply(members: dict[str, Any]) -> None:
+    _show_changes(members)
+    state = "converged" if members["converged"] else "not converged: see the warnings"
+    echo(f"{state}, revision {members['state_revision']}")
+
+
+def _show_diffs(members: dict[str, Any]) -> None:
+    for item in members["diffs"]:
+        echo(item["diff"] or f"{item['operation']} {item['resource']}")
+    echo(plural(len(members["diffs"]), "change"))
+
+
+def _show_approval(members: dict[str, Any]) -> None:
+    approval = members["approval"]
+    echo(
+        f"approved: {approval['operation']} {approval['resource']} ({approval['approval_id']}); now run `cluster apply`"
+    )
+
+
+def _show_status(members: dict[str, Any]) -> None:
+    lock = members["state_observations"]["lock"]
+    if lock is not None:
+        echo(f"locked by {lock['operation']} ({lock['lock_id']}), last sign {lock['silent_seconds']} s ago")
+    if "state" in members:
+        state = members["state"]
+        statuses = state["resource_statuses"].items()
+        _print(
+            ["resource", "status", "detail"],
+            ([name, item["status"], item.get("message", "")] for name, item in statuses),
+        )
+        echo(f"revision {state['state_revision']}")
+
+
+def _show_observations(members: dict[str, Any]) -> None:
+    if members["state_written"]:
+        rows = (
+            [address, "yes" if item["exists"] else "no", str(item["manifest_version"] or "")]
+            for address, item in members["observations"].items()
+        )
+        _print(["graph", "exists", "version"], rows)
+        echo(f"revision {members['state_revision']}")
+
+
+def _show_history(members: dict[str, Any]) -> None:
+    from datetime import UTC, datetime
+
+    rows = (
+        [
+            str(item["revision"]),
+            datetime.fromtimestamp(item["at"] / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            item["operation"],
+            item["actor"] or "",
+            ", ".join(f"{change['operation']} {change['resource']}" for change in item.get("changes", ())),
+        ]
+        for item in members["revisions"]
+    )
+    _print(["revision", "time", "operation", "actor", "changes"], rows)
+
+
+def _print(headers: list[str], rows: Iterable[list[str]]) -> None:
+    for line in table(headers, rows):
+        echo(line)

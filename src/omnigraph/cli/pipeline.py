@@ -1,0 +1,327 @@
+"""`omnigraph pipeline …`: pipelines declared in YAML, validated, planned and run on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.app import Reads, Writes
+from omnigraph.cli.config import read_config
+from omnigraph.cli.options import DryRun, Json
+from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
+from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.graph import Graph
+    from omnigraph.lang.diagnostic import Source
+    from omnigraph.pipeline import PipelineDeclaration, RunPlan, RunRecord, RunReport
+
+File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="File with the pipelines.")]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Pipeline; optional if the file has only one.")]
+Queries = Annotated[
+    Path | None,
+    typer.Option("--queries", metavar="DIR", help="`.gq` files of expectations; default: `queries` of the pipeline."),
+]
+ReportDir = Annotated[
+    Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rows that are left out.")
+]
+Sample = Annotated[
+    int | None, typer.Option("--sample", metavar="N", help="Read N rows of each source; implies `--dry-run`.")
+]
+FullRefresh = Annotated[bool, typer.Option("--full-refresh", help="Read every source from its beginning.")]
+After = Annotated[
+    str | None, typer.Option("--after", metavar="VALUE", help="Read rows above this value of the incremental column.")
+]
+BackfillSource = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Incremental source to read, if there are several.")
+]
+UpTo = Annotated[
+    str | None, typer.Option("--up-to", metavar="VALUE", help="Read rows up to this value, which is included.")
+]
+ClusterRoot = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="DIR|URI", help="Use the pipelines, graphs and queries that a cluster applied."),
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Number of runs to show.")]
+
+_DEFAULT_FILE = Path("pipelines.yaml")
+_STEPS = {
+    "finish_load": "finish the load that waits on its branch",
+    "first_run": "load everything for the first time",
+    "new_rows": "load rows above the watermarks",
+    "all_rows": "load everything again",
+}
+
+
+def validate(
+    target: Reads,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    queries: Queries = None,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    reports = []
+    for item in _select(file, cluster, pipeline_name):
+        with item.open(target) as graph:
+            reports.append(pipeline.check(graph, item.declaration, queries=queries or item.queries))
+    if as_json:
+        print_json({"ok": True, "pipelines": [report.to_json() for report in reports]})
+        return 0
+    for report in reports:
+        rows = [[type_name, ", ".join(columns)] for type_name, columns in {**report.nodes, **report.edges}.items()]
+        _print(["type", "columns"], rows)
+        echo(f"{report.pipeline}: ok")
+    return 0
+
+
+def plan(
+    target: Reads,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    as_json: Json = False,
+) -> int:
+    plans = _plan(target, _select(file, cluster, pipeline_name))
+    if as_json:
+        print_json({"pipelines": [item.to_json() for item in plans]})
+        return 0
+    for item in plans:
+        _show_plan(item)
+    return 0
+
+
+def status(
+    target: Reads,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    as_json: Json = False,
+) -> int:
+    plans = _plan(target, _select(file, cluster, pipeline_name))
+    if as_json:
+        print_json({"pipelines": [item.to_json() for item in plans]})
+        return 0
+    rows = (
+        [
+            item.pipeline,
+            "waiting on its branch"
+            if item.unfinished_commit
+            else "never run"
+            if item.last_run is None
+            else "published",
+            "" if item.last_run is None else _time(item.last_run),
+            "" if item.last_run is None else item.last_run.commit_id,
+            item.schedule or "",
+        ]
+        for item in plans
+    )
+    _print(["pipeline", "status", "last run", "commit", "schedule"], rows)
+    return 0
+
+
+def run(
+    target: Writes,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    dry_run: DryRun = False,
+    sample: Sample = None,
+    full_refresh: FullRefresh = False,
+    report: ReportDir = None,
+    queries: Queries = None,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    item = _select_one(file, cluster, pipeline_name)
+    item.announce(target)
+    with item.open(target, writes=True) as graph, progress_bar():
+        result = pipeline.run(
+            graph,
+            item.declaration,
+            dry_run=dry_run,
+            sample=sample,
+            full_refresh=full_refresh,
+            report=report,
+            queries=queries or item.queries,
+        )
+    return _show_run(result, as_json=as_json)
+
+
+def backfill(
+    target: Writes,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    after: After = None,
+    up_to: UpTo = None,
+    source: BackfillSource = None,
+    dry_run: DryRun = False,
+    report: ReportDir = None,
+    queries: Queries = None,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    if after is None and up_to is None:
+        raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
+    item = _select_one(file, cluster, pipeline_name)
+    item.announce(target)
+    with item.open(target, writes=True) as graph, progress_bar():
+        result = pipeline.run(
+            graph,
+            item.declaration,
+            backfill=(after, up_to),
+            source=source,
+            dry_run=dry_run,
+            report=report,
+            queries=queries or item.queries,
+        )
+    return _show_run(result, as_json=as_json)
+
+
+def history(
+    target: Reads,
+    pipeline_name: Name = None,
+    file: File = _DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    item = _select_one(file, cluster, pipeline_name)
+    with item.open(target) as graph:
+        runs = pipeline.list_runs(graph, item.declaration, limit)
+    if as_json:
+        print_json({"runs": [item.to_json() for item in runs]})
+        return 0
+    rows = (
+        [
+            _time(item),
+            f"{item.seconds:.1f}",
+            _counts({**item.nodes, **item.edges}),
+            str(item.quarantined),
+            _values(item.watermarks) or f"backfill {item.backfill}",
+            item.commit_id,
+        ]
+        for item in runs
+    )
+    _print(["time", "seconds", "loaded", "quarantined", "watermarks", "commit"], rows)
+    echo(plural(len(runs), "run"))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A pipeline to work with; a cluster also says which graph it loads into, and has its queries."""
+
+    declaration: PipelineDeclaration
+    graph_uri: str | None = None
+    queries: tuple[Source, ...] | None = None
+
+    def open(self, target: Target, *, writes: bool = False) -> Graph:
+        """Open the graph of the pipeline: that of the cluster, or the target of the command."""
+        if self.graph_uri is None:
+            return target.store_to_write() if writes else target.store_to_read()
+        from omnigraph.graph import open as open_graph
+
+        return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
+
+    def announce(self, target: Target) -> None:
+        """Print the graph that is written to."""
+        if self.graph_uri is None:
+            target.announce()
+        elif not target.quiet:
+            echo(f"{target.command} → {self.graph_uri}", err=True)
+
+
+def _select(file: Path, cluster: str | None, name: str | None) -> list[Selected]:
+    """Return all pipelines of a file or cluster, or the named one."""
+    from omnigraph.pipeline.declared.check import find_pipeline
+    from omnigraph.pipeline.declared.config import read_pipelines
+
+    if cluster is None:
+        selected = {key: Selected(item) for key, item in read_pipelines(file).items()}
+    else:
+        from omnigraph.cluster.applied_pipelines import read_applied_pipelines
+
+        applied = read_applied_pipelines(cluster)
+        selected = {key: Selected(item.declaration, item.graph_uri, item.queries) for key, item in applied.items()}
+    if name is None:
+        return list(selected.values())
+    return [selected[find_pipeline({key: item.declaration for key, item in selected.items()}, name).name]]
+
+
+def _select_one(file: Path, cluster: str | None, name: str | None) -> Selected:
+    selected = _select(file, cluster, name)
+    if len(selected) != 1:
+        names = ", ".join(f"`{item.declaration.name}`" for item in selected) or "none"
+        raise UsageError(f"name the pipeline; there are {names}")
+    return selected[0]
+
+
+def _plan(target: Target, selected: list[Selected]) -> list[RunPlan]:
+    from omnigraph import pipeline
+
+    plans = []
+    for item in selected:
+        with item.open(target) as graph:
+            plans.append(pipeline.plan_run(graph, item.declaration))
+    return plans
+
+
+def _show_plan(plan: RunPlan) -> None:
+    echo(f"{plan.pipeline}: {_STEPS[plan.next_step]}")
+    if plan.watermarks:
+        echo(f"  watermarks: {_values(plan.watermarks)}")
+    publication = f", then merge it into `{plan.merge_into}`" if plan.merge_into else ""
+    echo(f"  load to `{plan.branch}`{publication}")
+    if plan.is_changed:
+        echo("  the declaration has changed since the last run; `run --full-refresh` applies it to rows loaded before")
+
+
+def _show_run(report: RunReport, *, as_json: bool) -> int:
+    if as_json:
+        print_json(report.to_json())
+        return 1 if report.status == "stopped" else 0
+    rows = (
+        [item.expectation, "holds" if item.passed else f"fails: {item.outcome}", item.message]
+        for item in report.expectations
+    )
+    if report.expectations:
+        _print(["expectation", "result", "rows"], rows)
+    loaded = _counts({**report.nodes, **report.edges})
+    echo(f"{report.status}: {report.message}")
+    if any(report.deleted.values()):
+        echo(f"deleted {_counts(dict(report.deleted))}")
+    if loaded:
+        echo(f"{loaded}{f', commit {report.commit_id}' if report.commit_id else ''}")
+    return 1 if report.status == "stopped" else 0
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _values(values: object) -> str:
+    assert isinstance(values, dict)
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def _time(record: RunRecord) -> str:
+    return datetime.fromtimestamp(record.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
+
+
+def _print(headers: list[str], rows: Iterable[list[str]]) -> None:
+    for line in table(headers, rows):
+        echo(line)

@@ -1,0 +1,263 @@
+"""Applies a plan: creates graphs, changes schemas, stores queries and policies, deletes what was approved, records it.
+
+Order makes every crash harmless. A sidecar precedes each movement of a graph, content precedes the revision that names
+it, deletions come last, and one revision of the ledger records everything; running `apply` again finishes the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from omnigraph.cluster.approvals import Approvals, approval_path, consumed
+from omnigraph.cluster.config import CONFIG_NAME, read_config
+from omnigraph.cluster.desired import DesiredState, read_desired
+from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
+from omnigraph.cluster.ledger import (
+    ClusterState,
+    Json,
+    Ledger,
+    ResourceStatus,
+    StoredState,
+    graph_path,
+    operation_record,
+)
+from omnigraph.cluster.live_graphs import inspect_graph, preview_migration
+from omnigraph.cluster.lock import ClusterLock
+from omnigraph.cluster.plan import Change, Plan, block_after_failure, graph_of, make_plan
+from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
+from omnigraph.errors import OmniGraphError, StorageError
+from omnigraph.graph import Graph, init
+from omnigraph.graph import open as open_graph
+from omnigraph.ids import new_ulid
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The outcome of an apply; `state` is what the ledger holds afterwards."""
+
+    plan: Plan
+    state: StoredState
+    is_converged: bool
+    is_written: bool
+    findings: tuple[Finding, ...]
+
+
+@dataclass
+class _Progress:
+    """What an apply has done so far."""
+
+    state: ClusterState
+    sidecars: list[str] = field(default_factory=list)
+    used_approvals: list[Json] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Apply:
+    """One apply under the lock."""
+
+    def __init__(
+        self, ledger: Ledger, lock: ClusterLock, desired: DesiredState, actor: str | None, base: StoredState
+    ) -> None:
+        self.ledger = ledger
+        self.base = base
+        self.lock = lock
+        self.desired = desired
+        self.actor = actor
+        self.operation_id = new_ulid()
+
+    def run(self, swept: Sweep) -> Applied:
+        """Bring storage to the desired state as far as the plan allows, and record it."""
+        self._check_sources()
+        approvals = Approvals.read(self.ledger, swept.state)
+        plan = make_plan(self.desired, swept.state, approvals, swept.pending, self._preview)
+        progress = _Progress(swept.state, list(swept.retired), list(swept.used_approvals))
+        progress.findings = [*swept.findings, *plan.findings]
+        plan = self._move_graphs(plan, progress)
+        self._store_payloads(plan, progress)
+        self._delete_graphs(plan, progress, approvals)
+        state = self._record(plan, progress)
+        is_settled = not swept.pending and not has_errors(progress.findings)
+        is_converged = is_settled and all(change.disposition != "blocked" for change in plan.changes)
+        if is_converged:
+            state = replace(state, config_digest=self.desired.config_digest)
+        return self._write(state, plan, progress, is_converged)
+
+    def _check_sources(self) -> None:
+        """Read every file once more; one that changed since the plan was made stops the apply."""
+        config = read_config(self.desired.config.directory)
+        if config.text != self.desired.config.text:
+            message = "it changed while the command ran; run it again. Nothing was changed"
+            raise ClusterError([error("resource_content_changed", CONFIG_NAME, message)])
+        again = read_desired(config)
+        changed = [
+            address
+            for address in {*again.resources, *self.desired.resources}
+            if _digest(again, address) != _digest(self.desired, address)
+        ]
+        if changed:
+            message = "its file changed while the command ran; run it again. Nothing was changed"
+            raise ClusterError([error("resource_content_changed", address, message) for address in sorted(changed)])
+
+    def _preview(self, graph_id: str) -> Json:
+        return preview_migration(self.ledger, graph_id, self.desired.graphs[graph_id].schema.text)
+
+    # -- movements ---------------------------------------------------------------------------------------------
+
+    def _move_graphs(self, plan: Plan, progress: _Progress) -> Plan:
+        """Create graphs and change schemas; the first failure stops all further movement."""
+        movements = [*plan.of("graph", "create"), *plan.of("schema", "update")]
+        for index, change in enumerate(movements):
+            graph_id = graph_of(change.resource)
+            assert graph_id is not None
+            try:
+                self._move(change, graph_id, progress)
+            except OmniGraphError as failure:
+                if isinstance(failure, ClusterError):
+                    raise
+                progress.findings.append(error("apply_failed", change.resource, failure.message))
+                progress.failed = {str(graph_of(item.resource)) for item in movements[index:]}
+                return block_after_failure(plan, self.desired, progress.state, progress.failed)
+        return plan
+
+    def _move(self, change: Change, graph_id: str, progress: _Progress) -> None:
+        schema = self.desired.graphs[graph_id].schema
+        digest = self.desired.resources[f"schema.{graph_id}"].digest
+        uri = self.ledger.graph_uri(graph_id)
+        is_create = change.operation == "create"
+        with nullcontext() if is_create else open_graph(uri, actor=self.actor) as graph:
+            self.lock.require()
+            kind: MovementKind = "graph_create" if is_create else "schema_apply"
+            version = None if graph is None else graph.snapshot().version
+            sidecar = write_sidecar(
+                self.ledger,
+                kind,
+                graph_id,
+                digest,
+                schema.text,
+                self.actor,
+                observed_manifest_version=version,
+                state_cas_base=self.base.cas,
+            )
+            self._make_movement(graph, graph_id, sidecar)
+        progress.sidecars.append(sidecar)
+
+    def _make_movement(self, graph: Graph | None, graph_id: str, sidecar: str) -> None:
+        schema = self.desired.graphs[graph_id].schema.text
+        try:
+            if graph is not None:
+                graph.schema.apply(schema)
+            # A graph of the declared schema is there already when an earlier run could not record it.
+            elif not inspect_graph(self.ledger, graph_id, schema).is_wanted:
+                init(self.ledger.graph_uri(graph_id), schema, actor=self.actor).close()
+        except StorageError:
+            # It may have happened; the next sweep looks at the graph.
+            raise
+        except OmniGraphError:
+            self.ledger.objects.discard(sidecar)
+            raise
+
+    def _store_payloads(self, plan: Plan, progress: _Progress) -> None:
+        for change in plan.changes:
+            resource = self.desired.resources.get(change.resource)
+            if change.disposition == "applied" and resource is not None and resource.payload is not None:
+                self.ledger.write_payload(resource.address, resource.digest, resource.payload)
+
+    def _delete_graphs(self, plan: Plan, progress: _Progress, approvals: Approvals) -> None:
+        for change in plan.of("graph", "delete"):
+            graph_id = change.resource.removeprefix("graph.")
+            approval = approvals.find(change, self.desired.config_digest)
+            assert approval is not None
+            self.lock.require()
+            before = progress.state.digest(f"schema.{graph_id}") or ""
+            sidecar = write_sidecar(
+                self.ledger,
+                "graph_delete",
+                graph_id,
+                before,
+                "",
+                self.actor,
+                approval_id=approval["approval_id"],
+                state_cas_base=self.base.cas,
+            )
+            self.ledger.objects.delete_prefix(graph_path(graph_id))
+            progress.sidecars.append(sidecar)
+            progress.used_approvals.append(consumed(approval, self.operation_id))
+
+    # -- recording ---------------------------------------------------------------------------------------------
+
+    def _record(self, plan: Plan, progress: _Progress) -> ClusterState:
+        """Return the state after the changes that were made."""
+        state = progress.state
+        for change in plan.of("graph", "delete"):
+            state = without_graph(state, change.resource.removeprefix("graph."))
+        resources, statuses = dict(state.resources), dict(state.statuses)
+        for change in plan.changes:
+            address = change.resource
+            if change.disposition == "blocked":
+                # The status of a graph with a remaining sidecar says more.
+                if change.reason != "cluster_recovery_pending" or address not in statuses:
+                    statuses[address] = ResourceStatus("blocked", (change.reason or "",))
+            elif change.operation == "delete":
+                resources.pop(address, None)
+                statuses.pop(address, None)
+            else:
+                resource = self.desired.resources[address]
+                resources[address] = {"digest": resource.digest, **resource.metadata}
+                statuses[address] = ResourceStatus("applied")
+        for address in self.desired.resources.keys() & resources.keys() - {change.resource for change in plan.changes}:
+            statuses[address] = ResourceStatus("applied")
+        shown = [item for item in statuses.items() if item[0] in self.desired.resources or item[0] in resources]
+        return replace(state, resources=_by_address(resources.items()), statuses=_by_address(shown))
+
+    def _write(self, state: ClusterState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
+        base = self.base
+        used = {item["approval_id"]: item for item in progress.used_approvals}
+        state = replace(state, approval_records={**state.approval_records, **used})
+        is_changed = state != base.state
+        stored = base
+        if is_changed:
+            self.lock.require()
+            changes = [change.to_json() for change in plan.changes]
+            record = operation_record("apply", self.actor, operation_id=self.operation_id, changes=changes)
+            stored = self.ledger.write(replace(state, operation=record), base)
+        for approval_id, artifact in used.items():
+            self.ledger.write_json(approval_path(approval_id), artifact)
+        for path in progress.sidecars:
+            self.ledger.objects.discard(path)
+        findings = [*self.lock.findings, *progress.findings, *_blocked_findings(plan)]
+        return Applied(plan, stored, is_converged, is_changed, tuple(findings))
+
+
+def _digest(desired: DesiredState, address: str) -> str | None:
+    resource = desired.resources.get(address)
+    return None if resource is None else resource.digest
+
+
+def _by_address(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(sorted(items))
+
+
+def _blocked_findings(plan: Plan) -> list[Finding]:
+    return [
+        warning(
+            _CODES.get(change.reason or "", change.reason or "blocked"),
+            change.resource,
+            _REMEDIES.get(change.reason or "", "it was not applied"),
+        )
+        for change in plan.changes
+        if change.disposition == "blocked"
+    ]
+
+
+_CODES = {"dependency_not_applied": "apply_dependency_blocked"}
+_REMEDIES = {
+    "approval_required": "review it, then run `omnigraph cluster approve` for the graph, and apply again",
+    "approval_stale": "it was approved in another form; approve it again",
+    "cluster_recovery_pending": "an interrupted movement of the graph could not be settled; see the errors",
+    "dependency_not_applied": "the graph that it belongs to was not applied; fix that and apply again",
+    "schema_change_unsupported": "the schema cannot be changed in this way; see `migration` in the plan",
+}

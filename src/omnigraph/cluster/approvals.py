@@ -1,0 +1,81 @@
+"""Approvals: artifacts in storage that allow the deletion of a graph, bound to the digests that were reviewed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnigraph import clock
+from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger
+from omnigraph.ids import new_ulid
+
+if TYPE_CHECKING:
+    from omnigraph.cluster.plan import Change
+
+APPROVAL_FOLDER: Final = f"{FOLDER}/approvals"
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """All approvals that the ledger has not recorded as used, by path."""
+
+    artifacts: Mapping[str, Json]
+
+    @classmethod
+    def read(cls, ledger: Ledger, state: ClusterState) -> Approvals:
+        """Read the approvals of a cluster. The ledger decides which are used: a crash may have kept one unmarked."""
+        used = {approval_path(approval_id) for approval_id in state.approval_records}
+        return cls({path: item for path, item in ledger.read_json("approvals").items() if path not in used})
+
+    def find(self, change: Change, config_digest: str) -> Json | None:
+        """Return an unused approval of exactly this change."""
+        return next((item for item in self._open(change) if _is_bound(item, change, config_digest)), None)
+
+    def is_stale(self, change: Change, config_digest: str) -> bool:
+        """Return True if the change was approved in another form only."""
+        return any(self._open(change)) and self.find(change, config_digest) is None
+
+    def _open(self, change: Change) -> list[Json]:
+        wanted = (change.resource, change.operation)
+        return [
+            item
+            for item in self.artifacts.values()
+            if (item["resource"], item["operation"]) == wanted and item.get("consumed_at") is None
+        ]
+
+
+def _is_bound(item: Json, change: Change, config_digest: str) -> bool:
+    bound = (item["bound_config_digest"], item["bound_before_digest"], item["bound_after_digest"])
+    return bound == (config_digest, change.before_digest, change.after_digest)
+
+
+def write_approval(ledger: Ledger, change: Change, config_digest: str, actor: str, reason: str) -> Json:
+    """Store the approval of a change."""
+    approval_id = new_ulid()
+    artifact: Json = {
+        "schema_version": 1,
+        "approval_id": approval_id,
+        "resource": change.resource,
+        "operation": change.operation,
+        "reason": reason,
+        "bound_config_digest": config_digest,
+        "bound_before_digest": change.before_digest,
+        "bound_after_digest": change.after_digest,
+        "approved_by": actor,
+        "created_at": clock.now_us(),
+        "consumed_at": None,
+        "consumed_by_operation": None,
+    }
+    ledger.write_json(approval_path(approval_id), artifact)
+    return artifact
+
+
+def consumed(artifact: Json, operation_id: str) -> Json:
+    """Return an approval after its use; it is kept, and never used again."""
+    return {**artifact, "consumed_at": clock.now_us(), "consumed_by_operation": operation_id}
+
+
+def approval_path(approval_id: str) -> str:
+    """Return where an approval is stored."""
+    return f"{APPROVAL_FOLDER}/{approval_id}.json"

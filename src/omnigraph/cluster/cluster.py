@@ -1,0 +1,319 @@
+"""The commands of a cluster: validate, plan, apply, approve, status, refresh, import, force-unlock, diff and history.
+
+Each returns a report with `ok` and findings; the command line prints it, and the exit status follows from `ok`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from omnigraph import clock
+from omnigraph.cluster.apply import Apply
+from omnigraph.cluster.approvals import Approvals, write_approval
+from omnigraph.cluster.config import read_config
+from omnigraph.cluster.desired import DesiredState, read_desired
+from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
+from omnigraph.cluster.ledger import ClusterState, Json, Ledger, ResourceStatus, StoredState, operation_record
+from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph, preview_migration
+from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lock
+from omnigraph.cluster.plan import Plan, graph_of, make_plan
+from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
+from omnigraph.cluster.text_diff import diff_change
+from omnigraph.errors import OmniGraphError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of a command: `members` differ from command to command."""
+
+    config_dir: str
+    findings: tuple[Finding, ...] = ()
+    members: Json = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """True if no finding is an error."""
+        return not has_errors(self.findings)
+
+    def to_json(self) -> Json:
+        diagnostics = [finding.to_json() for finding in self.findings]
+        return {"ok": self.ok, "config_dir": self.config_dir, **self.members, "diagnostics": diagnostics}
+
+
+class Cluster:
+    """A cluster: the folder that declares it, and the storage that holds it.
+
+    Args:
+        directory: The folder with `cluster.yaml`.
+        actor: Who runs the commands; recorded in the ledger and in the commits of graphs.
+    """
+
+    def __init__(self, directory: str | Path, *, actor: str | None = None) -> None:
+        self.config = read_config(directory)
+        self.actor = actor
+        self.ledger = Ledger(self.config.storage)
+
+    def validate(self) -> Report:
+        """Check everything that the folder declares, without touching storage."""
+        desired = read_desired(self.config)
+        digests = {address: resource.digest for address, resource in desired.resources.items()}
+        dependencies = {address: list(item.depends_on) for address, item in desired.resources.items()}
+        members = {"resource_digests": digests, "resources": list(digests), "dependencies": dependencies}
+        return self._report(desired.findings, **members)
+
+    def plan(self) -> Report:
+        """Compare the folder with what is deployed; changes nothing."""
+        desired = self._desired()
+        with self._lock("plan") as lock:
+            stored = self.ledger.read()
+            plan, findings = self._plan(desired, stored)
+            observed = self._observations(stored)
+        return self._report((*lock_findings(lock), *findings, *desired.findings), **plan.to_json(), **observed)
+
+    def apply(self) -> Report:
+        """Deploy what the folder declares. Safe to run again at any time, also after a crash."""
+        desired = self._desired()
+        with self._lock("apply") as lock:
+            stored = self._require_state()
+            swept = sweep(self.ledger, stored.state)
+            assert lock is not None
+            applied = Apply(self.ledger, lock, desired, self.actor, stored).run(swept)
+        members = {
+            **applied.plan.to_json(),
+            "converged": applied.is_converged,
+            "state_written": applied.is_written,
+            "state_revision": applied.state.state.revision,
+        }
+        return self._report((*applied.findings, *desired.findings), **members)
+
+    def approve(self, address: str, reason: str = "") -> Report:
+        """Approve the deletion of a graph, in exactly the form that the current plan has."""
+        if self.actor is None:
+            raise UsageError("an approval needs to know who gives it; pass `--as`", argument="actor")
+        desired = self._desired()
+        with self._lock("approve"):
+            plan, findings = self._plan(desired, self._require_state())
+            if address not in [item["resource"] for item in plan.approvals_required]:
+                message = "the current plan has nothing to approve for it; see `cluster plan`"
+                return self._report((*findings, error("approval_not_required", address, message)))
+            change = next(item for item in plan.changes if item.resource == address)
+            artifact = write_approval(self.ledger, change, desired.config_digest, self.actor, reason)
+        return self._report(findings, approval=artifact)
+
+    def status(self) -> Report:
+        """Show the ledger, the lock and whether stored queries and policies are intact; takes no lock."""
+        stored = self.ledger.read()
+        if stored is None:
+            return self._report((_state_missing("warning"),), **self._observations(None))
+        _, findings = read_pending(self.ledger)
+        checked = [*findings, *self._check_payloads(stored.state)]
+        return self._report(tuple(checked), state=stored.state.to_json(), **self._observations(stored))
+
+    def refresh(self) -> Report:
+        """Compare the ledger with the live graphs and stored content, and record what has drifted."""
+        desired = self._desired()
+        with self._lock("refresh") as lock:
+            stored = self._require_state()
+            return self._observe(desired, stored, lock, "refresh")
+
+    def import_(self) -> Report:
+        """Start the ledger of a cluster from the graphs that exist."""
+        desired = self._desired()
+        with self._lock("import") as lock:
+            if self.ledger.read() is not None:
+                message = "the cluster has a ledger; run `cluster refresh` to compare it with storage"
+                return self._report((error("state_already_exists", "state", message),))
+            return self._observe(desired, None, lock, "import")
+
+    def diff(self) -> Report:
+        """Show the text of every difference between the folder and what is deployed; takes no lock."""
+        desired = self._desired()
+        stored = self.ledger.read()
+        state = stored.state if stored is not None else ClusterState()
+        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {})
+        diffs = [diff_change(self.ledger, desired, state, change) for change in plan.changes]
+        return self._report(desired.findings, diffs=diffs)
+
+    def force_unlock(self, lock_id: str) -> Report:
+        """Release the lock of a process that is certainly dead."""
+        force_unlock(self.ledger, lock_id, self.actor)
+        return self._report((), unlocked=lock_id)
+
+    def history(self, limit: int = 20) -> Report:
+        """List the newest revisions of the ledger: who did what, when, with the changes of each."""
+        revisions = []
+        for number in reversed(self.ledger.revisions()[-limit:]):
+            stored = self.ledger.read_revision(number)
+            if stored is not None:
+                digest = stored.state.config_digest
+                revisions.append({"revision": number, "config_digest": digest, **stored.state.operation})
+        return self._report((), revisions=revisions)
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _desired(self) -> DesiredState:
+        desired = read_desired(self.config)
+        if not desired.is_valid:
+            raise ClusterError(desired.findings)
+        return desired
+
+    @contextmanager
+    def _lock(self, operation: str) -> Iterator[ClusterLock | None]:
+        if not self.config.uses_lock and operation != "apply":
+            yield None
+            return
+        with hold_lock(self.ledger, operation, self.actor) as lock:
+            yield lock
+
+    def _require_state(self) -> StoredState:
+        stored = self.ledger.read()
+        if stored is None:
+            raise ClusterError([_state_missing("error")])
+        return stored
+
+    def _plan(self, desired: DesiredState, stored: StoredState | None) -> tuple[Plan, tuple[Finding, ...]]:
+        state = stored.state if stored is not None else ClusterState()
+        # A sidecar is only reported here: the apply that follows settles it first.
+        _, findings = read_pending(self.ledger)
+
+        def preview(graph_id: str) -> Json:
+            return preview_migration(self.ledger, graph_id, desired.graphs[graph_id].schema.text)
+
+        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {}, preview)
+        return plan, (*findings, *plan.findings)
+
+    def _observations(self, stored: StoredState | None) -> Json:
+        lock = read_lock(self.ledger)
+        observed: dict[str, Any] = {"lock": lock.to_json() if lock is not None and lock.is_held else None}
+        if stored is not None:
+            observed |= {"cas": stored.cas, "revision": stored.state.revision}
+        return {"state_observations": observed}
+
+    def _check_payloads(self, state: ClusterState) -> Iterator[Finding]:
+        for address, resource in state.resources.items():
+            if address.partition(".")[0] not in ("query", "policy", "pipeline"):
+                continue
+            try:
+                if self.ledger.read_payload(address, resource["digest"]) is None:
+                    message = "its stored content is missing; run `cluster refresh`, then apply"
+                    yield warning("catalog_payload_missing", address, message)
+            except ClusterError as failure:
+                yield replace(failure.findings[0], severity="warning", path=address)
+            except OmniGraphError as failure:
+                yield error("catalog_payload_read_error", address, failure.message)
+
+    def _observe(
+        self, desired: DesiredState, base: StoredState | None, lock: ClusterLock | None, operation: str
+    ) -> Report:
+        swept = sweep(self.ledger, base.state if base is not None else ClusterState())
+        observer = _Observer(self.ledger, desired, swept.state)
+        for graph_id in desired.graphs:
+            observer.look_at(graph_id)
+        payload_findings = list(self._check_payloads(swept.state))
+        observer.drop_payloads(payload_findings)
+        findings = (*lock_findings(lock), *swept.findings, *observer.findings, *payload_findings)
+        if base is None and has_errors(findings):
+            return self._report(findings, state_written=False)
+        stored, is_written = base, False
+        if base is None or _without_times(observer.state) != _without_times(base.state):
+            if lock is not None:
+                lock.require()
+            record = operation_record(operation, self.actor)
+            stored, is_written = self.ledger.write(replace(observer.state, operation=record), base), True
+        assert stored is not None
+        finish_sweep(self.ledger, swept)
+        observations = {"observations": dict(observer.state.observations), "state_revision": stored.state.revision}
+        return self._report(findings, state_written=is_written, **observations)
+
+    def _report(self, findings: tuple[Finding, ...] | list[Finding], **members: Any) -> Report:
+        return Report(str(self.config.directory), tuple(findings), members)
+
+
+class _Observer:
+    """Compares applied state with live graphs; drifted parts lose their digest, so that the next plan restores them."""
+
+    def __init__(self, ledger: Ledger, desired: DesiredState, state: ClusterState) -> None:
+        self.ledger = ledger
+        self.desired = desired
+        self.state = state
+        self.findings: list[Finding] = []
+
+    def look_at(self, graph_id: str) -> None:
+        """Compare a graph with its declaration and record what is there."""
+        graph = self.desired.graphs[graph_id]
+        applied = self.state.digest(f"schema.{graph_id}")
+        data = self.ledger.read_payload(f"schema.{graph_id}", applied) if applied is not None else None
+        text = None if data is None else data.decode()
+        live = inspect_graph(self.ledger, graph_id, graph.schema.text, text)
+        address = f"graph.{graph_id}"
+        resources, statuses = dict(self.state.resources), dict(self.state.statuses)
+        if live.error is not None:
+            self.findings.append(error("graph_unavailable", address, live.error))
+            statuses[address] = ResourceStatus("error", ("graph_unavailable",), live.error)
+        elif not live.exists:
+            known = address in resources
+            for name in [name for name in resources if graph_of(name) == graph_id]:
+                del resources[name]
+            if known:
+                message = "the graph is missing; the next apply creates an empty one"
+                self.findings.append(warning("graph_missing", address, message))
+                statuses[address] = ResourceStatus("drifted", ("graph_missing",), message)
+        else:
+            self._compare(graph_id, live, resources, statuses)
+        observations = {**self.state.observations, address: {**live.to_json(), "observed_at": clock.now_us()}}
+        self.state = replace(self.state, resources=resources, statuses=statuses, observations=observations)
+
+    def _compare(
+        self, graph_id: str, live: LiveGraph, resources: dict[str, Json], statuses: dict[str, ResourceStatus]
+    ) -> None:
+        address, schema = f"graph.{graph_id}", f"schema.{graph_id}"
+        applied = resources.get(schema)
+        if live.is_wanted:
+            desired = self.desired.resources[schema]
+            resources[schema] = {"digest": desired.digest}
+            resources.setdefault(address, {"digest": live.schema_digest or ""})
+            statuses[schema] = ResourceStatus("applied")
+            return
+        # An adopted graph has no stored text; its digest is that of the live schema.
+        if applied is None or not (live.is_applied or live.schema_digest == applied["digest"]):
+            message = "the live schema is neither the applied nor the declared one; the next apply changes it"
+            resources[schema] = {"digest": live.schema_digest or ""}
+            resources.setdefault(address, {"digest": live.schema_digest or ""})
+            statuses[schema] = ResourceStatus("drifted", ("schema_drifted",), message)
+            self.findings.append(warning("schema_drifted", schema, message))
+
+    def drop_payloads(self, findings: list[Finding]) -> None:
+        """Forget content that is missing or wrong, so that the next apply stores it again."""
+        lost = {item.path for item in findings if item.code in ("catalog_payload_missing", "catalog_payload_mismatch")}
+        statuses = {address: ResourceStatus("drifted", ("catalog_payload_missing",)) for address in lost}
+        for item in findings:
+            if item.code == "catalog_payload_read_error":
+                statuses[item.path] = ResourceStatus("error", (item.code,), item.message)
+        kept = {address: item for address, item in self.state.resources.items() if address not in lost}
+        self.state = replace(self.state, resources=kept, statuses={**self.state.statuses, **statuses})
+
+
+def _without_times(state: ClusterState) -> ClusterState:
+    """Return a state without the times of its observations, which alone are no reason for a revision."""
+    observations = {
+        address: {name: value for name, value in item.items() if name not in ("observed_at", "manifest_version")}
+        for address, item in state.observations.items()
+    }
+    return replace(state, observations=observations)
+
+
+def lock_findings(lock: ClusterLock | None) -> tuple[Finding, ...]:
+    """Return what there is to report about the lock."""
+    if lock is None:
+        message = "two operations can run at once; the ledger refuses the second, but graphs may change in between"
+        return (warning("state_lock_disabled", "state.lock", message),)
+    return lock.findings
+
+
+def _state_missing(severity: Any) -> Finding:
+    message = "the cluster has no ledger yet; run `omnigraph cluster import` first"
+    return Finding("state_missing", severity, "state", message)

@@ -1,0 +1,313 @@
+"""`cluster.yaml`: graphs, schemas, queries, policies and embedding providers of a cluster, parsed and validated.
+
+Reads the one file and nothing that it names; `desired` reads and compiles those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from omnigraph.cluster.findings import ClusterError, Finding, error
+from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
+from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.limits import CLUSTER_CONFIG_BYTES_MAX
+from omnigraph.pipeline.declared.config import PipelineDeclaration, read_declarations
+from omnigraph.pipeline.declared.document import PipelineDocument
+from omnigraph.source_files import read_regular_file
+from omnigraph.yaml_document import Document, Problem
+
+CONFIG_NAME: Final = "cluster.yaml"
+# What later versions of the format will mean; refused by name, so that nothing is silently ignored.
+RESERVED: Final = ("apply", "env_file", "embeddings", "ui", "aliases", "bindings")
+PROVIDER_KINDS: Final = ("openai-compatible", "openai", "gemini", "mock")
+BLOB_SCOPES: Final = ("server_safe", "embedded_only")
+CLUSTER_SCOPE: Final = "cluster"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_SECRET: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDeclaration:
+    """An embedding provider; `api_key_variable` names an environment variable, and is resolved when a server starts."""
+
+    name: str
+    kind: str
+    base_url: str | None
+    model: str | None
+    api_key_variable: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlobBase:
+    """A folder of external blobs that entities may name."""
+
+    base: str
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDeclaration:
+    """A graph. `queries` is a folder, a list of files, or files by the name of the query that each holds."""
+
+    id: str
+    schema: str
+    queries: str | tuple[str, ...] | Mapping[str, str] | None
+    embedding_provider: str | None
+    external_blobs: tuple[BlobBase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDeclaration:
+    """A policy bundle and the graphs that it is bound to; `("cluster",)` binds it to the server."""
+
+    name: str
+    file: str
+    applies_to: tuple[str, ...]
+
+    @property
+    def is_for_server(self) -> bool:
+        return self.applies_to == (CLUSTER_SCOPE,)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A parsed `cluster.yaml`; `storage` is the root of ledger, catalog and graphs."""
+
+    directory: Path
+    storage: str
+    uses_lock: bool
+    name: str | None
+    providers: Mapping[str, ProviderDeclaration]
+    graphs: Mapping[str, GraphDeclaration]
+    policies: Mapping[str, PolicyDeclaration]
+    pipelines: Mapping[str, PipelineDeclaration]
+    text: str = field(repr=False)
+
+
+def read_config(directory: str | Path) -> ClusterConfig:
+    """Read and check the `cluster.yaml` of a directory.
+
+    Raises:
+        ClusterError: The file cannot be read or is not valid; its findings have lines and columns.
+    """
+    folder = Path(directory)
+    try:
+        data, _ = read_regular_file(folder / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
+        return parse_config(data.decode(), folder)
+    except UsageError as failure:
+        raise ClusterError([error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message)]) from None
+    except UnicodeDecodeError as failure:
+        message = f"byte {failure.start} is not UTF-8; save the file as UTF-8"
+        raise ClusterError([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
+
+
+def parse_config(text: str, directory: Path) -> ClusterConfig:
+    """Parse the text of a `cluster.yaml`; relative paths in it start at `directory`."""
+    document = _ClusterDocument(CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
+    root = document.open(text)
+    document.reject_reserved(root)
+    optional = ("metadata", "storage", "state", "providers", "graphs", "policies", "pipelines")
+    members = document.fields(root, ("version", *optional), ("version", "graphs"))
+    if "version" in members:
+        document.version(members["version"])
+    name = _metadata_name(document, members.get("metadata"))
+    storage = document.text(members["storage"]) if "storage" in members else None
+    uses_lock = _state(document, members.get("state"))
+    providers = _providers(document, members.get("providers"))
+    graphs = _graphs(document, members.get("graphs"), providers)
+    policies = _policies(document, members.get("policies"), graphs)
+    pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
+    document.finish()
+    return ClusterConfig(
+        directory, storage or str(directory.resolve()), uses_lock, name, providers, graphs, policies, pipelines, text
+    )
+
+
+class _ClusterDocument(Document):
+    """A `cluster.yaml` being read; its problems are findings of a cluster command."""
+
+    def error(self, problems: Sequence[Problem]) -> OmniGraphError:
+        return ClusterError(
+            [
+                Finding(item.code or "invalid_cluster_yaml", "error", self.name, item.message, item.line, item.column)
+                for item in problems
+            ]
+        )
+
+    def reject_reserved(self, root: yaml.Node | None) -> None:
+        """Report members that a later version of the format gives a meaning, and take them out."""
+        if not isinstance(root, yaml.MappingNode):
+            return
+        for key, _ in root.value:
+            if key.value in RESERVED:
+                self.fault(key, f"`{key.value}` is reserved for a later version; remove it", "future_phase_field")
+        root.value = [(key, value) for key, value in root.value if key.value not in RESERVED]
+
+    def named(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
+        """Return the entries of a mapping whose keys are identifiers."""
+        if node is None:
+            return {}
+        entries = self.entries(node)
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key.value, str) and not _IDENTIFIER.fullmatch(key.value):
+                self.fault(key, f"`{key.value}` cannot name a {what}; use letters, digits, `-` and `_`", "invalid_name")
+        return entries
+
+    def check_graph_ids(self, node: yaml.Node | None) -> None:
+        """Report ids that no server can serve."""
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not GRAPH_ID.fullmatch(str(key.value)) or key.value in RESERVED_GRAPH_IDS:
+                reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
+                message = f"`{key.value}` cannot be the id of a graph: letters, digits and `-`, and none of {reserved}"
+                self.fault(key, message, "invalid_name")
+
+    def boolean(self, node: yaml.Node) -> bool | None:
+        """Return a truth value."""
+        if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:bool":
+            return str(node.value).lower() in ("true", "yes", "on")
+        self.fault(node, "expected `true` or `false`")
+        return None
+
+
+def _metadata_name(document: _ClusterDocument, node: yaml.Node | None) -> str | None:
+    members = document.fields(node, ("name",), ()) if node is not None else {}
+    return document.text(members["name"]) if "name" in members else None
+
+
+def _state(document: _ClusterDocument, node: yaml.Node | None) -> bool:
+    members = document.fields(node, ("backend", "lock"), ()) if node is not None else {}
+    if "backend" in members:
+        document.word(members["backend"], ("cluster",))
+    return document.boolean(members["lock"]) is not False if "lock" in members else True
+
+
+def _providers(document: _ClusterDocument, node: yaml.Node | None) -> dict[str, ProviderDeclaration]:
+    members = document.fields(node, ("embedding",), ()) if node is not None else {}
+    providers = {}
+    for name, entry in document.named(members.get("embedding"), "provider").items():
+        values = document.fields(entry, ("kind", "base_url", "model", "api_key"), ())
+        kind = document.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
+        base_url = document.text(values["base_url"]) if "base_url" in values else None
+        model = document.text(values["model"]) if "model" in values else None
+        variable = _secret(document, values["api_key"]) if "api_key" in values else None
+        if "api_key" not in values and kind not in ("mock", None):
+            document.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
+        providers[name] = ProviderDeclaration(name, kind or "mock", base_url, model, variable)
+    return providers
+
+
+def _secret(document: _ClusterDocument, node: yaml.Node) -> str | None:
+    match = _SECRET.fullmatch(str(node.value).strip()) if isinstance(node, yaml.ScalarNode) else None
+    if match is None:
+        message = "a secret must not be in the file; name the environment variable that holds it as `${NAME}`"
+        document.fault(node, message, "inline_secret")
+        return None
+    return match[1]
+
+
+def _graphs(
+    document: _ClusterDocument, node: yaml.Node | None, providers: Mapping[str, ProviderDeclaration]
+) -> dict[str, GraphDeclaration]:
+    graphs = {}
+    document.check_graph_ids(node)
+    for id_, entry in document.entries(node).items() if node is not None else ():
+        values = document.fields(entry, ("schema", "queries", "embedding_provider", "external_blobs"), ("schema",))
+        schema = document.text(values["schema"]) if "schema" in values else None
+        queries = _queries(document, values["queries"]) if "queries" in values else None
+        provider = document.text(values["embedding_provider"]) if "embedding_provider" in values else None
+        if provider is not None and provider not in providers:
+            message = f"there is no provider `{provider}`; declare it under `providers.embedding`"
+            document.fault(values["embedding_provider"], message, "unknown_provider")
+        blobs = _blob_bases(document, values["external_blobs"]) if "external_blobs" in values else ()
+        graphs[id_] = GraphDeclaration(id_, schema or "", queries, provider, blobs)
+    return graphs
+
+
+def _queries(document: _ClusterDocument, node: yaml.Node) -> str | tuple[str, ...] | Mapping[str, str] | None:
+    if isinstance(node, yaml.SequenceNode):
+        return document.texts(node)
+    if not isinstance(node, yaml.MappingNode):
+        return document.text(node)
+    files = {}
+    for name, entry in document.entries(node).items():
+        members = document.fields(entry, ("file",), ("file",))
+        files[name] = (document.text(members["file"]) if "file" in members else None) or ""
+    return files
+
+
+def _blob_bases(document: _ClusterDocument, node: yaml.Node) -> tuple[BlobBase, ...]:
+    members = document.fields(node, ("allow",), ("allow",))
+    bases = []
+    for item in document.items(members["allow"]) if "allow" in members else ():
+        values = document.fields(item, ("base", "scope"), ("base", "scope"))
+        base = document.text(values["base"]) if "base" in values else None
+        scope = document.word(values["scope"], BLOB_SCOPES) if "scope" in values else None
+        if base and not _is_canonical(base):
+            message = f"`{base}` must be an absolute path or a URI, without `.`, `..` or `//`"
+            document.fault(values["base"], message, "invalid_blob_base")
+        if base and scope:
+            bases.append(BlobBase(base, scope))
+    for index, blob in enumerate(bases):
+        if any(_contains(other.base, blob.base) for other in bases[:index]):
+            document.fault(node, f"`{blob.base}` overlaps another base; make them disjoint", "overlapping_blob_base")
+    return tuple(bases)
+
+
+def _is_canonical(base: str) -> bool:
+    _, scheme, path = base.rpartition("://")
+    is_absolute = bool(scheme) or base.startswith("/")
+    return is_absolute and not {".", "..", ""} & set(path.strip("/").split("/"))
+
+
+def _contains(first: str, second: str) -> bool:
+    left, right = first.rstrip("/") + "/", second.rstrip("/") + "/"
+    return left.startswith(right) or right.startswith(left)
+
+
+def _policies(
+    document: _ClusterDocument, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration]
+) -> dict[str, PolicyDeclaration]:
+    policies: dict[str, PolicyDeclaration] = {}
+    bound: dict[str, str] = {}
+    for name, entry in document.named(node, "policy").items():
+        values = document.fields(entry, ("file", "applies_to"), ("file", "applies_to"))
+        file = document.text(values["file"]) if "file" in values else None
+        scopes = document.texts(values["applies_to"]) if "applies_to" in values else ()
+        if CLUSTER_SCOPE in scopes and len(scopes) > 1:
+            message = "a bundle is bound to graphs or to `cluster`, not to both; make two bundles"
+            document.fault(values["applies_to"], message, "policy_mixed_binding_kinds")
+        for scope in scopes:
+            if scope != CLUSTER_SCOPE and scope not in graphs:
+                document.fault(values["applies_to"], f"there is no graph `{scope}`", "unknown_graph")
+            if bound.setdefault(scope, name) != name:
+                message = f"`{scope}` already has the policy `{bound[scope]}`; a scope takes one bundle"
+                document.fault(values["applies_to"], message, "duplicate_policy_binding")
+        policies[name] = PolicyDeclaration(name, file or "", scopes)
+    return policies
+
+
+def _pipelines(
+    document: _ClusterDocument, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration], directory: Path
+) -> dict[str, PipelineDeclaration]:
+    """Read pipelines as a file of their own has them; in a cluster each names its graph."""
+    if not isinstance(node, yaml.MappingNode):
+        if node is not None:
+            document.fault(node, "expected a mapping")
+        return {}
+    declared = read_declarations(
+        PipelineDocument(document.name, document.bytes_max, document.problems), node, directory.absolute()
+    )
+    for key, entry in node.value:
+        pipeline = declared.get(str(key.value))
+        if pipeline is not None and pipeline.graph not in graphs:
+            hint = did_you_mean(pipeline.graph or "", graphs) or "name a declared graph"
+            message = f"the pipeline needs a `graph` of the cluster, and there is no `{pipeline.graph or ''}`; {hint}"
+            document.fault(entry, message, "unknown_graph")
+    return declared

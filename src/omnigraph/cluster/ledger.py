@@ -1,0 +1,233 @@
+"""The ledger of a cluster: what is deployed, as a line of numbered revisions in storage.
+
+A revision is an object that is created if absent, so writing revision n + 1 is a compare-and-swap on revision n, on a
+disk as on S3, and every earlier state stays readable as history. All bytes go through the one object adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import orjson
+
+from omnigraph import clock
+from omnigraph.cluster.desired import sha256
+from omnigraph.cluster.findings import ClusterError, error
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
+
+FOLDER: Final = "__cluster"
+STATE_FOLDER: Final = f"{FOLDER}/state"
+PAYLOAD_FOLDER: Final = f"{FOLDER}/resources"
+VERSION: Final = 1
+Json: TypeAlias = dict[str, Any]
+Status = Literal["pending", "planned", "applying", "applied", "drifted", "blocked", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """The status of a resource, with coded conditions and a sentence for people."""
+
+    status: Status
+    conditions: tuple[str, ...] = ()
+    message: str | None = None
+
+    def to_json(self) -> Json:
+        optional = {} if self.message is None else {"message": self.message}
+        return {"status": self.status, "conditions": list(self.conditions), **optional}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """A revision of the ledger. `resources` maps an address to digest and metadata; `operation` says what made it."""
+
+    revision: int = 0
+    config_digest: str | None = None
+    resources: Mapping[str, Json] = field(default_factory=dict)
+    statuses: Mapping[str, ResourceStatus] = field(default_factory=dict)
+    approval_records: Mapping[str, Json] = field(default_factory=dict)
+    recovery_records: Mapping[str, Json] = field(default_factory=dict)
+    observations: Mapping[str, Json] = field(default_factory=dict)
+    operation: Mapping[str, Any] = field(default_factory=dict)
+
+    def digest(self, address: str) -> str | None:
+        """Return the applied digest of a resource, or None if it is not applied."""
+        resource = self.resources.get(address)
+        return None if resource is None else str(resource["digest"])
+
+    def graphs(self) -> list[str]:
+        """Return the ids of the applied graphs in order."""
+        return sorted(address.removeprefix("graph.") for address in self.resources if address.startswith("graph."))
+
+    def to_json(self) -> Json:
+        return {
+            "version": VERSION,
+            "state_revision": self.revision,
+            "applied_revision": {"config_digest": self.config_digest, "resources": dict(self.resources)},
+            "resource_statuses": {address: status.to_json() for address, status in self.statuses.items()},
+            "approval_records": dict(self.approval_records),
+            "recovery_records": dict(self.recovery_records),
+            "observations": dict(self.observations),
+            "operation": dict(self.operation),
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> ClusterState:
+        """Decode a revision; a missing or unknown member is a `KeyError` or `ValueError`."""
+        unknown = data.keys() - _MEMBERS
+        if unknown or data["version"] != VERSION:
+            raise ValueError(f"unknown member or version: {sorted(unknown) or data['version']}")
+        applied = data["applied_revision"]
+        unknown = applied.keys() - {"config_digest", "resources"}
+        unknown |= {name for item in applied["resources"].values() for name in item.keys() - _RESOURCE_MEMBERS}
+        unknown |= {item["status"] for item in data["resource_statuses"].values()} - set(get_args(Status))
+        if unknown or any("digest" not in item for item in applied["resources"].values()):
+            raise ValueError(f"unknown member or status: {sorted(unknown) or 'no digest'}")
+        statuses = {
+            address: ResourceStatus(item["status"], tuple(item["conditions"]), item.get("message"))
+            for address, item in data["resource_statuses"].items()
+        }
+        return cls(
+            data["state_revision"],
+            applied["config_digest"],
+            applied["resources"],
+            statuses,
+            data["approval_records"],
+            data["recovery_records"],
+            data["observations"],
+            data["operation"],
+        )
+
+
+_MEMBERS: Final = frozenset(ClusterState().to_json())
+_RESOURCE_MEMBERS: Final = frozenset(
+    {"digest", "applies_to", "embedding_provider", "embedding_profile", "external_blob_policy", "graph"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A state as it was read; `cas` identifies exactly these bytes."""
+
+    state: ClusterState
+    cas: str
+
+
+class Ledger:
+    """The stored objects of a cluster below the root of its storage."""
+
+    def __init__(self, storage: str) -> None:
+        self.root = Location.parse(storage)
+        self.objects = Objects(self.root)
+        self._newest = 0
+
+    def graph_uri(self, graph_id: str) -> str:
+        """Return the address of a graph."""
+        return f"{self.root.uri.rstrip('/')}/{graph_path(graph_id)}"
+
+    def read(self) -> StoredState | None:
+        """Return the newest revision, or None if there is none; raises `ClusterError` if it cannot be decoded."""
+        revisions = self.revisions()
+        return self.read_revision(revisions[-1]) if revisions else None
+
+    def revisions(self) -> list[int]:
+        """Return the numbers of all revisions, oldest first."""
+        names = (info.path.rpartition("/")[2] for info in self.objects.list(STATE_FOLDER))
+        return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdigit())
+
+    def newest_revision(self) -> int:
+        """Return the number of the newest revision, 0 without any.
+
+        Revisions have no gaps, so after the first call it only asks for the next number: a server asks often.
+        """
+        newest = self._newest or max(self.revisions(), default=0)
+        while newest and self.objects.exists(_state_path(newest + 1)):
+            newest += 1
+        self._newest = newest
+        return newest
+
+    def read_revision(self, revision: int) -> StoredState | None:
+        """Return a revision, or None if there is no such revision."""
+        data = self.objects.read_if_exists(_state_path(revision))
+        if data is None:
+            return None
+        try:
+            return StoredState(ClusterState.from_json(orjson.loads(data)), f"sha256:{sha256(data)}")
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
+            message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
+            raise ClusterError([error("state_unreadable", _state_path(revision), message)]) from None
+
+    def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
+        """Write the successor of a revision; raises if another operation has written it first.
+
+        A lost answer of storage is no conflict: the revision is read back, and equal bytes are our own.
+        """
+        revision = (base.state.revision if base is not None else 0) + 1
+        data = orjson.dumps(replace(state, revision=revision).to_json(), option=orjson.OPT_SORT_KEYS)
+        path = _state_path(revision)
+        if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
+            message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
+            raise ClusterError([error("state_cas_mismatch", STATE_FOLDER, message)])
+        return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
+
+    def write_payload(self, address: str, digest: str, data: bytes) -> None:
+        """Store the content of a query, policy or pipeline by its digest; equal content is stored already."""
+        path = payload_path(address, digest)
+        stored = self.objects.read_if_exists(path)
+        if stored is None or sha256(stored) != digest:
+            self.objects.write(path, data)
+
+    def read_payload(self, address: str, digest: str) -> bytes | None:
+        """Return stored content, or None if it is missing; raises `ClusterError` if it does not match its digest."""
+        data = self.objects.read_if_exists(payload_path(address, digest))
+        if data is not None and sha256(data) != digest:
+            message = f"the stored content of `{address}` does not match its digest; run `cluster refresh`, then apply"
+            raise ClusterError([error("catalog_payload_mismatch", payload_path(address, digest), message)])
+        return data
+
+    def read_json(self, folder: str) -> dict[str, Json]:
+        """Return the JSON objects of a folder below `__cluster` by their path."""
+        paths = [info.path for info in self.objects.list(f"{FOLDER}/{folder}") if info.path.endswith(".json")]
+        decoded = {}
+        for path in paths:
+            data = self.objects.read_if_exists(path)
+            if data is not None:
+                decoded[path] = _decode(path, data)
+        return decoded
+
+    def write_json(self, path: str, value: Mapping[str, Any]) -> None:
+        """Create or replace a JSON object."""
+        self.objects.write(path, orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS))
+
+
+def _decode(path: str, data: bytes) -> Json:
+    try:
+        value = orjson.loads(data)
+        if not isinstance(value, dict):
+            raise TypeError
+    except (ValueError, TypeError):
+        raise ClusterError([error("cluster_object_unreadable", path, "it is not a JSON object; remove it")]) from None
+    return value
+
+
+def _state_path(revision: int) -> str:
+    return f"{STATE_FOLDER}/{revision:012d}.json"
+
+
+def graph_path(graph_id: str) -> str:
+    """Return the folder of a graph below the root."""
+    return f"graphs/{graph_id}.omni"
+
+
+def payload_path(address: str, digest: str) -> str:
+    """Return where the content of a resource is stored."""
+    kind, _, name = address.partition(".")
+    suffix = {"query": "gq", "schema": "pg"}.get(kind, "yaml")
+    return f"{PAYLOAD_FOLDER}/{kind}/{name.replace('.', '/', 1)}/{digest}.{suffix}"
+
+
+def operation_record(operation: str, actor: str | None, **details: object) -> Json:
+    """Return the record of the operation that writes a revision."""
+    return {"operation": operation, "actor": actor, "at": clock.now_us(), **details}

@@ -1,0 +1,196 @@
+"""The plan of a cluster: the difference between desired and applied state, and what `apply` may do about it.
+
+Pure, apart from the preview of a migration, which reads the live schema of a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from omnigraph.cluster.approvals import Approvals
+from omnigraph.cluster.desired import DesiredState, Resource
+from omnigraph.cluster.findings import Finding, warning
+from omnigraph.cluster.ledger import ClusterState, Json
+from omnigraph.errors import OmniGraphError
+from omnigraph.public_values import PublicValue
+
+Operation = Literal["create", "update", "delete"]
+Disposition = Literal["applied", "derived", "deferred", "blocked"]
+# Returns the migration of a graph's live schema to its desired one, as JSON.
+Preview: TypeAlias = Callable[[str], Json]
+_METADATA: Final = {"applies_to": "policy_bindings", "embedding_profile": "embedding_profile"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change(PublicValue):
+    """The change of a resource. `derived` follows from other changes; `blocked` has a coded reason."""
+
+    resource: str
+    operation: Operation
+    before_digest: str | None
+    after_digest: str | None
+    disposition: Disposition
+    reason: str | None = None
+    binding_change: bool = False
+    metadata_change: str | None = None
+    migration: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All changes in the order of their addresses, and what they need and touch."""
+
+    changes: tuple[Change, ...]
+    approvals_required: tuple[Json, ...]
+    blast_radius: Mapping[str, list[str]]
+    findings: tuple[Finding, ...] = ()
+
+    def of(self, kind: str, operation: Operation) -> list[Change]:
+        """Return the changes of a kind of resource that may be made."""
+        prefix = f"{kind}."
+        return [
+            change
+            for change in self.changes
+            if change.resource.startswith(prefix) and change.operation == operation and change.disposition == "applied"
+        ]
+
+    def to_json(self) -> Json:
+        return {
+            "changes": [change.to_json() for change in self.changes],
+            "blast_radius": dict(self.blast_radius),
+            "approvals_required": list(self.approvals_required),
+        }
+
+
+def make_plan(
+    desired: DesiredState,
+    state: ClusterState,
+    approvals: Approvals,
+    pending: Mapping[str, str],
+    preview: Preview | None = None,
+) -> Plan:
+    """Compare desired and applied state; `pending` maps graphs with an unfinished recovery to its operation."""
+    changes = [_dispose(change, pending) for change in _differences(desired, state)]
+    required: list[Json] = []
+    for change in [item for item in changes if _is_graph_delete(item)]:
+        satisfied = approvals.find(change, desired.config_digest) is not None
+        reason = "deleting a graph deletes its data"
+        required.append({"resource": change.resource, "reason": reason, "satisfied": satisfied})
+        if not satisfied:
+            stale = approvals.is_stale(change, desired.config_digest)
+            changes = _block(changes, change.resource, "approval_stale" if stale else "approval_required")
+    findings: list[Finding] = []
+    if preview is not None:
+        changes = [_with_migration(change, preview, findings) for change in changes]
+        unsupported = {graph_of(item.resource) for item in changes if item.reason == "schema_change_unsupported"}
+        changes = _block_dependents(changes, desired, state, {graph for graph in unsupported if graph})
+    return Plan(tuple(changes), tuple(required), _blast_radius(desired, changes), tuple(findings))
+
+
+def _differences(desired: DesiredState, state: ClusterState) -> Iterator[Change]:
+    for address in sorted({*desired.resources, *state.resources}):
+        after, before = desired.resources.get(address), state.resources.get(address)
+        after_digest, before_digest = after.digest if after else None, state.digest(address)
+        if after is None:
+            yield Change(address, "delete", before_digest, None, "applied")
+        elif before is None:
+            yield Change(address, "create", None, after_digest, "applied")
+        else:
+            metadata = _changed_metadata(after, before)
+            if after_digest != before_digest or metadata is not None:
+                disposition: Disposition = "derived" if address.startswith("graph.") else "applied"
+                is_binding = metadata == _METADATA["applies_to"]
+                yield Change(address, "update", before_digest, after_digest, disposition, None, is_binding, metadata)
+
+
+def _changed_metadata(after: Resource, before: Json) -> str | None:
+    for name, word in _METADATA.items():
+        if after.metadata.get(name) != before.get(name):
+            return word
+    return None
+
+
+def _dispose(change: Change, pending: Mapping[str, str]) -> Change:
+    graph = graph_of(change.resource)
+    if graph in pending:
+        return replace(change, disposition="blocked", reason="cluster_recovery_pending")
+    return change
+
+
+def graph_of(address: str) -> str | None:
+    """Return the graph that a resource belongs to, or None for policies and providers."""
+    kind, _, rest = address.partition(".")
+    return rest.partition(".")[0] if kind in ("graph", "schema", "query") else None
+
+
+def _is_graph_delete(change: Change) -> bool:
+    return change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "applied"
+
+
+def _block(changes: list[Change], graph_address: str, reason: str) -> list[Change]:
+    """Block the deletion of a graph with all that belongs to it."""
+    graph = graph_of(graph_address)
+    return [
+        replace(change, disposition="blocked", reason=reason) if graph_of(change.resource) == graph else change
+        for change in changes
+    ]
+
+
+def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, failed: set[str]) -> Plan:
+    """Block what depends on graphs whose own change failed or was not reached, and every deletion of a graph."""
+    deleted = {str(graph_of(item.resource)) for item in plan.of("graph", "delete")}
+    return replace(plan, changes=tuple(_block_dependents(plan.changes, desired, state, failed | deleted)))
+
+
+def _block_dependents(
+    changes: Iterable[Change], desired: DesiredState, state: ClusterState, failed: set[str]
+) -> list[Change]:
+    """Block all changes of failed graphs, and policies of those that do not exist yet."""
+    missing = {f"graph.{graph}" for graph in failed if f"graph.{graph}" not in state.resources}
+
+    def is_dependent(address: str) -> bool:
+        resource = desired.resources.get(address)
+        is_bound = address.startswith("policy.") and resource is not None and bool(missing & set(resource.depends_on))
+        return is_bound or graph_of(address) in failed
+
+    return [
+        replace(change, disposition="blocked", reason="dependency_not_applied")
+        if change.disposition != "blocked" and is_dependent(change.resource)
+        else change
+        for change in changes
+    ]
+
+
+def _with_migration(change: Change, preview: Preview, findings: list[Finding]) -> Change:
+    if not (change.resource.startswith("schema.") and change.operation == "update"):
+        return change
+    try:
+        migration: Any = preview(change.resource.removeprefix("schema."))
+    except OmniGraphError as failure:
+        findings.append(warning("schema_preview_unavailable", change.resource, failure.message))
+        return change
+    if not migration["supported"]:
+        return replace(change, disposition="blocked", reason="schema_change_unsupported", migration=migration)
+    return replace(change, migration=migration)
+
+
+def _blast_radius(desired: DesiredState, changes: list[Change]) -> dict[str, list[str]]:
+    """Return the resources that each change touches, those that depend on it included."""
+    users: dict[str, list[str]] = {}
+    for resource in desired.resources.values():
+        for needed in resource.depends_on:
+            users.setdefault(needed, []).append(resource.address)
+    return {change.resource: sorted(_reach(change.resource, users)) for change in changes}
+
+
+def _reach(address: str, users: Mapping[str, list[str]]) -> set[str]:
+    reached: set[str] = set()
+    frontier = [address]
+    while frontier:
+        for user in users.get(frontier.pop(), ()):
+            if user not in reached:
+                reached.add(user)
+                frontier.append(user)
+    return reached

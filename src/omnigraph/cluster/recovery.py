@@ -1,0 +1,200 @@
+"""Recovery of interrupted applies: sidecars name graph movements that the ledger has not recorded yet.
+
+The sweep only rolls forward. It compares the live graph with what the sidecar wanted, records what has happened, and
+never deletes a graph; an apply that runs again does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from omnigraph import clock
+from omnigraph.cluster.approvals import approval_path, consumed
+from omnigraph.cluster.findings import Finding, error, warning
+from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, ResourceStatus, graph_path
+from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph
+from omnigraph.ids import new_ulid
+
+RECOVERY_FOLDER: Final = f"{FOLDER}/recoveries"
+MovementKind = Literal["graph_create", "schema_apply", "graph_delete"]
+_MEMBERS: Final = frozenset({"operation_id", "kind", "graph_id", "desired_schema_digest", "desired_schema"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The outcome of a sweep: the state with what was rolled forward, and sidecars that are done or remain.
+
+    `pending` maps each graph with a remaining sidecar to its operation. `used_approvals` are marked after the state
+    that records them.
+    """
+
+    state: ClusterState
+    retired: tuple[str, ...]
+    pending: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    used_approvals: tuple[Json, ...] = ()
+
+
+def write_sidecar(
+    ledger: Ledger,
+    kind: MovementKind,
+    graph_id: str,
+    schema_digest: str,
+    schema_text: str,
+    actor: str | None,
+    *,
+    approval_id: str | None = None,
+    observed_manifest_version: int | None = None,
+    state_cas_base: str | None = None,
+) -> str:
+    """Record a movement before it begins; returns the path of the sidecar."""
+    operation_id = new_ulid()
+    path = f"{RECOVERY_FOLDER}/{operation_id}.json"
+    ledger.write_json(
+        path,
+        {
+            "schema_version": 1,
+            "operation_id": operation_id,
+            "started_at": clock.now_us(),
+            "actor": actor,
+            "kind": kind,
+            "graph_id": graph_id,
+            "graph_uri": ledger.graph_uri(graph_id),
+            "observed_manifest_version": observed_manifest_version,
+            "state_cas_base": state_cas_base,
+            "desired_schema_digest": schema_digest,
+            "desired_schema": schema_text,
+            "approval_id": approval_id,
+        },
+    )
+    return path
+
+
+def read_pending(ledger: Ledger) -> tuple[dict[str, str], tuple[Finding, ...]]:
+    """Return the graphs with a sidecar and warnings about them, without changing anything."""
+    pending: dict[str, str] = {}
+    findings: list[Finding] = []
+    for path, sidecar in ledger.read_json("recoveries").items():
+        if not sidecar.keys() >= _MEMBERS:
+            findings.append(_unattributed(path))
+            continue
+        graph, kind = sidecar["graph_id"], sidecar["kind"]
+        pending[graph] = kind
+        message = f"an interrupted `{kind}` is finished by the next apply"
+        findings.append(warning("cluster_recovery_pending", f"graph.{graph}", message))
+    return pending, tuple(findings)
+
+
+def _unattributed(path: str) -> Finding:
+    message = "it names no movement of a graph; look at the graphs, then remove it by hand"
+    return error("cluster_recovery_unattributed", path, message)
+
+
+def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
+    """Roll the ledger forward over every sidecar; the caller writes the state and then removes the retired ones."""
+    retired: list[str] = []
+    pending: dict[str, str] = {}
+    findings: list[Finding] = []
+    result = state
+    for path, sidecar in sorted(ledger.read_json("recoveries").items()):
+        if not sidecar.keys() >= _MEMBERS:
+            findings.append(_unattributed(path))
+            continue
+        rolled, finding = _settle(ledger, result, sidecar)
+        if finding is not None:
+            findings.append(finding)
+        if rolled is None:
+            assert finding is not None
+            pending[sidecar["graph_id"]] = sidecar["kind"]
+            result = _with_problem(result, sidecar["graph_id"], finding)
+        else:
+            retired.append(path)
+            result = rolled
+    used = [item for name, item in result.approval_records.items() if name not in state.approval_records]
+    return Sweep(result, tuple(retired), pending, tuple(findings), tuple(used))
+
+
+def finish_sweep(ledger: Ledger, swept: Sweep) -> None:
+    """Mark used approvals and remove settled sidecars, after the state that records them was written."""
+    for artifact in swept.used_approvals:
+        ledger.write_json(approval_path(artifact["approval_id"]), artifact)
+    for path in swept.retired:
+        ledger.objects.discard(path)
+
+
+def _with_problem(state: ClusterState, graph_id: str, finding: Finding) -> ClusterState:
+    """Record why a sidecar remains as the status of its graph."""
+    is_drift = finding.code == "actual_applied_state_pending"
+    status = ResourceStatus("drifted" if is_drift else "error", (finding.code,), finding.message)
+    return replace(state, statuses={**state.statuses, f"graph.{graph_id}": status})
+
+
+def _settle(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[ClusterState | None, Finding | None]:
+    """Return the state after a sidecar, or None if it must stay, and what there is to report."""
+    graph_id = sidecar["graph_id"]
+    if sidecar["kind"] == "graph_delete":
+        return _settle_delete(ledger, state, sidecar)
+    live = inspect_graph(ledger, graph_id, sidecar["desired_schema"])
+    if state.digest(f"schema.{graph_id}") == sidecar["desired_schema_digest"] and live.is_wanted:
+        return state, None
+    if live.is_wanted:
+        return _recorded(state, sidecar), None
+    # Whatever else is there, the movement did not happen, and the next apply decides by the live graph.
+    if live.error is not None:
+        is_create = sidecar["kind"] == "graph_create"
+        remedy = "move it away" if is_create else "repair it"
+        message = f"the graph cannot be opened: {live.error}; {remedy}, then run the command again"
+        code = "graph_create_incomplete" if is_create else "graph_unavailable"
+        return None, error(code, f"graph.{graph_id}", message)
+    if sidecar["kind"] == "graph_create" and live.exists:
+        message = "another graph was created at its address; move it away, or import it"
+        return None, error("actual_applied_state_pending", f"graph.{graph_id}", message)
+    return state, None
+
+
+def _settle_delete(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[ClusterState, Finding | None]:
+    graph_id = sidecar["graph_id"]
+    if ledger.objects.list(graph_path(graph_id)):
+        message = "the deletion was interrupted; the next apply goes on with it"
+        return state, warning("graph_delete_incomplete", f"graph.{graph_id}", message)
+    result = without_graph(state, graph_id)
+    approval_id = sidecar.get("approval_id")
+    if approval_id is not None:
+        artifact = ledger.read_json("approvals").get(approval_path(approval_id))
+        if artifact is not None:
+            used = consumed(artifact, sidecar["operation_id"])
+            result = replace(result, approval_records={**result.approval_records, approval_id: used})
+    return _remember(result, sidecar), None
+
+
+def without_graph(state: ClusterState, graph_id: str) -> ClusterState:
+    """Return a state without a graph and all that belongs to it."""
+
+    def is_kept(address: str) -> bool:
+        kind, _, rest = address.partition(".")
+        return kind not in ("graph", "schema", "query") or rest.partition(".")[0] != graph_id
+
+    return replace(
+        state,
+        resources={address: item for address, item in state.resources.items() if is_kept(address)},
+        statuses={address: item for address, item in state.statuses.items() if is_kept(address)},
+        observations={address: item for address, item in state.observations.items() if is_kept(address)},
+    )
+
+
+def _recorded(state: ClusterState, sidecar: Json) -> ClusterState:
+    address = f"schema.{sidecar['graph_id']}"
+    resources = {**state.resources, address: {"digest": sidecar["desired_schema_digest"]}}
+    statuses = {**state.statuses, address: ResourceStatus("applied", message="recorded by a recovery")}
+    return _remember(replace(state, resources=resources, statuses=statuses), sidecar)
+
+
+def _remember(state: ClusterState, sidecar: Json) -> ClusterState:
+    record = {name: sidecar[name] for name in ("kind", "graph_id", "started_at", "actor")}
+    record["recovered_at"] = clock.now_us()
+    return replace(state, recovery_records={**state.recovery_records, sidecar["operation_id"]: record})
+
+
+__all__ = ["LiveGraph", "Sweep", "read_pending", "sweep", "without_graph", "write_sidecar"]

@@ -1,0 +1,321 @@
+"""The schema side of a merge: the merged schema, every state read under it, and what it changes on the target.
+
+Reads only. Types and properties are the same thing on two sides exactly if they have the same identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
+from omnigraph.engine.merge.ancestry import MergeBase
+from omnigraph.engine.past_names import Reshaping, Type, compare, compare_columns
+from omnigraph.engine.session import View
+from omnigraph.lang.catalog import Cardinality, Catalog, CheckRule, EdgeType, RangeRule, TypeKey
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.migrate import list_steps
+from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.lang.schema.codec import shape_hash
+from omnigraph.lang.schema.merge import (
+    Records,
+    SchemaConflict,
+    is_same_schema,
+    join_bases,
+    merge_schemas,
+    records_of,
+)
+from omnigraph.lang.schema.render import write_source
+from omnigraph.limits import CATALOG_CACHE_MAX
+from omnigraph.manifest.model import AcceptedSchema, Pin, TypeIdentity
+from omnigraph.public_values import Conflict, ConflictKind
+from omnigraph.store.read.column_projection import shape_of
+
+
+@dataclass(frozen=True)
+class MergedSchema:
+    """The schema of a merge, and the views of its sides under their own schemas."""
+
+    schema: AcceptedSchema
+    catalog: Catalog
+    base: MergeBase[View]
+    ours: View
+    theirs: View
+
+    @property
+    def changes_target(self) -> bool:
+        """True if the target gets another schema."""
+        return self.schema is not self.ours.snapshot.state.schema
+
+    def describe_changes(self) -> tuple[str, ...] | None:
+        """Return the steps from the schema of the target to the merged one, as lines; None if it stays."""
+        if not self.changes_target:
+            return None
+        return tuple(step.render() for step in list_steps(schema_ir(self.ours), _ir_of(self.schema.ir)))
+
+    @property
+    def reshaping(self) -> Reshaping:
+        """What becomes of the types of the target."""
+        return compare(self.ours.catalog, self.catalog)
+
+    def read(self, view: View) -> View:
+        """Return a state under the merged schema: types and properties that it does not have are empty or null."""
+        if view.catalog.ir_hash == self.catalog.ir_hash:
+            return view
+        holders = [view, self.ours, self.theirs, *self.base.states()]
+        pins: dict[TypeKey, Pin] = {}
+        links = list(view.snapshot.links)
+        for type_ in types_of(self.catalog):
+            holder, pin = next(_pins_of(holders, type_))
+            if holder is not view:
+                pin = replace(pin, row_count=0)
+                links += [link for link in holder.snapshot.links if link.ref == pin.ref.stored]
+            columns = compare_columns(holder.catalog.type_of(pin.table_key), type_)
+            shape = shape_of(columns.renamed, columns.dropped, columns.added)
+            is_empty = holder is not view
+            pins[type_.table_key] = replace(pin, table_key=type_.table_key, shape=replace(shape, is_empty=is_empty))
+        state = replace(view.snapshot.state, schema=self.schema, pins=pins)
+        return View(view.kernel, replace(view.snapshot, state=state, links=tuple(links)), self.catalog)
+
+    def new_names(self, view: View, names: Collection[str]) -> set[str]:
+        """Return the names in the merged schema of types that have some names in a state under its own schema."""
+        return {new.name for old, new in compare(view.catalog, self.catalog).kept if old.name in names}
+
+    def key_in(self, view: View, type_: Type) -> TypeKey | None:
+        """Return the key that a type of the merged schema has in a state under its own schema."""
+        return next((pin.table_key for holder, pin in _pins_of([view], type_)), None)
+
+
+def types_of(catalog: Catalog) -> tuple[Type, ...]:
+    return (*catalog.nodes.values(), *catalog.edges.values())
+
+
+def _pins_of(views: list[View], type_: Type) -> Iterator[tuple[View, Pin]]:
+    identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+    for view in views:
+        for pin in view.snapshot.state.pins.values():
+            if pin.identity == identity:
+                yield view, pin
+
+
+@lru_cache(maxsize=CATALOG_CACHE_MAX)
+def _ir_of(text: str) -> SchemaIR:
+    return SchemaIR.from_json(orjson.loads(text))
+
+
+def schema_ir(view: View) -> SchemaIR:
+    return _ir_of(view.snapshot.state.schema.ir)
+
+
+def merge_view_schemas(base: MergeBase[View], ours: View, theirs: View) -> MergedSchema | list[Conflict]:
+    """Merge the schemas of three states; returns the conflicts if they cannot be merged."""
+    ours_ir, theirs_ir = schema_ir(ours), schema_ir(theirs)
+    merged = merge_schemas(_base_records(base), ours_ir, theirs_ir)
+    if merged.ir is None:
+        return [_conflict_of(conflict) for conflict in merged.conflicts]
+    schema = ours.snapshot.state.schema
+    if not is_same_schema(merged.ir, ours_ir):
+        try:
+            source = _source_of(merged.ir, ours, theirs)
+        except LanguageError as error:
+            return [_invalid(ours, error)]
+        text = orjson.dumps(merged.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+        schema = AcceptedSchema(source, text, merged.ir.hash, shape_hash(merged.ir.shape))
+    return MergedSchema(schema, catalog_of(merged.ir), base, ours, theirs)
+
+
+def _base_records(base: MergeBase[View]) -> Records:
+    """Return the schema of a base; of a virtual one, the join of its states."""
+    records = records_of(schema_ir(base.first))
+    for joined in base.joined:
+        below = {} if joined.base is None else _base_records(joined.base)
+        records = join_bases(below, records, records_of(schema_ir(joined.state)))
+    return records
+
+
+def _source_of(merged: SchemaIR, ours: View, theirs: View) -> str:
+    sides = [(view.snapshot.state.schema.source, schema_ir(view)) for view in (ours, theirs)]
+    exact = next((source for source, ir in sides if ir.shape == merged.shape), None)
+    return write_source(merged, sides) if exact is None else exact
+
+
+def _conflict_of(conflict: SchemaConflict) -> Conflict:
+    # An interface has no dataset, so no key of its own.
+    key = TypeKey.of("edge" if conflict.kind == "edge" else "node", conflict.type_name)
+    named = () if conflict.property_name is None else (conflict.property_name,)
+    return Conflict(key, None, ConflictKind.DIVERGENT_SCHEMA, conflict.message, named)
+
+
+def _invalid(ours: View, error: LanguageError) -> Conflict:
+    key = next(iter(sorted(ours.snapshot.state.pins)), TypeKey("node:Schema"))
+    return Conflict(key, None, ConflictKind.DIVERGENT_SCHEMA, f"the merged schema is not valid: {error.message}")
+
+
+# -- what a merge cannot do with stored rows ---------------------------------------------------------------------------
+
+
+def rewrites_needed(merged: MergedSchema) -> list[Conflict]:
+    """Return a conflict for everything that the merged schema asks of stored rows and a merge does not do.
+
+    A merge changes columns by metadata, or takes the dataset of a type over as a whole. Otherwise values of another
+    type, values of required properties and ids of another key have to be written by a `schema apply` on the target.
+    """
+    adopted = {type_.table_key for type_ in adopted_types(merged)}
+    conflicts = [
+        conflict
+        for old, new in merged.reshaping.kept
+        if new.table_key not in adopted
+        for conflict in _target_rewrites(old, new)
+    ]
+    for old, new in compare(merged.theirs.catalog, merged.catalog).kept:
+        if _key_ids(old) != _key_ids(new) and not _is_same_data(merged.base, merged.theirs, new):
+            message = f"`{new.name}`: we changed its key; apply the change to the other side first"
+            conflicts.append(Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message))
+    return conflicts
+
+
+def adopted_types(merged: MergedSchema) -> list[Type]:
+    """Return the types whose rows have to be rewritten on the target, and were there already on the other side.
+
+    The target has not changed them since the base, so the dataset of the other side is what the merge makes of them.
+    """
+    theirs = {new.table_key: old for old, new in compare(merged.theirs.catalog, merged.catalog).kept}
+    owner = merged.ours.snapshot.state.branch_id
+    return [
+        new
+        for old, new in merged.reshaping.kept
+        if any(_target_rewrites(old, new))
+        and _is_same_data(merged.base, merged.ours, new)
+        and new.table_key in theirs
+        and not any(_target_rewrites(theirs[new.table_key], new))
+        and not compare_columns(theirs[new.table_key], new).changed
+        and next(_pins_of([merged.theirs], new))[1].owner != owner
+    ]
+
+
+def _is_same_data(base: MergeBase[View], side: View, type_: Type) -> bool:
+    """Return True if a side has the very dataset of a type that the base has."""
+    refs = {pin.ref for _, pin in _pins_of([*base.states(), side], type_)}
+    return len(refs) == 1
+
+
+def _target_rewrites(old: Type, new: Type) -> Iterator[Conflict]:
+    before = {item.property_id: item for item in old.properties.values()}
+    if _key_ids(old) != _key_ids(new):
+        message = f"`{new.name}`: they changed its key; apply the change to the target first"
+        yield Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message)
+    for item in new.properties.values():
+        known = before.get(item.property_id)
+        if known is None and not item.type.nullable:
+            what = "they added it as a required property, and stored entities have no value for it"
+        elif known is not None and arrow_type(known.type) != arrow_type(item.type):
+            what = f"they changed its type to `{item.type}`; apply the change to the target first"
+        else:
+            continue
+        message = f"`{new.name}.{item.name}`: {what}"
+        yield Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message, (item.name,))
+
+
+def _key_ids(type_: Type) -> tuple[int | str, ...]:
+    # The ends of an edge have no identity.
+    properties = type_.properties
+    return tuple(properties[name].property_id if name in properties else name for name in getattr(type_, "key", ()))
+
+
+def is_tightened(old: Type, new: Type) -> bool:
+    """Return True if entities that are valid under an older version of a type may break rules of the new one."""
+    names = {item.property_id: item.name for item in new.properties.values()}
+    renamed = {item.name: names.get(item.property_id, item.name) for item in old.properties.values()}
+    for item in old.properties.values():
+        type_ = new.properties[renamed[item.name]].type if item.property_id in names else item.type
+        if (item.type.nullable and not type_.nullable) or not set(item.type.enum_values or ()) <= set(
+            type_.enum_values or item.type.enum_values or ()
+        ):
+            return True
+    return bool(_rules(new, {}) - _rules(old, renamed))
+
+
+def _rules(type_: Type, renamed: Mapping[str, str]) -> set[object]:
+    """Return the rules of a type that stored entities could break, under new names of its properties."""
+
+    def name(column: str) -> str:
+        return renamed.get(column, column)
+
+    rules: set[object] = {("unique", frozenset(map(name, columns))) for columns in type_.unique}
+    if isinstance(type_, EdgeType):
+        return rules if type_.cardinality == Cardinality() else {*rules, type_.cardinality}
+    bounds: list[RangeRule | CheckRule] = [*type_.ranges, *type_.checks]
+    return rules | {replace(rule, property=name(rule.property)) for rule in bounds}
+
+
+# -- data of what was dropped ------------------------------------------------------------------------------------------
+
+
+def lost_changes(merged: MergedSchema, *, is_revert: bool) -> list[Conflict]:
+    """Return a conflict for everything that one side dropped from the schema while the other changed its data.
+
+    What a revert takes back does not count.
+    """
+    sides = [(merged.ours, "we")] if is_revert else [(merged.ours, "we"), (merged.theirs, "they")]
+    return [conflict for side, who in sides for conflict in _lost_by(merged, merged.base.first, side, who)]
+
+
+def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator[Conflict]:
+    dropper = "they" if who == "we" else "we"
+    reshaping = compare(side.catalog, merged.catalog)
+    for type_ in reshaping.dropped:
+        if (changes := _changes(base, side, type_)) is not None and changes.count:
+            message = f"`{type_.name}`: {dropper} dropped the type, {who} changed {_entities(changes.count)} of it"
+            yield Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
+    for type_, successor in reshaping.kept:
+        dropped = compare_columns(type_, successor).dropped
+        changes = _changes(base, side, type_) if dropped else None
+        for name in dropped:
+            count = 0 if changes is None else _count_values(changes, name)
+            if count:
+                message = f"`{type_.name}.{name}`: {dropper} dropped the property, {who} set it on {_entities(count)}"
+                yield Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
+
+
+def _changes(base: View, side: View, type_: Type) -> RowChanges | None:
+    """Return what a side changed in a type since the base, under the side's own schema; None if nothing."""
+    reader = MergedSchema(side.snapshot.state.schema, side.catalog, MergeBase(base), side, side)
+    before, after = reader.read(base), side
+    key = type_.table_key
+    if before.snapshot.state.pins[key].ref == after.snapshot.state.pins[key].ref:
+        return None
+    return row_changes(before.sound_dataset(key), after.sound_dataset(key))
+
+
+def _count_values(changes: RowChanges, name: str) -> int:
+    if changes.inserted.num_rows:
+        inserted = changes.inserted.num_rows - changes.inserted.column(name).null_count
+    else:
+        inserted = 0
+    before, after = (table.column(name).combine_chunks() for table in (changes.before, changes.after))
+    return inserted + int((~equal_values(before, after)).sum())
+
+
+def _entities(count: int) -> str:
+    return f"{count:,} {'entity' if count == 1 else 'entities'}"
+
+
+def align(changes: RowChanges, schema: pa.Schema) -> RowChanges:
+    """Return changes with the columns of a schema, in its order: states of other schemas store them in another."""
+    parts = (changes.inserted, changes.deleted, changes.before, changes.after)
+    return RowChanges(*(align_rows(rows, schema) for rows in parts))
+
+
+def align_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [rows.column(field.name) for field in schema]
+    # A side that has not seen a wider type yet holds values that fit it.
+    cast = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(cast, schema=schema)

@@ -1,0 +1,386 @@
+"""Functions and operators on vectors: numpy for numbers and dates, Arrow kernels for strings and lists.
+
+`IMPLEMENTATIONS` has every name of `lang.query.functions`. All but a few are strict: null in, null out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engine.query.casts import cast_vector
+from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.dates import DATE_FUNCTIONS
+from omnigraph.engine.query.search import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
+from omnigraph.engine.query.vectors import (
+    combine_validity,
+    integers,
+    materialize,
+    numbers,
+    raise_overflow,
+    to_arrow,
+    to_arrow_plain,
+)
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.ir import CompareOp
+from omnigraph.rules.arrow_typing import pc
+
+Implementation: TypeAlias = Callable[[Sequence[Vector], PropertyType, int], Vector]
+_I64_MIN: Final = -(2**63)
+# Products below this are exact enough as floats to say that they fit 64 bits.
+_SAFE_PRODUCT: Final = 2.0**62
+
+
+def apply_function(call: ir.Call, arguments: Sequence[Vector], count: int) -> Vector:
+    """Return a call applied to its evaluated arguments; constants give a constant."""
+    type_ = call.type
+    if call.function not in _NOT_STRICT and any(_is_null(item) for item in arguments):
+        return Constant(None, type_)
+    if arguments and all(isinstance(item, Constant) for item in arguments):
+        single = _apply(call, arguments, 1)
+        return single if isinstance(single, Constant) else Constant(_first_value(single), type_)
+    return _apply(call, arguments, count)
+
+
+def _apply(call: ir.Call, arguments: Sequence[Vector], count: int) -> Vector:
+    if call.function == "cast":
+        source = call.arguments[0].type
+        assert source is not None
+        return cast_vector(arguments[0], source.scalar, call.type, count)
+    result = IMPLEMENTATIONS[call.function](arguments, call.type, count)
+    if isinstance(result, Numbers) and result.data.ndim == 0:
+        return Numbers(np.broadcast_to(result.data, (count,)), result.valid)
+    return result
+
+
+def _is_null(vector: Vector) -> bool:
+    return isinstance(vector, Constant) and vector.value is None
+
+
+def _first_value(vector: Numbers | Strings | Lists) -> Any:
+    if isinstance(vector, Numbers):
+        return None if vector.valid is not None and not vector.valid[0] else vector.data[0].item()
+    value = vector.array[0].as_py()
+    return tuple(value) if isinstance(value, list) else value
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _arithmetic(name: str) -> Implementation:
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        if type_.scalar is Scalar.STRING:
+            return _concat(arguments, type_, count)
+        if len(arguments) == 1:
+            zero = Constant(0, PropertyType(type_.scalar))
+            return apply([zero, arguments[0]], type_, count)
+        if type_.scalar is Scalar.I64:
+            (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
+            valid = combine_validity(valid_a, valid_b)
+            result, overflow = _INTEGER_OPERATIONS[name](a, b)
+            raise_overflow(overflow if valid is None else overflow & valid, name)
+            return Numbers(result, valid)
+        (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+        with np.errstate(all="ignore"):
+            return Numbers(_FLOAT_OPERATIONS[name](x, y), combine_validity(valid_x, valid_y))
+
+    return apply
+
+
+Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+
+
+def _add(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Pair:
+    with np.errstate(over="ignore"):
+        result = a + b
+    return result, ((a ^ result) & (b ^ result)) < 0
+
+
+def _subtract(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Pair:
+    with np.errstate(over="ignore"):
+        result = a - b
+    return result, ((a ^ b) & (a ^ result)) < 0
+
+
+def _multiply(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Pair:
+    with np.errstate(over="ignore"):
+        result = np.asarray(a * b)
+        large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= _SAFE_PRODUCT
+    overflow = np.zeros(result.shape, np.bool_)
+    if large.any():
+        first, second = np.broadcast_to(a, result.shape)[large], np.broadcast_to(b, result.shape)[large]
+        # Division undoes a product unless it overflowed; the least integer is its own negative.
+        overflow[large] = (result[large] // first != second) | ((first == -1) & (second == _I64_MIN))
+    return result, overflow
+
+
+_INTEGER_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Pair]]] = {"+": _add, "-": _subtract, "*": _multiply}
+_FLOAT_OPERATIONS: Final[Mapping[str, np.ufunc]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
+
+
+def _divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+    with np.errstate(all="ignore"):
+        return Numbers(x / y, combine_validity(valid_x, valid_y, _nonzero(y, count)))
+
+
+def _remainder(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    if type_.scalar is Scalar.I64:
+        (x, valid_x), (y, valid_y) = integers(arguments[0], "%"), integers(arguments[1], "%")
+    else:
+        (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+    with np.errstate(all="ignore"):
+        return Numbers(np.fmod(x, y), combine_validity(valid_x, valid_y, _nonzero(y, count)))
+
+
+def _integer_divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    (a, valid_a), (b, valid_b) = integers(arguments[0], "div"), integers(arguments[1], "div")
+    valid = combine_validity(valid_a, valid_b, _nonzero(b, count))
+    overflow = (a == _I64_MIN) & (b == -1)
+    raise_overflow(overflow if valid is None else overflow & valid, "div")
+    with np.errstate(all="ignore"):
+        # The remainder has the sign of the dividend, so what is left divides evenly, and towards zero.
+        return Numbers((a - np.fmod(a, b)) // b, valid)
+
+
+def _nonzero(divisor: npt.NDArray[Any], count: int) -> Mask | None:
+    return None if bool((divisor != 0).all()) else np.broadcast_to(divisor != 0, (count,))
+
+
+def _on_numbers(name: str, on_integers: Callable[[Any], Any] | None, on_floats: Callable[[Any], Any]) -> Implementation:
+    """Return a function of one number; integers stay integers if it has a rule for them."""
+
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        if type_.scalar is Scalar.I64 and on_integers is not None:
+            data, valid = integers(arguments[0], name)
+            if name == "abs":
+                raise_overflow((data == _I64_MIN) if valid is None else (data == _I64_MIN) & valid, name)
+            return Numbers(on_integers(data), valid)
+        data, valid = numbers(arguments[0])
+        with np.errstate(all="ignore"):
+            result = on_floats(data)
+        return Numbers(result, valid)
+
+    return apply
+
+
+def _real(function: Callable[..., Any]) -> Implementation:
+    """Return a function of floats that is null where it has no real value."""
+
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        parts = [numbers(item) for item in arguments]
+        with np.errstate(all="ignore"):
+            result = np.broadcast_to(function(*(data for data, _ in parts)), (count,))
+        given_nan = np.logical_or.reduce([np.broadcast_to(np.isnan(data), (count,)) for data, _ in parts])
+        is_real = ~np.isnan(result) | given_nan
+        valid = combine_validity(*(valid for _, valid in parts))
+        return Numbers(result, valid if bool(is_real.all()) else combine_validity(valid, is_real))
+
+    return apply
+
+
+def round_half_away(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Round to integers, halves away from zero.
+
+    >>> round_half_away(np.array([0.5, -0.5, 2.5, 0.49999999999999994]))
+    array([ 1., -1.,  3.,  0.])
+    """
+    size = np.abs(values)
+    floor = np.floor(size)
+    # The difference is exact, which `floor(size + 0.5)` would not be.
+    rounded: npt.NDArray[Any] = np.copysign(floor + (size - floor >= 0.5), values)
+    return rounded
+
+
+def _round(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    if len(arguments) == 1:
+        return _on_numbers("round", lambda data: data, round_half_away)(arguments, type_, count)
+    (data, valid), (digits, valid_digits) = numbers(arguments[0]), integers(arguments[1], "round")
+    with np.errstate(all="ignore"):
+        scale = np.power(10.0, np.abs(digits).astype(np.float64))
+        scaled = np.where(digits >= 0, data * scale, data / scale)
+        rounded = round_half_away(scaled)
+        result = np.where(digits >= 0, rounded / scale, rounded * scale)
+        # A number that is too large to be scaled has no decimals to round.
+        result = np.where(np.isfinite(scaled) & np.isfinite(result), result, data)
+    return Numbers(np.broadcast_to(result, (count,)), combine_validity(valid, valid_digits))
+
+
+def _extreme(op: CompareOp) -> Implementation:
+    is_greatest = op is CompareOp.GT
+
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        if type_.scalar is Scalar.STRING:
+            arrays = [to_arrow(item, type_, count) for item in arguments]
+            kernel = pc.max_element_wise if is_greatest else pc.min_element_wise
+            return Strings(kernel(*arrays, skip_nulls=False))
+        parts = [materialize(item, count) for item in arguments]
+        best, valid = parts[0].data, parts[0].valid  # type: ignore[union-attr]
+        # Not-a-number counts as the largest, as in every order.
+        ufunc = np.maximum if is_greatest else np.fmin
+        for part in parts[1:]:
+            assert isinstance(part, Numbers)
+            best, valid = ufunc(best, part.data), combine_validity(valid, part.valid)
+        return Numbers(best, valid)
+
+    return apply
+
+
+# -- conditions ------------------------------------------------------------------------------------------------
+
+
+def _coalesce(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    arrays = [to_arrow(item, type_, count) for item in arguments]
+    return vector_from_arrow(pc.coalesce(*arrays)) if len(arrays) > 1 else vector_from_arrow(arrays[0])
+
+
+def _nullif(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    equal = compare(CompareOp.EQ, arguments[0], arguments[1], count)
+    first = to_arrow(arguments[0], type_, count)
+    return vector_from_arrow(pc.if_else(pa.array(equal), pa.nulls(count, first.type), first))
+
+
+# -- strings ---------------------------------------------------------------------------------------------------
+
+
+def _on_string(kernel: Callable[[Any], Any]) -> Implementation:
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        return vector_from_arrow(kernel(_string_array(arguments[0], count)))
+
+    return apply
+
+
+def _string_array(vector: Vector, count: int) -> Any:
+    strings = materialize(vector, count)
+    assert isinstance(strings, Strings)
+    return strings.array
+
+
+def _length(array: Any) -> Any:
+    return pc.utf8_length(array).cast(pa.int64())
+
+
+def _concat(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    arrays = [_string_array(item, count) for item in arguments]
+    return Strings(pc.binary_join_element_wise(*arrays, "", null_handling="emit_null"))
+
+
+def _by_constants(vector: Vector, parameters: Sequence[Vector], count: int, kernel: Callable[..., Any]) -> Vector:
+    """Apply a kernel whose parameters must be constants, once for each distinct combination of them."""
+    array = _string_array(vector, count)
+    if all(isinstance(item, Constant) for item in parameters):
+        return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
+    columns = [to_arrow_plain(item, count) for item in parameters]
+    if count == 0:
+        return vector_from_arrow(kernel(array, *(_neutral(None, column.type) for column in columns)))
+    encoded = [column.dictionary_encode() for column in columns]
+    codes = np.zeros(count, np.int64)
+    for column in encoded:
+        codes = codes * (len(column.dictionary) + 1) + column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    of = np.unique(codes, return_inverse=True)[1]
+    order = np.argsort(of, kind="stable")
+    pieces = []
+    for members in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+        first = int(members[0])
+        # Null parameters are taken care of below.
+        values = [_neutral(column[first].as_py(), column.type) for column in columns]
+        pieces.append(kernel(array.take(pa.array(members)), *values))
+    inverse = np.empty(count, np.int64)
+    inverse[order] = np.arange(count)
+    result = pa.concat_arrays(pieces).take(pa.array(inverse))
+    is_known = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    return vector_from_arrow(pc.if_else(pa.array(is_known), result, pa.nulls(count, result.type)))
+
+
+def _neutral(value: Any, type_: pa.DataType) -> Any:
+    if value is not None:
+        return value
+    return "" if pa.types.is_string(type_) else 0
+
+
+def _replace(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    return _by_constants(arguments[0], arguments[1:], count, _replace_substring)
+
+
+def _replace_substring(array: Any, pattern: str, replacement: str) -> Any:
+    return array if pattern == "" else pc.replace_substring(array, pattern=pattern, replacement=replacement)
+
+
+def _substring(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    return _by_constants(arguments[0], arguments[1:], count, _slice)
+
+
+def _slice(array: Any, start: int, length: int | None = None) -> Any:
+    first = min(max(start, 0), _POSITION_MAX)
+    stop = _POSITION_MAX if length is None else min(max(start + max(length, 0), 0), _POSITION_MAX)
+    return pc.utf8_slice_codeunits(array, start=first, stop=max(first, stop))
+
+
+def _split(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    return _by_constants(arguments[0], arguments[1:], count, _split_pattern)
+
+
+def _split_pattern(array: Any, separator: str) -> Any:
+    if separator == "":
+        # Nothing separates, so the whole is the one part.
+        lists: Any = pa.ListArray.from_arrays(pa.array(np.arange(len(array) + 1), pa.int32()), array.fill_null(""))
+        return pc.if_else(array.is_valid(), lists, pa.nulls(len(array), lists.type))
+    return pc.split_pattern(array, pattern=separator)
+
+
+# -- lists -----------------------------------------------------------------------------------------------------
+
+
+def _size(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    lists = materialize(arguments[0], count)
+    assert isinstance(lists, Lists)
+    return vector_from_arrow(pc.list_value_length(lists.array).cast(pa.int64()))
+
+
+def _element(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+    lists = materialize(arguments[0], count)
+    assert isinstance(lists, Lists)
+    positions, valid = integers(arguments[1], "element")
+    lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    starts = np.cumsum(lengths) - lengths
+    wanted = np.where(positions < 0, positions + lengths, positions)
+    is_present = (wanted >= 0) & (wanted < lengths)
+    is_present = is_present if valid is None else is_present & valid
+    indices = pa.array(np.where(is_present, starts + wanted, 0), mask=~is_present)
+    return vector_from_arrow(pc.list_flatten(lists.array).take(indices))
+
+
+_POSITION_MAX: Final = 2**31 - 1
+_NOT_STRICT: Final = frozenset({"coalesce", "nullif"})
+IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
+    **{name: _arithmetic(name) for name in _INTEGER_OPERATIONS},
+    "/": _divide,
+    "%": _remainder,
+    "div": _integer_divide,
+    "abs": _on_numbers("abs", np.abs, np.abs),
+    "round": _round,
+    "floor": _on_numbers("floor", lambda data: data, np.floor),
+    "ceil": _on_numbers("ceil", lambda data: data, np.ceil),
+    "sqrt": _real(np.sqrt),
+    "pow": _real(np.power),
+    "greatest": _extreme(CompareOp.GT),
+    "least": _extreme(CompareOp.LT),
+    "coalesce": _coalesce,
+    "nullif": _nullif,
+    "lower": _on_string(pc.utf8_lower),
+    "upper": _on_string(pc.utf8_upper),
+    "trim": _on_string(pc.utf8_trim_whitespace),
+    "length": _on_string(_length),
+    "concat": _concat,
+    "replace": _replace,
+    "substring": _substring,
+    "split": _split,
+    "size": _size,
+    "element": _element,
+    **DATE_FUNCTIONS,
+}

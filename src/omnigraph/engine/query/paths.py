@@ -1,0 +1,429 @@
+"""Path search: all shortest and k shortest paths by hops or by weight, as arrays.
+
+A path visits no node twice. Between two nodes the lightest edge stands for its parallels, then the one with the
+smallest id. Paths are ordered by weight, hops, and the ids of their nodes from left to right as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engine.query.adjacency import Adjacency
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.entities import Entities
+from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
+from omnigraph.engine.query.search import Ids, Lists, Mask, Numbers, Vector
+from omnigraph.errors import DataError
+from omnigraph.lang.query import ir
+
+Numeric = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+# How many states, one per node and start, a search has in memory at once.
+_STATES_MAX: Final = 1 << 23
+_STATE_BYTES: Final = 24
+_STEP_BYTES: Final = 48
+
+
+@dataclass(frozen=True)
+class PathGraph:
+    """The edges of a search, one for each pair of nodes, with their weights (1 each without a property)."""
+
+    adjacency: Adjacency
+    weights: Numeric
+    is_weighted: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.adjacency.nbytes + int(self.weights.nbytes)
+
+    @property
+    def width(self) -> int:
+        return max(self.adjacency.target_count, 1)
+
+    def steps(self, nodes: Ids) -> tuple[NeighbourRanges, Indices]:
+        located = locate_neighbours(self.adjacency, nodes)
+        return located, located.entries()
+
+
+def weight_error(weight: str) -> DataError:
+    """Return the error of a search over an edge with a negative weight."""
+    message = f"paths by `{weight}` need weights of 0 or more, but an edge has a negative one or NaN; correct the edge"
+    return DataError(message, rule="E4", column=weight)
+
+
+def build_path_graph(adjacency: Adjacency, edges: Entities, weight: str | None) -> PathGraph:
+    """Return the graph of a search from a per-edge adjacency; edges without a weight are left out."""
+    assert adjacency.edges is not None
+    pairs, edge = adjacency.pairs, adjacency.edges
+    weights = np.ones(len(edge), np.float64)
+    if weight is not None:
+        column = edges.column(weight).vector
+        assert isinstance(column, Numbers)
+        values = column.take(edge)
+        weights = values.data.astype(np.float64)
+        valid = np.ones(len(edge), np.bool_) if values.valid is None else values.valid
+        if bool((weights[valid] < 0).any()) or bool(np.isnan(weights[valid]).any()):
+            raise weight_error(weight)
+        pairs, edge, weights = pairs[valid], edge[valid], weights[valid]
+    order = np.lexsort((edges.id_ranks[edge], weights, pairs))
+    ordered = pairs[order]
+    first = order[np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))] if len(order) else order
+    owners, neighbours = np.divmod(pairs[first], max(adjacency.target_count, 1))
+    starts = np.zeros(len(adjacency.starts), np.int64)
+    np.cumsum(np.bincount(owners, minlength=len(starts) - 1), out=starts[1:])
+    graph = Adjacency(starts, neighbours, edge[first], adjacency.target_count)
+    return PathGraph(graph, weights[first], weight is not None)
+
+
+class FoundPaths(NamedTuple):
+    """Paths of the same length: a row of nodes each in walking order, its start and its weight."""
+
+    starts: Indices
+    nodes: npt.NDArray[np.int64]
+    costs: Numeric
+
+
+@dataclass(frozen=True)
+class PathTable:
+    """The paths that a variable is bound to, by number; numbers follow the ids of their nodes."""
+
+    offsets: Indices
+    nodes: Indices
+    edges: Indices
+    costs: Numeric
+    space: Entities
+    edge_space: Entities
+
+    @property
+    def lengths(self) -> Indices:
+        return np.diff(self.offsets) - 1
+
+    @cached_property
+    def node_lists(self) -> Any:
+        return self._lists(self.space, self.nodes, self.offsets)
+
+    @cached_property
+    def edge_lists(self) -> Any:
+        return self._lists(self.edge_space, self.edges, self.offsets - np.arange(len(self.offsets)))
+
+    def _lists(self, entities: Entities, ids: Indices, offsets: Indices) -> Any:
+        strings: Any = entities.values("id", ids)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), strings.array.cast(pa.string()))
+
+    def values(self, function: str, ids: Ids) -> Vector:
+        """Return a function of some paths; a negative number gives null."""
+        present = ids >= 0
+        valid = None if bool(present.all()) else present
+        if function == "length":
+            return Numbers(self.lengths[ids] if len(self.lengths) else np.zeros(len(ids), np.int64), valid)
+        if function == "cost":
+            return Numbers(self.costs[ids] if len(self.costs) else np.zeros(len(ids), np.float64), valid)
+        lists = self.node_lists if function == "nodes" else self.edge_lists
+        return Lists(lists.take(pa.array(ids.astype(np.int64), mask=~present)))
+
+
+def path_values(run: QueryRun, path: ir.PathRef, ids: Ids) -> Vector:
+    """Return a function of the paths of a variable."""
+    table = run.scratch.get(f"path {path.variable}")
+    if table is not None:
+        return table.values(path.function, ids)  # type: ignore[no-any-return]
+    # The search was never reached, so there are no paths, and every number is null.
+    if path.function in ("length", "cost"):
+        dtype: Any = np.int64 if path.function == "length" else np.float64
+        return Numbers(np.zeros(len(ids), dtype), np.zeros(len(ids), np.bool_))
+    return Lists(pa.nulls(len(ids), pa.list_(pa.string())))
+
+
+class PathRows(NamedTuple):
+    """The paths of rows: which row each belongs to, where it ends, and its number."""
+
+    rows: Indices
+    targets: Indices
+    numbers: Indices
+
+
+@dataclass(frozen=True)
+class PathSearch:
+    """One search: how many paths, between which nodes, over which graph."""
+
+    run: QueryRun
+    graph: PathGraph
+    bounds: HopBounds
+    # How many paths of each pair; None for all that tie for the shortest.
+    count: int | None
+    ranks: Ids
+    where: str
+
+    def search(self, starts: Ids, ends: Ids | None, spaces: tuple[Entities, Entities]) -> tuple[PathRows, PathTable]:
+        """Return the paths from each start, to its end if there are ends."""
+        sources, origins = np.unique(starts, return_inverse=True)
+        wanted = None
+        if ends is not None:
+            wanted = np.unique(origins.astype(np.int64) * self.graph.width + ends)
+        found: list[FoundPaths] = []
+        block = max(1, _STATES_MAX // self.graph.width)
+        for first in range(0, len(sources), block):
+            chosen = sources[first : first + block]
+            mine = None if wanted is None else _among(wanted, first * self.graph.width, len(chosen) * self.graph.width)
+            self.run.spending.reserve_bytes(len(chosen) * self.graph.width * _STATE_BYTES, self.where)
+            parts = self._enumerate(chosen, mine) if (self.count or 1) > 1 else self._shortest(chosen, mine)
+            found += [part._replace(starts=part.starts + first) for part in parts]
+        return self._collect(found, origins, ends, spaces)
+
+    # -- shortest ----------------------------------------------------------------------------------------------
+
+    def _shortest(self, sources: Ids, wanted: Indices | None) -> Iterator[FoundPaths]:
+        """Yield the best path, or all that tie for it, of every pair: by hops first to last."""
+        width = self.graph.width
+        starts = np.arange(len(sources), dtype=np.int64) * width + sources
+        costs, hops = self._distances(starts, len(sources) * width, wanted)
+        farthest = self.bounds.maximum
+        if wanted is not None:
+            reached = hops[wanted][np.isfinite(costs[wanted])]
+            farthest = min(farthest, int(reached.max(initial=-1)))
+        level = Level(starts, None, None)
+        levels = [level]
+        if self.bounds.minimum == 0:
+            yield from self._trace(levels, wanted, costs)
+        for hop in range(1, farthest + 1):
+            level = self._next_level(level, hop, costs, hops)
+            if len(level.states) == 0:
+                return
+            levels.append(level)
+            yield from self._trace(levels, wanted, costs)
+
+    def _distances(self, starts: Indices, size: int, wanted: Indices | None) -> tuple[Numeric, npt.NDArray[np.int32]]:
+        """Return the least weight of every state, and the fewest hops with that weight: frontier relaxation.
+
+        By hops, a state is settled when it is reached, so the search ends when all that are wanted are.
+        """
+        costs = np.full(size, np.inf)
+        hops = np.full(size, np.iinfo(np.int32).max, np.int32)
+        costs[starts], hops[starts] = 0.0, 0
+        frontier, width, hop = starts, self.graph.width, 0
+        while len(frontier) and hop < self.bounds.maximum:
+            self.run.check(self.where)
+            if wanted is not None and not self.graph.is_weighted and bool(np.isfinite(costs[wanted]).all()):
+                break
+            hop += 1
+            located, entries = self.graph.steps(frontier % width)
+            self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
+            origin = np.repeat(frontier, located.degrees)
+            reached = origin - origin % width + self.graph.adjacency.neighbours[entries]
+            if not self.graph.is_weighted:
+                frontier = np.unique(reached[np.isinf(costs[reached])])
+                costs[frontier], hops[frontier] = float(hop), hop
+                continue
+            cost, count = costs[origin] + self.graph.weights[entries], hops[origin] + 1
+            is_better = (cost < costs[reached]) | ((cost == costs[reached]) & (count < hops[reached]))
+            reached, cost, count = reached[is_better], cost[is_better], count[is_better]
+            order = np.lexsort((count, cost, reached))
+            reached, cost, count = reached[order], cost[order], count[order]
+            best = np.flatnonzero(np.concatenate([[True], reached[1:] != reached[:-1]])) if len(reached) else order
+            frontier = reached[best]
+            costs[frontier], hops[frontier] = cost[best], count[best]
+        return costs, hops
+
+    def _next_level(self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32]) -> Level:
+        """Return the states at a number of hops, each with the states before it on a best path.
+
+        States are in the order of their best paths. Backwards, a path as written begins at its last state, so the
+        smallest id among the states before decides; forwards the best path so far does.
+        """
+        width = self.graph.width
+        located, entries = self.graph.steps(level.states % width)
+        self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
+        parents = np.repeat(np.arange(len(level.states)), located.degrees)
+        origin = level.states[parents]
+        states = origin - origin % width + self.graph.adjacency.neighbours[entries]
+        is_tight = hops[states] == hop
+        if self.graph.is_weighted:
+            is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
+        parents, states = parents[is_tight], states[is_tight]
+        rank = self.ranks[level.states[parents] % width] if self.bounds.is_backwards else parents
+        order = np.lexsort((rank, states))
+        parents, states = parents[order], states[order]
+        firsts = np.flatnonzero(np.concatenate([[True], states[1:] != states[:-1]])) if len(states) else order
+        ends = np.append(firsts[1:], len(states))
+        place = np.lexsort((self.ranks[states[firsts] % width], parents[firsts]))
+        ranges = np.stack([firsts[place], ends[place]])
+        return Level(states[firsts][place], parents, ranges)
+
+    def _trace(self, levels: Sequence[Level], wanted: Indices | None, costs: Numeric) -> Iterator[FoundPaths]:
+        """Yield the paths to the states of the last level."""
+        states = levels[-1].states
+        places = np.arange(len(states)) if wanted is None else np.flatnonzero(np.isin(states, wanted))
+        if len(places) == 0:
+            return
+        columns = [places]
+        for level in reversed(levels[1:]):
+            assert level.parents is not None
+            assert level.ranges is not None
+            first, last = level.ranges[:, columns[0]]
+            if self.count is not None:
+                columns.insert(0, level.parents[first])
+                continue
+            degrees = last - first
+            self.run.spending.reserve(int(degrees.sum()), 8 * len(levels), self.where)
+            ends = np.cumsum(degrees)
+            entries = np.arange(int(degrees.sum())) + np.repeat(first - (ends - degrees), degrees)
+            columns = [level.parents[entries], *(np.repeat(column, degrees) for column in columns)]
+        self.run.spending.reserve(len(columns[0]), 8 * len(levels), self.where)
+        rows = [level.states[column] for level, column in zip(levels, columns, strict=True)]
+        yield FoundPaths(rows[0] // self.graph.width, np.stack(rows, axis=1) % self.graph.width, costs[rows[-1]])
+
+    # -- k shortest --------------------------------------------------------------------------------------------
+
+    def _enumerate(self, sources: Ids, wanted: Indices | None) -> Iterator[FoundPaths]:
+        """Yield paths without a repeated node, level by level, until every wanted pair has enough of them.
+
+        By weight, a partial path that is heavier than the last one wanted of its only possible pair leads nowhere.
+        """
+        assert self.count is not None
+        starts = np.arange(len(sources), dtype=np.int64)
+        part = FoundPaths(starts, np.asarray(sources, np.int64)[:, None], np.zeros(len(sources)))
+        best = _BestCosts(wanted, self.graph.width, self.count, len(sources)) if wanted is not None else None
+        for hop in range(self.bounds.maximum + 1):
+            self.run.check(self.where)
+            if hop >= self.bounds.minimum:
+                is_end = np.ones(len(part.starts), np.bool_)
+                if best is not None:
+                    is_end = best.add(part)
+                yield FoundPaths(part.starts[is_end], part.nodes[is_end], part.costs[is_end])
+            if best is not None:
+                is_open = best.is_open(part, by_hops=not self.graph.is_weighted)
+                part = FoundPaths(part.starts[is_open], part.nodes[is_open], part.costs[is_open])
+            if len(part.starts) == 0 or hop == self.bounds.maximum:
+                return
+            part = self._extend(part)
+
+    def _extend(self, part: FoundPaths) -> FoundPaths:
+        located, entries = self.graph.steps(part.nodes[:, -1])
+        self.run.spending.reserve(len(entries), 8 * (part.nodes.shape[1] + 3), self.where)
+        parents = np.repeat(np.arange(len(part.starts)), located.degrees)
+        reached = self.graph.adjacency.neighbours[entries].astype(np.int64)
+        is_new = ~(part.nodes[parents] == reached[:, None]).any(axis=1)
+        parents, reached, entries = parents[is_new], reached[is_new], entries[is_new]
+        nodes = np.concatenate([part.nodes[parents], reached[:, None]], axis=1)
+        return FoundPaths(part.starts[parents], nodes, part.costs[parents] + self.graph.weights[entries])
+
+    # -- results -----------------------------------------------------------------------------------------------
+
+    def _collect(
+        self, found: list[FoundPaths], origins: Indices, ends: Ids | None, spaces: tuple[Entities, Entities]
+    ) -> tuple[PathRows, PathTable]:
+        """Number the paths in the order of their nodes, keep the best of each pair, and give them to their rows."""
+        found = [part for part in found if len(part.starts)]
+        longest = max((part.nodes.shape[1] for part in found), default=1)
+        total = sum(len(part.starts) for part in found)
+        self.run.spending.reserve(total, 16 * longest + 32, self.where)
+        matrix = np.full((total, longest), -1, np.int64)
+        lengths, starts = np.zeros(total, np.int64), np.zeros(total, np.int64)
+        costs, first = np.zeros(total), 0
+        for part in found:
+            rows = slice(first, first + len(part.starts))
+            nodes = part.nodes[:, ::-1] if self.bounds.is_backwards else part.nodes
+            matrix[rows, : nodes.shape[1]] = nodes
+            lengths[rows], starts[rows], costs[rows] = nodes.shape[1], part.starts, part.costs
+            first += len(part.starts)
+        ranks = np.where(matrix >= 0, np.append(self.ranks, -1)[matrix], -1)
+        order = np.lexsort(ranks.T[::-1])
+        matrix, lengths, starts, costs = matrix[order], lengths[order], starts[order], costs[order]
+        last = matrix[np.arange(total), 0 if self.bounds.is_backwards else lengths - 1]
+        pairs = starts * self.graph.width + last
+        if self.count is not None and self.count > 1:
+            best = np.lexsort((lengths, costs, pairs))
+            kept = np.sort(best[_places_in_runs(pairs[best]) < self.count])
+            matrix, lengths, starts, costs = matrix[kept], lengths[kept], starts[kept], costs[kept]
+            pairs, last = pairs[kept], last[kept]
+        table = self._table(matrix, lengths, costs, spaces)
+        return _join_rows(pairs, starts, last, origins, ends, self.graph.width), table
+
+    def _table(self, matrix: Indices, lengths: Indices, costs: Numeric, spaces: tuple[Entities, Entities]) -> PathTable:
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        nodes = matrix[matrix >= 0]
+        is_first = np.zeros(len(nodes) + 1, np.bool_)
+        is_first[offsets] = True
+        inner = np.flatnonzero(~is_first[:-1])
+        near, far = (nodes[inner], nodes[inner - 1]) if self.bounds.is_backwards else (nodes[inner - 1], nodes[inner])
+        graph = self.graph.adjacency
+        assert graph.edges is not None
+        edges = graph.edges[np.searchsorted(graph.pairs, near * self.graph.width + far)]
+        return PathTable(offsets, nodes, edges.astype(np.int64), costs, *spaces)
+
+
+class Level(NamedTuple):
+    """The states at one number of hops; `ranges` are those of each state's predecessors in `parents`, best first."""
+
+    states: Indices
+    parents: Indices | None
+    ranges: npt.NDArray[np.int64] | None
+
+
+class _BestCosts:
+    """The weights of the paths found so far, of each wanted pair."""
+
+    def __init__(self, wanted: Indices, width: int, count: int, sources: int) -> None:
+        self._wanted, self._width, self._count = wanted, width, count
+        self._costs = np.full((len(wanted), count), np.inf)
+        self._pairs_of = np.searchsorted(wanted, np.arange(sources + 1) * width)
+
+    def add(self, part: FoundPaths) -> Mask:
+        """Record the paths that end a wanted pair, and return which do."""
+        pairs = part.starts * self._width + part.nodes[:, -1]
+        place = np.minimum(np.searchsorted(self._wanted, pairs), max(len(self._wanted) - 1, 0))
+        is_end: Mask = (self._wanted[place] == pairs) if len(self._wanted) else np.zeros(len(pairs), np.bool_)
+        places, costs = place[is_end], part.costs[is_end]
+        everything = np.concatenate([np.repeat(np.arange(len(self._wanted)), self._count), places])
+        all_costs = np.concatenate([self._costs.ravel(), costs])
+        order = np.lexsort((all_costs, everything))
+        kept = order[_places_in_runs(everything[order]) < self._count]
+        self._costs = all_costs[kept].reshape(len(self._wanted), self._count)
+        return is_end
+
+    def is_open(self, part: FoundPaths, *, by_hops: bool) -> Mask:
+        """Return which partial paths may still lead to a path that is wanted."""
+        worst = np.append(self._costs[:, -1], -np.inf)
+        # The heaviest that any pair of the same start still takes; by hops, a level is complete once it is done.
+        limits = np.maximum.reduceat(worst, self._pairs_of[:-1]) if len(self._wanted) else worst[:1]
+        has_pairs = np.diff(self._pairs_of) > 0
+        limit = np.where(has_pairs, limits, -np.inf)[part.starts]
+        is_open: Mask = (part.costs < limit) if by_hops else (part.costs <= limit)
+        return is_open
+
+
+def _places_in_runs(values: Indices) -> Indices:
+    """Return the place of each value in its run of equal ones."""
+    if len(values) == 0:
+        return np.empty(0, np.int64)
+    heads = np.concatenate([[True], values[1:] != values[:-1]])
+    places: Indices = np.arange(len(values)) - np.maximum.accumulate(np.where(heads, np.arange(len(values)), 0))
+    return places
+
+
+def _among(wanted: Indices, first: int, size: int) -> Indices:
+    """Return the wanted states of a block of starts, counted from its first."""
+    low, high = np.searchsorted(wanted, [first, first + size])
+    return wanted[low:high] - first
+
+
+def _join_rows(
+    pairs: Indices, starts: Indices, last: Indices, origins: Indices, ends: Ids | None, width: int
+) -> PathRows:
+    """Return the paths of each row, in the order of their numbers."""
+    owners = starts if ends is None else pairs
+    asked = origins.astype(np.int64) if ends is None else origins.astype(np.int64) * width + ends
+    order = np.argsort(owners, kind="stable")
+    first, last_place = (np.searchsorted(owners[order], asked, side) for side in ("left", "right"))
+    degrees = last_place - first
+    range_ends = np.cumsum(degrees)
+    entries = np.arange(int(degrees.sum())) + np.repeat(first - (range_ends - degrees), degrees)
+    numbers = order[entries]
+    return PathRows(np.repeat(np.arange(len(asked)), degrees), last[numbers], numbers)

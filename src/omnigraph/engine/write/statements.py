@@ -1,0 +1,294 @@
+"""Runs the statements of a mutation in memory, against one snapshot: rows to insert or replace, and ids to delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.engine.arguments import decode_params, missing_parameter_error
+from omnigraph.engine.session import View
+from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
+from omnigraph.engine.write.matched import PatternReader, first_of_each, stored_columns
+from omnigraph.engine.write.pending import PendingType, incident_ids
+from omnigraph.errors import DataError
+from omnigraph.ids import new_ulid, new_ulids
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, TypeKey
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.check_context import pattern_reads
+from omnigraph.lang.schema.key_ids import key_id, key_ids
+from omnigraph.rules.arrow_typing import arrays, pc
+from omnigraph.rules.coerce import Misfit, fit, from_fitted, shown
+from omnigraph.rules.defaults import default_value
+from omnigraph.rules.delta import Changes, Ids, is_among, one_array
+
+
+class Constants:
+    """The parameter values of a mutation, and its single `now()`."""
+
+    def __init__(self, params: tuple[ir.Parameter, ...], values: Mapping[str, object], now_us: int) -> None:
+        self.values = decode_params(params, values)
+        self.now_ms = now_us // 1_000
+
+    def value(self, expression: ir.Expr) -> Any:
+        """Return the value of a literal, parameter or `now()`; E2 when a parameter was not given."""
+        if isinstance(expression, ir.Now):
+            return self.now_ms
+        if isinstance(expression, ir.Literal):
+            return expression.value
+        assert isinstance(expression, ir.ParameterRef), "a mutation holds constants only"
+        if expression.name not in self.values:
+            raise missing_parameter_error(expression.name)
+        return self.values[expression.name]
+
+    def default(self, item: Property) -> Any:
+        """Return the default of a property in the form that a column stores."""
+        return default_value(item, self.now_ms)
+
+    def fitted(self, expression: ir.Expr, type_: PropertyType, target: str, *, is_key: bool = False) -> Any:
+        """Return a value in the form that a column stores; E4 when it does not fit, E6 for a non-finite key."""
+        value = self.value(expression)
+        if isinstance(expression, ir.Now):
+            return value
+        try:
+            if type_.scalar in FLOATS and not type_.is_list and isinstance(value, int):
+                raise Misfit(f"{shown(value)} is an integer, not a `{type_}`; write it with a decimal point")
+            return fit(value, type_)
+        except Misfit as misfit:
+            rule = "E6" if is_key and isinstance(value, float) and type_.scalar in FLOATS else "E4"
+            raise DataError(
+                f"`{target}` cannot hold this value: {misfit.reason}", rule=rule, property=target, value=shown(value)
+            ) from None
+
+
+class Run:
+    """One execution of the statements over a view."""
+
+    def __init__(
+        self,
+        view: View,
+        constants: Constants,
+        reader: PatternReader,
+        fresh: dict[tuple[int, str], str],
+        uncounted: frozenset[str],
+    ) -> None:
+        self.view = view
+        self.committed = CommittedRows(view)
+        self.affected_nodes = 0
+        self.affected_edges = 0
+        self._constants = constants
+        self._reader = reader
+        self._fresh = fresh
+        self._uncounted = uncounted
+        self._pending: dict[TypeKey, PendingType] = {}
+
+    def changes(self) -> Changes:
+        """Return the changes of the statements, by type."""
+        touched = sorted((key, pending) for key, pending in self._pending.items() if pending.is_touched)
+        return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
+
+    def execute(self, index: int, statement: ir.Statement) -> None:
+        """Run a statement, which sees the effects of earlier ones."""
+        if isinstance(statement, ir.Insert):
+            self._insert(index, statement)
+        elif isinstance(statement, ir.Update):
+            self._update(statement)
+        elif isinstance(statement, ir.Delete):
+            self._delete(statement)
+        elif isinstance(statement, ir.InsertMatched):
+            self._insert_matched(index, statement)
+        elif isinstance(statement, ir.UpdateMatched):
+            self._update_matched(statement)
+        else:
+            self._delete_matched(statement)
+
+    def _insert(self, index: int, statement: ir.Insert) -> None:
+        catalog = self.view.catalog
+        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
+        for name, item in type_.properties.items():
+            if name not in values and item.default is not None:
+                values[name] = self._default(index, item)
+        if type_.key:
+            values["id"] = key_id(type_, values)
+        else:
+            # Ids are reused by a retry, so that it inserts the same entity.
+            values["id"] = self._fresh.setdefault((index, "id"), new_ulid())
+        self._put(type_, statement.verb, values)
+        self._count(statement.kind, 1)
+
+    def _put(self, type_: NodeType | EdgeType, verb: ir.Verb, values: dict[str, Any]) -> None:
+        """Insert a row, as the verb treats one that exists."""
+        pending, ids = self._of(type_), pa.array([values["id"]], pa.string())
+        current = pending.current(ids) if verb is not ir.Verb.INSERT else None
+        if current is None or not current.num_rows:
+            pending.insert(values)
+        elif verb is ir.Verb.CREATE:
+            raise _exists(type_, values["id"])
+        else:
+            fixed = {"id", "src", "dst", *type_.key}
+            pending.update(current, {name: value for name, value in values.items() if name not in fixed})
+
+    def _default(self, index: int, item: Property) -> Any:
+        value = self._constants.default(item)
+        # A retry inserts the same entity, so it reuses the value.
+        is_random = item.default is not None and item.default.kind == "uuid"
+        return self._fresh.setdefault((index, item.name), value) if is_random else value
+
+    def _update(self, statement: ir.Update) -> None:
+        type_ = self.view.catalog.nodes[statement.type_name]
+        pending = self._of(type_)
+        test, lookup = self._test(type_, statement.predicate)
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
+        _check_blobs_kept(type_, values)
+        rows = pending.matching(test, lookup)
+        if rows.num_rows:
+            pending.update(rows, values)
+        self._count("node", rows.num_rows)
+
+    def _delete(self, statement: ir.Delete) -> None:
+        catalog = self.view.catalog
+        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        _, lookup = self._test(type_, statement.predicate)
+        ids = self._of(type_).ids_matching(lookup)
+        self._count(statement.kind, self._of(type_).delete(ids))
+        for name in statement.cascades if len(ids) else ():
+            self._cascade(catalog.edges[name], type_.name, ids)
+
+    def _insert_matched(self, index: int, statement: ir.InsertMatched) -> None:
+        type_ = self._type(statement)
+        rows = self._reader.rows(statement.read)
+        names = [column.name for column in statement.read.columns]
+        columns = stored_columns(type_, rows, statement.types, names)
+        if not rows.num_rows:
+            return
+        columns = self._with_defaults(type_, columns, rows.num_rows)
+        if type_.key:
+            ids = one_array(key_ids(type_, pa.table(columns)))
+            firsts = first_of_each(type_, ids, columns)
+            ids, columns = ids.take(firsts), {name: column.take(firsts) for name, column in columns.items()}
+        else:
+            ids = one_array(pa.array(new_ulids(rows.num_rows), pa.string()))
+        self._put_rows(type_, statement.verb, ids, columns, names)
+        self._count(statement.kind, len(ids))
+
+    def _put_rows(
+        self, type_: NodeType | EdgeType, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any], assigned: list[str]
+    ) -> None:
+        pending = self._of(type_)
+        if verb is ir.Verb.INSERT or not type_.key:
+            pending.insert_rows(ids, columns)
+            return
+        current = pending.current(ids)
+        present = one_array(current.column("id"))
+        if verb is ir.Verb.CREATE and len(present):
+            raise _exists(type_, present[0].as_py(), len(present))
+        is_new = pa.array(~is_among(ids, present))
+        pending.insert_rows(ids.filter(is_new), {name: column.filter(is_new) for name, column in columns.items()})
+        if len(present):
+            place = pc.index_in(present, value_set=ids)
+            changed = [name for name in assigned if name not in {"src", "dst", *type_.key}]
+            pending.update_columns(current, {name: columns[name].take(place) for name in changed})
+
+    def _with_defaults(self, type_: NodeType | EdgeType, columns: dict[str, Any], count: int) -> dict[str, Any]:
+        for name, item in type_.properties.items():
+            if name not in columns and item.default is not None:
+                values = [self._constants.default(item) for _ in range(count if item.default.kind == "uuid" else 1)]
+                fitted = from_fitted(values, item.type)
+                columns[name] = fitted if len(fitted) == count else arrays.repeat(fitted[0], count)
+        return columns
+
+    def _update_matched(self, statement: ir.UpdateMatched) -> None:
+        type_ = self._type(statement)
+        rows = self._reader.rows(statement.read)
+        names = [column.name for column in statement.read.columns[1:]]
+        columns = stored_columns(type_, rows, statement.types, names)
+        ids = one_array(rows.column(ir.MATCHED_ID)).cast(pa.string())
+        firsts = first_of_each(type_, ids, columns)
+        current = self._of(type_).current(ids.take(firsts))
+        if current.num_rows:
+            place = firsts.take(pc.index_in(one_array(current.column("id")), value_set=ids.take(firsts)))
+            self._of(type_).update_columns(current, {name: column.take(place) for name, column in columns.items()})
+        self._count(statement.kind, current.num_rows)
+
+    def _delete_matched(self, statement: ir.DeleteMatched) -> None:
+        type_ = self._type(statement)
+        ids = pc.unique(one_array(self._reader.rows(statement.read).column(ir.MATCHED_ID))).cast(pa.string())
+        self._count(statement.kind, self._of(type_).delete(ids))
+        for name in statement.cascades if len(ids) else ():
+            self._cascade(self.view.catalog.edges[name], type_.name, ids)
+
+    def _type(self, statement: ir.Matched) -> NodeType | EdgeType:
+        self.committed.types_read |= {
+            TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.view.catalog)
+        }
+        catalog = self.view.catalog
+        return (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+
+    def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
+        for column, end in (("src", edge.source), ("dst", edge.target)):
+            if end == node:
+                fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
+                # Incident edges of hidden types are deleted as well, but not counted.
+                self._count("edge", 0 if edge.name in self._uncounted else fallen)
+
+    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
+        """Return the test of a predicate, and an equivalent test on committed rows that can use an index."""
+        column, expected = predicate.column, predicate.type
+        if expected.scalar in NUMBERS:
+            value = self._constants.value(predicate.value)
+        elif expected.is_list:
+            value = None
+        else:
+            value = self._constants.fitted(predicate.value, expected, f"{type_.name}.{column}")
+        test = comparison(column, expected, predicate.op, value)
+        is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
+        if is_key and isinstance(type_, NodeType):
+            # The id is derived from the key, so a key test becomes a lookup by id.
+            return test, ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
+        return test, test
+
+    def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
+        in_tuple = any(assignment.column in columns for columns in type_.unique)
+        is_key = assignment.column in type_.key or (isinstance(type_, NodeType) and in_tuple)
+        target = f"{type_.name}.{assignment.column}"
+        return self._constants.fitted(assignment.value, assignment.type, target, is_key=is_key)
+
+    def _of(self, type_: NodeType | EdgeType) -> PendingType:
+        if type_.table_key not in self._pending:
+            self._pending[type_.table_key] = PendingType(type_, self.committed)
+        return self._pending[type_.table_key]
+
+    def _count(self, kind: str, entities: int) -> None:
+        if kind == "node":
+            self.affected_nodes += entities
+        else:
+            self.affected_edges += entities
+
+
+def _exists(type_: NodeType | EdgeType, entity_id: str, count: int = 1) -> DataError:
+    more = f" and {count - 1} more" if count > 1 else ""
+    return DataError(
+        f"`{type_.name}` `{entity_id}`{more} exists already; nothing was written. `insert` replaces it, `upsert` sets"
+        " the properties that are named",
+        rule="E11",
+        type=type_.name,
+        entity_id=entity_id,
+    )
+
+
+def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
+    """Return the id of the node whose only key member has the constant of a test."""
+    return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
+
+
+def _check_blobs_kept(type_: NodeType, values: dict[str, Any]) -> None:
+    for column, value in values.items():
+        if value is None and type_.properties[column].type.scalar is Scalar.BLOB:
+            raise DataError(
+                f"`{type_.name}.{column}` is a Blob, which an update cannot set to null; insert the node again without"
+                " it",
+                rule="E4",
+                property=f"{type_.name}.{column}",
+            )

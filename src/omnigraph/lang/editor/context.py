@@ -1,0 +1,100 @@
+"""What the word at a position means: a variable, a type, an edge, a property, a function, an annotation or a keyword.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from omnigraph.lang.diagnostic import Source, Span
+from omnigraph.lang.editor.schema_view import SchemaView
+from omnigraph.lang.editor.variables import Variable, find_variables
+from omnigraph.lang.editor.words import Words, split_words
+from omnigraph.lang.format import LANGUAGES, LanguageName
+from omnigraph.lang.format.syntax_tokens import keywords
+
+MeaningKind = Literal["variable", "type", "property", "function", "annotation", "keyword"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A word and what it is; `owner` is the type of a property."""
+
+    kind: MeaningKind
+    name: str
+    span: Span
+    owner: str | None = None
+    variable: Variable | None = None
+
+
+def find_meaning(source: Source, language: LanguageName, offset: int, view: SchemaView | None) -> Meaning | None:
+    """Return what stands at an offset, or None for punctuation, numbers, strings and comments."""
+    words = split_words(source.text)
+    index = None if words.is_opaque(offset) else words.at(offset)
+    if index is None:
+        return None
+    word = words.words[index]
+    if word.text.startswith("@") or (language == "pg" and words.text(index - 1) == "@"):
+        return Meaning("annotation", word.text.removeprefix("@"), word.span)
+    if language == "pg":
+        return _meaning_in_schema(words, index, view)
+    return _meaning_in_query(words, index, view)
+
+
+def _meaning_in_schema(words: Words, index: int, view: SchemaView | None) -> Meaning | None:
+    word = words.words[index]
+    start, _ = words.declaration(index)
+    owner = words.text(start + 1)
+    if word.text[:1].isupper():
+        is_word = word.text in keywords(LANGUAGES["pg"])
+        return Meaning("keyword" if is_word and word.depth else "type", word.text, word.span)
+    is_declared = view is not None and view.find_property(owner, word.text) is not None
+    if word.depth and (words.text(index + 1) == ":" or is_declared):
+        return Meaning("property", word.text, word.span, owner)
+    return Meaning("keyword", word.text, word.span) if word.text in keywords(LANGUAGES["pg"]) else None
+
+
+def _meaning_in_query(words: Words, index: int, view: SchemaView | None) -> Meaning | None:
+    word, before, after = words.words[index], words.text(index - 1), words.text(index + 1)
+    start, stop = words.declaration(index)
+    variables = find_variables(words.words[start:stop], view)
+    if word.text.startswith("$"):
+        variable = variables.get(word.text)
+        return Meaning("variable", word.text, word.span, variable=variable) if variable is not None else None
+    if word.text[:1].isupper():
+        return Meaning("type" if word.depth else "keyword", word.text, word.span)
+    if before == ".":
+        variable = variables.get(words.text(index - 2))
+        return Meaning("property", word.text, word.span, variable.type if variable is not None else None)
+    if after == ":" and (owner := block_owner(words, index)) is not None:
+        return Meaning("property", word.text, word.span, owner)
+    if after == "(" and words.text(index - 1) != "query":
+        return Meaning("function", word.text, word.span)
+    if before == "where" and (owner := _mutated_type(words, index, start)) is not None:
+        return Meaning("property", word.text, word.span, owner)
+    is_after_variable = before.startswith("$") or (before in (":", "<") and words.text(index - 2)[:1] in ("$", ":"))
+    if is_after_variable and view is not None and view.catalog.edge_by_word(word.text) is not None:
+        return Meaning("type", word.text, word.span)
+    return Meaning("keyword", word.text, word.span) if word.text in keywords(LANGUAGES["gq"]) else None
+
+
+def block_owner(words: Words, index: int) -> str | None:
+    """Return the type whose properties the block around a word lists: `Type { … }`, `Type set { … }`."""
+    depth = words.words[index].depth if index < len(words.words) else None
+    for place in range(index - 1, -1, -1):
+        word = words.words[place]
+        if word.text == "{" and (depth is None or word.depth < depth):
+            before = words.text(place - 1)
+            name = words.text(place - 2) if before == "set" else before
+            return name if name[:1].isupper() else None
+    return None
+
+
+def _mutated_type(words: Words, index: int, start: int) -> str | None:
+    for place in range(index - 1, start, -1):
+        if words.text(place) in ("update", "delete"):
+            name = words.text(place + 1)
+            return name if name[:1].isupper() else None
+    return None

@@ -1,0 +1,265 @@
+"""Formats a source: decides where lines and spaces stand between the tokens of its parse tree.
+
+Pure. No token is added, removed or changed, so the meaning of a program stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.format.layout import (
+    BLANK_LINE,
+    LINE,
+    SPACE,
+    Document,
+    Gap,
+    Indented,
+    Separator,
+    SoftLine,
+    group,
+    print_document,
+)
+from omnigraph.lang.format.spacing import gap_between, is_quantifier
+from omnigraph.lang.format.syntax_tokens import Comment, Node, SyntaxToken, read_tokens
+from omnigraph.lang.parsing import Language
+from omnigraph.lang.query.parser import LANGUAGE as QUERY_LANGUAGE
+from omnigraph.lang.schema.ast_builder import CONSTRAINT_WORDS
+from omnigraph.lang.schema.parser import LANGUAGE as SCHEMA_LANGUAGE
+
+LanguageName: TypeAlias = Literal["pg", "gq"]
+LANGUAGES: Final[dict[LanguageName, Language]] = {"pg": SCHEMA_LANGUAGE, "gq": QUERY_LANGUAGE}
+LINE_WIDTH: Final = 120
+# A long line may break before these; if it has branches, then only before those.
+_BREAK_BEFORE: Final = frozenset({"and", "or"})
+_BRANCHES: Final = frozenset({"when", "else"})
+# Keywords that continue a statement after a block; any other keyword there begins a line.
+_CONTINUATIONS: Final = frozenset(
+    {"and", "as", "asc", "desc", "else", "end", "in", "is", "on", "or", "set", "then", "when", "where"}
+)
+
+
+def format_source(source: Source, language: LanguageName) -> str:
+    """Return a source in the layout of the formatter; raises `LanguageError` if it does not parse.
+
+    >>> print(format_source(Source("s.pg", "node Person{name:String@key age:I32 ?}  // people"), "pg"), end="")
+    node Person {
+      name: String @key
+      age: I32?
+    } // people
+    """
+    sequence = read_tokens(source, LANGUAGES[language])
+    formatter, count = _Formatter(sequence.tokens), len(sequence.tokens)
+    body = _unnamed_body(sequence.root)
+    parts = formatter.format_items(0, count, body or sequence.root, is_top=body is None)
+    parts += _lines_of(sequence.final)
+    text = print_document(parts, LINE_WIDTH)
+    return f"{text}\n" if text else ""
+
+
+class _Formatter:
+    """Turns ranges of tokens into documents, bracket by bracket."""
+
+    def __init__(self, tokens: Sequence[SyntaxToken]) -> None:
+        self._tokens = tokens
+
+    def format_items(self, start: int, stop: int, owner: Node, *, is_top: bool = False) -> list[Document]:
+        """Return the items of a range on lines of their own."""
+        parts: list[Document] = []
+        starts = self._item_starts(start, stop, owner)
+        for first, end in pairwise([*starts, stop]):
+            token = self._tokens[first]
+            # Declarations that share a line are set apart.
+            is_apart = first > start and (token.newlines_before > 1 or (is_top and token.newlines_before == 0))
+            if token.leading:
+                parts += [BLANK_LINE if is_top and not token.has_newline_before else LINE, *_lines_of(token.leading)]
+                is_apart = token.newlines_before > 1
+            parts += [BLANK_LINE if is_apart else LINE, *self._format_item(first, end)]
+        return parts
+
+    def _item_starts(self, start: int, stop: int, owner: Node) -> list[int]:
+        """Return the indexes of the tokens with which the items of a block begin."""
+        owners = _list_owners(owner)
+        has_sections = owner.parent is not None and start < stop and self._tokens[start].is_keyword
+        starts: list[int] = []
+        previous: SyntaxToken | None = None
+        for index in self._top_level(start, stop):
+            token = self._tokens[index]
+            is_section = has_sections and previous is not None and _begins_section(previous, token)
+            if previous is None or previous.text == "," or is_section or _begins_item(token, owners):
+                starts.append(index)
+            previous = token if token.closing < 0 else self._tokens[token.closing]
+        return starts
+
+    def _top_level(self, start: int, stop: int) -> Iterator[int]:
+        """Yield the indexes of the tokens of a range that stand in no bracket inside it."""
+        index = start
+        while index < stop:
+            yield index
+            index = max(self._tokens[index].closing, index) + 1
+
+    def _format_item(self, start: int, stop: int) -> list[Document]:
+        """Return an item: runs of tokens that may break as one, with the blocks between them."""
+        parts: list[Document] = []
+        run_start = start
+        for index in self._top_level(start, stop):
+            token = self._tokens[index]
+            if token.text == "{" and not is_quantifier(self._tokens, index):
+                parts += self._format_run(run_start, index, is_item_start=run_start == start)
+                parts += self._format_block(index, is_item_start=index == start)
+                run_start = token.closing + 1
+        return [*parts, *self._format_run(run_start, stop, is_item_start=run_start == start)]
+
+    def _format_run(self, start: int, stop: int, *, is_item_start: bool) -> list[Document]:
+        """Return tokens as a group that breaks before annotations and logical operators."""
+        if start == stop:
+            return []
+        parts: list[Document] = []
+        breaks = self._break_words(start, stop)
+        is_broken = has_soft_line = False
+        for index in self._top_level(start, stop):
+            token = self._tokens[index]
+            is_line_start = is_item_start and index == start
+            inner: list[Document] = []
+            if not is_line_start:
+                is_soft = index > start and _is_break_point(token, breaks)
+                has_soft_line = has_soft_line or is_soft
+                inner += self._gap_before(index, is_soft=is_soft)
+                is_broken = is_broken or bool(token.leading)
+            if token.closing >= 0:
+                bracket = self._format_bracket(index)
+                parts += [Indented((*inner, bracket))] if has_soft_line else [Indented(tuple(inner)), bracket]
+            else:
+                text = [token.text, *_trailing(token)]
+                parts += [*inner, *text] if is_line_start else [Indented((*inner, *text))]
+            last = self._tokens[max(token.closing, index)]
+            is_broken = is_broken or (max(token.closing, index) + 1 < stop and _ends_line(last))
+        return [group(parts, is_broken=is_broken)]
+
+    def _break_words(self, start: int, stop: int) -> frozenset[str]:
+        """Return the keywords before which the tokens of a range may break."""
+        tokens = (self._tokens[index] for index in self._top_level(start, stop))
+        has_branches = any(token.is_keyword and token.text in _BRANCHES for token in tokens)
+        return _BRANCHES if has_branches else _BREAK_BEFORE
+
+    def _gap_before(self, index: int, *, is_soft: bool = False) -> list[Document]:
+        """Return what separates a token from the one before it, with the comments on lines of their own between."""
+        token, previous = self._tokens[index], self._tokens[index - 1]
+        gap = Gap.SPACE if previous.trailing else gap_between(self._tokens, index)
+        before: list[Document] = [SoftLine(gap) if is_soft else Separator(gap)]
+        return [*before, LINE, *_lines_of(token.leading)] if token.leading else before
+
+    def _format_bracket(self, opening: int) -> Document:
+        """Return a list in parentheses or brackets: on one line, or an element on each."""
+        closing = self._tokens[opening].closing
+        if is_quantifier(self._tokens, opening):
+            return self._format_quantifier(opening, closing)
+        inner: list[Document] = [SoftLine(Gap.NOTHING)]
+        breaks = self._break_words(opening + 1, closing)
+        for index in self._top_level(opening + 1, closing):
+            token = self._tokens[index]
+            if index > opening + 1:
+                after_comma = self._tokens[index - 1].text == ","
+                inner += self._gap_before(index, is_soft=after_comma or _is_break_point(token, breaks))
+            else:
+                inner += _lines_of(token.leading)
+            if token.text == "{" and not is_quantifier(self._tokens, index):
+                inner += self._format_block(index, is_item_start=True)
+            elif token.closing >= 0:
+                inner.append(self._format_bracket(index))
+            else:
+                inner += [token.text, *_trailing(token)]
+        return self._close(opening, inner, Gap.NOTHING, is_broken=False)
+
+    def _format_quantifier(self, opening: int, closing: int) -> Document:
+        parts: list[Document] = [self._tokens[opening].text, *_trailing(self._tokens[opening])]
+        for index in range(opening + 1, closing + 1):
+            token = self._tokens[index]
+            parts += [*_lines_of(token.leading), token.text, *_trailing(token)]
+        return group(parts)
+
+    def _format_block(self, opening: int, *, is_item_start: bool) -> list[Document]:
+        """Return a block in braces: on one line if its items are separated by commas and fit, or on lines."""
+        token = self._tokens[opening]
+        closing = token.closing
+        before = [] if is_item_start else [Indented(tuple(self._gap_before(opening)))]
+        starts = self._item_starts(opening + 1, closing, token.parent)
+        is_separated = all(self._tokens[index - 1].text == "," for index in starts[1:])
+        is_open = self._tokens[opening + 1].has_newline_before and bool(starts)
+        if not is_separated or is_open:
+            items = self.format_items(opening + 1, closing, token.parent)
+            # The first line of a block follows its brace.
+            return [*before, self._close(opening, [LINE, *items], Gap.SPACE, is_broken=True)]
+        inner: list[Document] = []
+        for first, end in pairwise([*starts, closing]):
+            inner += [SoftLine(Gap.SPACE), *_lines_of(self._tokens[first].leading), *self._format_item(first, end)]
+        return [*before, self._close(opening, inner, Gap.SPACE if starts else Gap.NOTHING, is_broken=False)]
+
+    def _close(self, opening: int, inner: Sequence[Document], gap: Gap, *, is_broken: bool) -> Document:
+        """Return a bracket around its content, with the comments that precede the closing one."""
+        first, last = self._tokens[opening], self._tokens[self._tokens[opening].closing]
+        rest = self._tokens[opening + 1 : first.closing]
+        has_comment = _ends_line(first) or any(token.leading or _ends_line(token) for token in rest) or last.leading
+        content = [*inner, *([LINE, *_lines_of(last.leading)] if last.leading else [])]
+        return group(
+            [first.text, *_trailing(first), Indented(tuple(content)), SoftLine(gap), last.text, *_trailing(last)],
+            is_broken=is_broken or bool(has_comment),
+        )
+
+
+def _unnamed_body(root: Node) -> Node | None:
+    """Return the node of a source that is the body of a query alone; a declaration begins with a token of its own."""
+    first = root.children[0] if len(root.children) == 1 else None
+    is_body = isinstance(first, Node) and isinstance(first.children[0], Node)
+    return first if is_body and isinstance(first, Node) else None
+
+
+def _list_owners(owner: Node) -> list[Node]:
+    """Return the nodes whose children are the items of a block: its own node, and a list that it holds."""
+    nodes = [child for child in owner.children if isinstance(child, Node)]
+    return [owner, *(node for node in nodes if _is_list(node))]
+
+
+def _is_list(node: Node) -> bool:
+    return len(node.children) > 1 and all(isinstance(child, Node) or child.text == "," for child in node.children)
+
+
+def _begins_item(token: SyntaxToken, owners: Sequence[Node]) -> bool:
+    if not any(node.parent is owner for node in token.begins for owner in owners):
+        return False
+    if token.text != "@":
+        return True
+    # In a schema a constraint has a line of its own, and an annotation follows its property.
+    item = token.parent.children
+    word = item[1]
+    return isinstance(word, SyntaxToken) and word.text in CONSTRAINT_WORDS and len(item) > 2
+
+
+def _begins_section(previous: SyntaxToken, token: SyntaxToken) -> bool:
+    """Return True for the keyword of another section of a query, such as `return` after the block of `match`."""
+    if not token.is_keyword or previous.is_keyword or token.text in _CONTINUATIONS:
+        return False
+    ends_operand = previous.text[-1].isalnum() or previous.text[-1] in '_")]?'
+    return previous.text == "}" or (ends_operand and bool(token.begins))
+
+
+def _is_break_point(token: SyntaxToken, words: frozenset[str]) -> bool:
+    return token.text.startswith("@") or (token.is_keyword and token.text in words)
+
+
+def _ends_line(token: SyntaxToken) -> bool:
+    return any(comment.ends_line for comment in token.trailing)
+
+
+def _trailing(token: SyntaxToken) -> Iterator[Document]:
+    for comment in token.trailing:
+        yield from (SPACE, comment.text)
+        if comment.ends_line:
+            yield LINE
+
+
+def _lines_of(comments: Sequence[Comment]) -> Iterator[Document]:
+    for comment in comments:
+        yield from (BLANK_LINE if comment.is_after_blank else LINE, comment.text, LINE)

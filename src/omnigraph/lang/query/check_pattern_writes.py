@@ -1,0 +1,165 @@
+"""Statements that write what a pattern matches: each becomes a read of ids and new values, and what to do with them.
+
+Pure. A statement with a full condition is one, too: its type is the pattern, and bare names are its properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, TypeAlias, cast
+
+from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.diagnostic import Span, did_you_mean
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_calls import is_null_literal
+from omnigraph.lang.query.check_context import Context, Kind, Scope
+from omnigraph.lang.query.check_expressions import describe, misfit
+from omnigraph.lang.query.check_filters import Place, check_expression
+from omnigraph.lang.query.check_patterns import Block, check_block
+
+Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
+Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
+# Names that no source can spell: the entity of a condition, and the ends of an edge.
+ROW: Final = "~row"
+_FROM: Final = "~from"
+_TO: Final = "~to"
+
+
+def type_pattern(target: NodeType | EdgeType, span: Span) -> ast.Clause:
+    """Return the clause that binds every entity of a type to `~row`."""
+    row = ast.Name(ROW, span)
+    if isinstance(target, NodeType):
+        return ast.Binding(row, (ast.Name(target.name, span),), (), span)
+    word = target.name[0].lower() + target.name[1:]
+    ends = ast.Name(_FROM, span), ast.Name(_TO, span)
+    return ast.Traversal(ends[0], (ast.Name(word, span),), ends[1], False, row, None, None, span)
+
+
+def qualify(expression: ast.Expression) -> ast.Expression:
+    """Return an expression in which every bare name, but for `null`, is a property of `~row`."""
+    if isinstance(expression, ast.Alias):
+        if expression.name == "null":
+            return expression
+        span = expression.span
+        return ast.PropertyAccess(ast.Name(ROW, span), ast.Name(expression.name, span), span)
+    return cast(ast.Expression, _map_members(expression))
+
+
+def _map_members(part: Any) -> Any:
+    if isinstance(part, ast.Alias):
+        return qualify(part)
+    if isinstance(part, tuple):
+        return tuple(_map_members(item) for item in part)
+    if is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
+        changed = {item.name: _map_members(getattr(part, item.name)) for item in fields(part)}
+        return replace(part, **changed)
+    return part
+
+
+class PatternWrites:
+    """The pattern of the statements after it, checked once."""
+
+    def __init__(self, ctx: Context, clauses: tuple[ast.Clause, ...], lower: Lower) -> None:
+        before = len(ctx.findings)
+        block = check_block(ctx, clauses, Scope()) if clauses else Block(Scope())
+        self.scope = block.scope
+        self.is_valid = len(ctx.findings) == before
+        self._ctx = ctx
+        self._pipeline = lower(block) if self.is_valid and clauses else ()
+
+    def update(
+        self, target: NodeType | EdgeType, variable: str, assignments: Iterable[ast.Assign], columns: Columns
+    ) -> ir.UpdateMatched | None:
+        """Return an update of a variable of the pattern."""
+        typed = self._assignments(assignments, columns, target.name)
+        if typed is None or not self.is_valid:
+            return None
+        read = self._read([self._id(target, variable), *typed[0]])
+        return ir.UpdateMatched(_kind(target), target.name, read, typed[1])
+
+    def delete(self, target: NodeType | EdgeType, variable: str) -> ir.DeleteMatched | None:
+        """Return a delete of a variable of the pattern."""
+        if not self.is_valid:
+            return None
+        edges = self._ctx.catalog.edges.values() if isinstance(target, NodeType) else ()
+        cascades = sorted(edge.name for edge in edges if target.name in (edge.source, edge.target))
+        read = self._read([self._id(target, variable)])
+        return ir.DeleteMatched(_kind(target), target.name, replace(read, is_distinct=True), tuple(cascades))
+
+    def insert(
+        self, target: NodeType | EdgeType, verb: ir.Verb, assignments: Iterable[ast.Assign], columns: Columns
+    ) -> ir.InsertMatched | None:
+        """Return an insert for each row of the pattern."""
+        typed = self._assignments(assignments, columns, target.name)
+        if typed is None or not self.is_valid:
+            return None
+        return ir.InsertMatched(_kind(target), target.name, verb, self._read(typed[0]), typed[1])
+
+    def target_of(self, variable: ast.Name) -> NodeType | EdgeType | None:
+        """Return the type of a variable that is to be written; reports one that cannot be."""
+        bound, catalog = self.scope.get(variable.text), self._ctx.catalog
+        if bound is None:
+            hint = did_you_mean(variable.text, self.scope, prefix="$", otherwise="bind it in the `match` before")
+            self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
+        elif bound.kind is Kind.NODE and bound.type_name is not None:
+            return catalog.nodes.get(bound.type_name)
+        elif bound.kind is Kind.EDGE and bound.type_name is not None:
+            return catalog.edges.get(bound.type_name)
+        elif bound.kind is not Kind.BROKEN:
+            self._ctx.report("T23", variable.span, f"`${variable.text}` is neither a node nor an edge of one type")
+        return None
+
+    def _assignments(
+        self, assignments: Iterable[ast.Assign], columns: Columns, type_name: str
+    ) -> tuple[list[ir.Column], tuple[PropertyType, ...]] | None:
+        typed: list[ir.Column] = []
+        types: list[PropertyType] = []
+        items = list(assignments)
+        for item in items:
+            column, type_ = columns[item.property.text]
+            value = self._value(item, type_, type_name)
+            if value is not None:
+                typed.append(ir.Column(column, value, value.type or type_))
+                types.append(type_)
+        return (typed, tuple(types)) if len(typed) == len(items) else None
+
+    def _value(self, item: ast.Assign, type_: PropertyType, type_name: str) -> ir.Expr | None:
+        value = check_expression(self._ctx, self.scope, item.value, Place.MATCH)
+        if value is None or value.type is None:
+            return None
+        if is_null_literal(value):
+            return ir.Literal(None, replace(type_, nullable=True))
+        reason = misfit(value, type_) if isinstance(value, ir.Literal) else _misfit_of(value.type, type_)
+        if reason is None:
+            return value
+        name = item.property.text
+        message = f"{describe(value)}, which does not fit `{type_name}.{name}`"
+        self._ctx.report("T3", item.value.span, message, f"`{name}` is {type_}; convert it with `cast(… as …)`")
+        return None
+
+    def _id(self, target: NodeType | EdgeType, variable: str) -> ir.Column:
+        if isinstance(target, NodeType):
+            return ir.Column(ir.MATCHED_ID, ir.NodeRef(variable, target.name), ir.ID)
+        return ir.Column(ir.MATCHED_ID, ir.PropertyRef(variable, "edge", target.name, "id", ir.ID), ir.ID)
+
+    def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
+        params = tuple(self._ctx.params.values())
+        return ir.ReadIR("match", params, self._pipeline, tuple(columns), False, False, None, (), None, None)
+
+
+def _kind(target: NodeType | EdgeType) -> str:
+    return "node" if isinstance(target, NodeType) else "edge"
+
+
+def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:
+    """Return why values of a type cannot be stored in a property, or None; their range is checked when they are."""
+    if value.is_list != expected.is_list or expected.scalar is Scalar.BLOB:
+        return "other shape"
+    numbers = INTEGERS | FLOATS
+    is_number = value.scalar in numbers and expected.scalar in numbers
+    if is_number and not (value.scalar in FLOATS and expected.scalar in INTEGERS):
+        return None
+    if value.scalar is expected.scalar and value.dimension == expected.dimension:
+        return None
+    return "other type"

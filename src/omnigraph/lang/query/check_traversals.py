@@ -1,0 +1,350 @@
+"""Check traversals: resolve their edges, directions, end types, hop bounds and variables.
+
+Pure. A traversal of one edge type between ends of one type each goes the documented way; alternatives, any edge and
+ends of several types become legs, one per edge type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from omnigraph.lang.catalog import INTEGERS, EdgeType
+from omnigraph.lang.diagnostic import did_you_mean, join_words
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
+from omnigraph.lang.query.ir import Direction
+
+ANY_EDGE = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A checked traversal as written, left to right; an anonymous endpoint has no name."""
+
+    left: str | None
+    left_type: str
+    right: str | None
+    right_type: str
+    edge: str
+    direction: Direction
+    minimum: ir.HopBound
+    maximum: ir.HopBound | None
+    edge_variable: str | None
+    hops_variable: str | None
+    legs: tuple[ir.Leg, ...] = ()
+    path: ir.Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a traversal leads: the types of its ends, and the edge types between them."""
+
+    left_type: str
+    right_type: str
+    edge: str
+    direction: Direction
+    legs: tuple[ir.Leg, ...] = ()
+
+
+Hops = tuple[ir.HopBound, ir.HopBound | None]
+
+
+def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
+    """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
+    edges = _resolve_edges(ctx, clause)
+    ends_valid = _check_ends(ctx, scope, clause)
+    hops = _check_hops(ctx, clause)
+    route = _find_route(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
+    names_valid = _check_names(ctx, scope, clause)
+    if route is None:
+        for name in (clause.left, clause.right, clause.edge_variable, clause.hops_variable):
+            if name is not None and name.text != "_":
+                scope.setdefault(name.text, Variable(name.text, Kind.BROKEN))
+        return None
+    for end, type_name in ((clause.left, route.left_type), (clause.right, route.right_type)):
+        if end.text != "_" and _type_of(scope, end) is None:
+            scope.bind(end.text, Kind.NODE, type_name)
+    edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, route.edge)
+    hops_variable = _bind(scope, clause.hops_variable, Kind.HOPS, None)
+    if hops is None or not names_valid:
+        return None
+    minimum, maximum = hops
+    if not route.legs and route.left_type != route.right_type and not isinstance(maximum, ir.ParameterRef):
+        # An edge between different types cannot follow itself, so a walk has one hop at most.
+        maximum = 1 if maximum is None else min(maximum, 1)
+    left = None if clause.left.text == "_" else clause.left.text
+    right = None if clause.right.text == "_" else clause.right.text
+    return Walk(
+        left, route.left_type, right, route.right_type, route.edge, route.direction, minimum, maximum, edge_variable,
+        hops_variable, route.legs,
+    )  # fmt: skip
+
+
+def _bind(scope: Scope, name: ast.Name | None, kind: Kind, type_name: str | None) -> str | None:
+    if name is None or name.text == "_":
+        return None
+    if name.text not in scope:
+        scope.bind(name.text, kind, type_name)
+    return name.text
+
+
+def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
+    for end in (clause.left, clause.right):
+        binding = scope.get(end.text)
+        if binding is not None and binding.kind is Kind.EDGE:
+            ctx.report("T23", end.span, f"`${end.text}` is an edge; a traversal joins nodes")
+            return False
+        if binding is not None and binding.kind is Kind.HOPS:
+            ctx.report("T37", end.span, f"`${end.text}` is a number of hops; a traversal joins nodes")
+            return False
+        if binding is not None and binding.kind is Kind.PATH:
+            ctx.report("T41", end.span, f"`${end.text}` is a path; a traversal joins nodes")
+            return False
+    return True
+
+
+def _resolve_edges(ctx: Context, clause: ast.Traversal) -> tuple[EdgeType, ...]:
+    """Return the edge types that a traversal names; none if one of them does not exist."""
+    words = list(clause.edges)
+    if words[0].text == ANY_EDGE and len(words) == 1:
+        edges = tuple(ctx.catalog.edges.values())
+        if not edges:
+            ctx.report("T4", clause.edge.span, "there is no edge to walk: the schema has none")
+        return edges
+    named: dict[str, EdgeType] = {}
+    is_valid = True
+    for word in words:
+        edge = ctx.catalog.edge_by_word(word.text)
+        if edge is None:
+            _report_unknown_edge(ctx, word)
+            is_valid = False
+        elif edge.name in named:
+            ctx.report("T4", word.span, f"the edge `{word.text}` is named twice", "keep one of them")
+            is_valid = False
+        else:
+            named[edge.name] = edge
+    return tuple(named.values()) if is_valid else ()
+
+
+def _report_unknown_edge(ctx: Context, word: ast.Name) -> None:
+    words = [name[0].lower() + name[1:] for name in ctx.catalog.edges]
+    hint = did_you_mean(word.text, words)
+    if word.text in ("contains", "starts_with", "in"):
+        hint = f"variable, word, variable is a traversal; to compare, write parentheses: `($a {word.text} $b)`"
+    elif word.text == ANY_EDGE:
+        hint = "`_` is any edge, so it stands alone"
+    ctx.report("T4", word.span, f"there is no edge `{word.text}`", hint)
+
+
+# -- hops ------------------------------------------------------------------------------------------------------
+
+
+def _check_hops(ctx: Context, clause: ast.Traversal) -> Hops | None:
+    hops = clause.hops
+    if hops is None:
+        return 1, 1
+    if clause.edge_variable is not None and clause.edge_variable.text != "_":
+        message = "a traversal that binds its edge takes one hop"
+        ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
+        return None
+    minimum = _check_hop_bound(ctx, hops.minimum)
+    maximum = None if hops.maximum is None else _check_hop_bound(ctx, hops.maximum)
+    if minimum is None or (maximum is None and hops.maximum is not None):
+        return None
+    if isinstance(minimum, int) and isinstance(maximum, int) and maximum < minimum:
+        ctx.report("T15", hops.span, f"the hop range {minimum} to {maximum} is empty", "swap the bounds")
+        return None
+    return minimum, maximum
+
+
+def _check_hop_bound(ctx: Context, bound: int | ast.Variable) -> ir.HopBound | None:
+    return bound if isinstance(bound, int) else integer_parameter(ctx, bound, "T15", "a hop bound")
+
+
+def integer_parameter(ctx: Context, variable: ast.Variable, code: str, noun: str) -> ir.ParameterRef | None:
+    """Return a parameter that must be a required integer."""
+    name = variable.name
+    parameter = ctx.params.get(name)
+    if parameter is None:
+        hint = did_you_mean(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
+        ctx.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
+        return None
+    type_ = parameter.type
+    if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
+        message = f"{noun} needs a required integer, but `${name}` is {type_}"
+        ctx.report(code, variable.span, message, f"declare `${name}: I64`")
+        return None
+    return ir.ParameterRef(name, type_)
+
+
+# -- directions ------------------------------------------------------------------------------------------------
+
+
+def _find_route(
+    ctx: Context, scope: Scope, clause: ast.Traversal, edges: tuple[EdgeType, ...], hops: Hops
+) -> Route | None:
+    known = [name for end in (clause.left, clause.right) if (name := _type_of(scope, end)) is not None]
+    includes_start = hops[0] == 0
+    is_plain = len(clause.edges) == 1 and clause.edge.text != ANY_EDGE and not any(map(ir.is_union, known))
+    if is_plain and not (includes_start and edges[0].source != edges[0].target):
+        directed = _direct(ctx, scope, clause, edges[0])
+        return None if directed is None else Route(directed[1], directed[2], edges[0].name, directed[0])
+    left, right = (_types_of(scope, end) for end in (clause.left, clause.right))
+    if hops == (1, 1):
+        legs = _single_legs(ctx, clause, edges, left, right)
+    else:
+        legs = _chained_legs(ctx, clause, edges, left, right, includes_start)
+    if legs is None:
+        return None
+    pairs = [pair for leg in legs for pair in leg.ends]
+    left = left or {near for near, _ in pairs}
+    reached = {far for _, far in pairs} | (left if includes_start else set())
+    edge = ir.join_types(leg.edge for leg in legs)
+    return Route(ir.join_types(left), ir.join_types(right or reached), edge, Direction.OUT, legs)
+
+
+Types = set[str] | None
+
+
+def _single_legs(
+    ctx: Context, clause: ast.Traversal, edges: Iterable[EdgeType], left: Types, right: Types
+) -> tuple[ir.Leg, ...] | None:
+    """Return the legs of one hop: each named edge in the direction that its ends allow, any edge as it is stored."""
+    is_any = clause.edge.text == ANY_EDGE
+    legs: list[ir.Leg] = []
+    for edge in edges:
+        is_out = _fits(left, edge.source) and _fits(right, edge.target)
+        is_in = _fits(left, edge.target) and _fits(right, edge.source)
+        if clause.undirected and is_out and is_in:
+            direction = Direction.BOTH
+        elif is_out:
+            direction = Direction.OUT
+        elif is_in and (clause.undirected or not is_any):
+            direction = Direction.IN
+        elif is_any:
+            continue
+        else:
+            _report_no_fit(ctx, clause, edge, left, right)
+            return None
+        legs.append(ir.Leg(edge.name, direction, edge.source, edge.target))
+    if not legs:
+        _report_no_edge(ctx, clause, left, right)
+        return None
+    return tuple(legs)
+
+
+def _chained_legs(
+    ctx: Context, clause: ast.Traversal, edges: tuple[EdgeType, ...], left: Types, right: Types, includes_start: bool
+) -> tuple[ir.Leg, ...] | None:
+    """Return the legs of a walk of several hops: all edges that can be reached from its start, in one direction."""
+    direction = Direction.BOTH if clause.undirected else Direction.OUT
+    if left is not None and direction is Direction.OUT and not any(edge.source in left for edge in edges):
+        is_any = clause.edge.text == ANY_EDGE
+        direction = direction if is_any or not any(edge.target in left for edge in edges) else Direction.IN
+    legs = [ir.Leg(edge.name, direction, edge.source, edge.target) for edge in edges]
+    visited = set(left) if left is not None else {near for leg in legs for near, _ in leg.ends}
+    grown = visited
+    while grown:
+        grown = {far for leg in legs for near, far in leg.ends if near in visited} - visited
+        visited |= grown
+    reached = [leg for leg in legs if any(near in visited for near, _ in leg.ends)]
+    if len(reached) < len(legs) and clause.edge.text != ANY_EDGE:
+        lost = next(index for index, leg in enumerate(legs) if leg not in reached)
+        _report_no_fit(ctx, clause, edges[lost], left, None)
+        return None
+    ends = {far for leg in reached for _, far in leg.ends} | (visited if includes_start else set())
+    if not reached or (right is not None and not right & ends):
+        _report_no_edge(ctx, clause, left, right)
+        return None
+    return tuple(reached)
+
+
+def _fits(types: Types, name: str) -> bool:
+    return types is None or name in types
+
+
+def _report_no_fit(ctx: Context, clause: ast.Traversal, edge: EdgeType, left: Types, right: Types) -> None:
+    position = next(word.span for word in clause.edges if word.text.lower() == edge.name.lower())
+    ends = [
+        f"`${end.text}` is a {join_words([f'`{name}`' for name in sorted(types)])}"
+        for end, types in ((clause.left, left), (clause.right, right))
+        if types is not None
+    ]
+    message = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`, but {join_words(ends, conjunction='and')}"
+    ctx.report("T5", position, message, "leave this edge out, or change the type of an end")
+
+
+def _report_no_edge(ctx: Context, clause: ast.Traversal, left: Types, right: Types) -> None:
+    start, end = (
+        "any node" if types is None else f"a {join_words([f'`{name}`' for name in sorted(types)])}"
+        for types in (left, right)
+    )
+    hint = None if clause.undirected else f"write `<{clause.edge.text}>` to walk both ways"
+    ctx.report("T5", clause.edge.span, f"no such edge leads from {start} to {end}", hint)
+
+
+def _direct(ctx: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -> tuple[Direction, str, str] | None:
+    source, target = edge.source, edge.target
+    left, right = _type_of(scope, clause.left), _type_of(scope, clause.right)
+    if clause.undirected:
+        if source != target:
+            message = f"`{edge.name}` joins `{source}` to `{target}`, so it has one direction between any two nodes"
+            ctx.report("T22", clause.edge.span, message, "drop the angle brackets")
+            return None
+        direction = Direction.BOTH
+    elif left in (source, target) or left is None:
+        backwards = left == target if left is not None else right == source
+        direction = Direction.IN if backwards and source != target else Direction.OUT
+    else:
+        direction = Direction.OUT
+    ends = (target, source) if direction is Direction.IN else (source, target)
+    # The side that determined the direction fits by construction, unless its type is no endpoint of the edge.
+    for end, type_name, fits in ((clause.left, left, ends[0]), (clause.right, right, ends[1])):
+        if type_name is not None and type_name != fits:
+            _report_misfit(ctx, end, type_name, edge, fits)
+            return None
+    return direction, *ends
+
+
+def _report_misfit(ctx: Context, end: ast.Name, type_name: str, edge: EdgeType, fits: str) -> None:
+    joins = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`"
+    hint = f"`${end.text}` would have to be a `{fits}`"
+    if type_name not in (edge.source, edge.target):
+        ends = join_words([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
+        hint = f"`${end.text}` would have to be a {ends}"
+    ctx.report("T5", end.span, f"{joins}, but `${end.text}` is a `{type_name}`", hint)
+
+
+def _check_names(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
+    taken = {clause.left.text, clause.right.text}
+    edge_variable, hops_variable = clause.edge_variable, clause.hops_variable
+    if edge_variable is not None and edge_variable.text != "_":
+        if edge_variable.text in taken or edge_variable.text in scope:
+            message = f"`${edge_variable.text}` is already bound and cannot name an edge"
+            ctx.report("T23", edge_variable.span, message, "use another variable")
+            return False
+        taken.add(edge_variable.text)
+    if hops_variable is None:
+        return True
+    name = hops_variable.text
+    if name == "_" or name in taken or name in scope or name in ctx.params:
+        hint = "leave `as $_` out" if name == "_" else "use an unused name"
+        ctx.report("T37", hops_variable.span, f"`${name}` cannot hold the number of hops", hint)
+        return False
+    if edge_variable is not None and edge_variable.text != "_":
+        message = "a traversal that binds its edge takes one hop; there is nothing to count"
+        ctx.report("T37", hops_variable.span, message, "drop `as` or the edge variable")
+        return False
+    return True
+
+
+def _type_of(scope: Scope, end: ast.Name) -> str | None:
+    binding = scope.get(end.text)
+    return binding.type_name if binding is not None and binding.kind is Kind.NODE else None
+
+
+def _types_of(scope: Scope, end: ast.Name) -> Types:
+    """Return the types that an end has, or that a later binding of the block gives it."""
+    name = _type_of(scope, end) or scope.declared.get(end.text)
+    return None if name is None else set(ir.split_type(name))

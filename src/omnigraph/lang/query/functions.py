@@ -1,0 +1,262 @@
+"""The functions and operators of the query language: signatures, result types, and what the documentation says of them.
+
+Pure data. The checker resolves calls by this table, each engine must implement every name in it (a test compares), and
+the reference in `docs/languages.md` is printed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+
+# Words of signatures that stand for several types.
+_CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
+    {
+        "Integer": INTEGERS,
+        "Number": NUMBERS,
+        "T": frozenset(Scalar) - {Scalar.BLOB, Scalar.VECTOR},
+        **{scalar.value: frozenset({scalar}) for scalar in Scalar},
+    }
+)
+_UNSIGNED: Final = frozenset({Scalar.U32, Scalar.U64})
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arguments and the result of one form of a function; the last argument may repeat.
+
+    `T` is one type, the same wherever it stands; numbers of different widths have a common one.
+    """
+
+    arguments: tuple[str, ...]
+    result: str
+    is_variadic: bool
+    is_partial: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """Read `String, Integer -> String?`, where `?` marks a result that may be null though no argument is.
+
+        >>> Signature.parse("T... -> T")
+        Signature(arguments=('T',), result='T', is_variadic=True, is_partial=False)
+        """
+        left, _, result = (part.strip() for part in text.partition("->"))
+        arguments = [word.strip() for word in left.split(",") if word.strip()]
+        is_variadic = bool(arguments) and arguments[-1].endswith("...")
+        words = tuple(word.removesuffix("...") for word in arguments)
+        return cls(words, result.removesuffix("?"), is_variadic, result.endswith("?"))
+
+    def accepts_count(self, count: int) -> bool:
+        return count >= len(self.arguments) if self.is_variadic else count == len(self.arguments)
+
+    def expected(self, count: int) -> tuple[str, ...]:
+        """Return the words of so many arguments."""
+        return self.arguments + self.arguments[-1:] * (count - len(self.arguments))
+
+    def resolve(self, types: Sequence[PropertyType]) -> PropertyType | None:
+        """Return the type of the result for arguments of these types, or None if they do not fit."""
+        if not self.accepts_count(len(types)):
+            return None
+        words = self.expected(len(types))
+        if not all(fits_word(type_, word) for type_, word in zip(types, words, strict=True)):
+            return None
+        scalars = [type_.scalar for type_, word in zip(types, words, strict=True) if word in ("T", "[T]")]
+        common = common_scalar(scalars) if scalars else None
+        if scalars and common is None:
+            return None
+        result = self.result.strip("[]")
+        scalar = common if result == "T" else Scalar(result)
+        assert scalar is not None
+        nullable = self.is_partial or any(type_.nullable for type_ in types)
+        return PropertyType(scalar, is_list=self.result.startswith("["), nullable=nullable)
+
+
+def fits_word(type_: PropertyType, word: str) -> bool:
+    """Return True if a type is what a word of a signature asks for.
+
+    >>> fits_word(PropertyType(Scalar.I32), "Number"), fits_word(PropertyType(Scalar.I32, is_list=True), "[T]")
+    (True, True)
+    """
+    return type_.is_list is word.startswith("[") and type_.scalar in _CLASSES[word.strip("[]")]
+
+
+def common_scalar(scalars: Sequence[Scalar]) -> Scalar | None:
+    """Return the type that can hold values of all these types, or None.
+
+    >>> common_scalar([Scalar.I32, Scalar.U32]), common_scalar([Scalar.I32, Scalar.F32]), common_scalar([Scalar.BOOL])
+    (<Scalar.I64: 'I64'>, <Scalar.F64: 'F64'>, <Scalar.BOOL: 'Bool'>)
+    """
+    distinct = set(scalars)
+    if len(distinct) == 1:
+        return scalars[0]
+    if not distinct <= NUMBERS:
+        return None
+    if distinct & FLOATS:
+        return Scalar.F64
+    return Scalar.U64 if distinct <= _UNSIGNED else Scalar.I64
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: its group in the reference, its forms, and an example with its result."""
+
+    name: str
+    group: str
+    signatures: tuple[Signature, ...]
+    text: str
+    example: str
+    result: str
+
+    @property
+    def is_operator(self) -> bool:
+        return not self.name.isidentifier()
+
+
+def _function(name: str, group: str, forms: str, text: str, example: str, result: str) -> Function:
+    signatures = tuple(Signature.parse(form) for form in forms.split("; "))
+    return Function(name, group, signatures, text, example, result)
+
+
+_SCALAR_FUNCTIONS: Final = (
+    _function("+", "operators", "Integer, Integer -> I64; Number, Number -> F64; String, String -> String",
+              "The sum of numbers, or two strings one after the other.", '"a" + "b"', '"ab"'),
+    _function("-", "operators", "Integer, Integer -> I64; Number, Number -> F64; Integer -> I64; Number -> F64",
+              "The difference; with one operand, its negative.", "5 - 7", "-2"),
+    _function("*", "operators", "Integer, Integer -> I64; Number, Number -> F64", "The product.", "6 * 7", "42"),
+    _function("/", "operators", "Number, Number -> F64?",
+              "The quotient as a float, also of integers; null if the divisor is 0.", "7 / 2", "3.5"),
+    _function("%", "operators", "Integer, Integer -> I64?; Number, Number -> F64?",
+              "The remainder, with the sign of the dividend; null if the divisor is 0.", "-7 % 3", "-1"),
+    _function("div", "numbers", "Integer, Integer -> I64?",
+              "The quotient of integers, cut off towards 0; null if the divisor is 0.", "div(-7, 2)", "-3"),
+    _function("abs", "numbers", "Integer -> I64; Number -> F64", "The number without its sign.", "abs(-3)", "3"),
+    _function("round", "numbers", "Integer -> I64; Number -> F64; Number, Integer -> F64",
+              "The nearest integer, or the number with so many decimals; halves go away from 0.",
+              "round(2.345, 1)", "2.3"),
+    _function("floor", "numbers", "Integer -> I64; Number -> F64", "The next integer downwards.",
+              "floor(-1.5)", "-2.0"),
+    _function("ceil", "numbers", "Integer -> I64; Number -> F64", "The next integer upwards.", "ceil(1.2)", "2.0"),
+    _function("sqrt", "numbers", "Number -> F64?", "The square root; null of a negative number.", "sqrt(9)", "3.0"),
+    _function("pow", "numbers", "Number, Number -> F64?",
+              "The first number to the power of the second; null where that is no real number.",
+              "pow(2, 10)", "1024.0"),
+    _function("greatest", "numbers", "T, T... -> T", "The largest argument; null if one is null.",
+              "greatest(3, 7, 5)", "7"),
+    _function("least", "numbers", "T, T... -> T", "The smallest argument; null if one is null.", "least(3, 7, 5)", "3"),
+    _function("coalesce", "conditions", "T... -> T", "The first argument that is not null.",
+              'coalesce(null, "none")', '"none"'),
+    _function("nullif", "conditions", "T, T -> T?", "Null if both are equal, else the first.", "nullif(5, 5)", "null"),
+    _function("lower", "strings", "String -> String", "The string in lower case.", 'lower("Ab")', '"ab"'),
+    _function("upper", "strings", "String -> String", "The string in upper case.", 'upper("Ab")', '"AB"'),
+    _function("trim", "strings", "String -> String", "The string without white space at its ends.",
+              'trim(" a ")', '"a"'),
+    _function("length", "strings", "String -> I64", "The number of characters.", 'length("née")', "3"),
+    _function("concat", "strings", "String... -> String", "The strings one after the other; null if one is null.",
+              'concat("a", "-", "b")', '"a-b"'),
+    _function("replace", "strings", "String, String, String -> String",
+              "The first string, with every occurrence of the second replaced by the third.",
+              'replace("a-b-c", "-", "")', '"abc"'),
+    _function("substring", "strings", "String, Integer -> String; String, Integer, Integer -> String",
+              "The part from a position on, of so many characters at most; positions count from 0.",
+              'substring("harbour", 3, 2)', '"bo"'),
+    _function("split", "strings", "String, String -> [String]", "The parts between the separators.",
+              'split("a,b", ",")', '["a", "b"]'),
+    _function("year", "dates", "Date -> I64; DateTime -> I64", "The year.", 'year(date("2024-05-31"))', "2024"),
+    _function("month", "dates", "Date -> I64; DateTime -> I64", "The month, from 1 to 12.",
+              'month(date("2024-05-31"))', "5"),
+    _function("day", "dates", "Date -> I64; DateTime -> I64", "The day of the month.",
+              'day(date("2024-05-31"))', "31"),
+    _function("weekday", "dates", "Date -> I64; DateTime -> I64", "The day of the week, from 1 (Monday) to 7.",
+              'weekday(date("2024-05-31"))', "5"),
+    _function("hour", "dates", "DateTime -> I64", "The hour, in UTC.", 'hour(datetime("2024-05-31T10:30:00Z"))', "10"),
+    _function("minute", "dates", "DateTime -> I64", "The minute of the hour.",
+              'minute(datetime("2024-05-31T10:30:00Z"))', "30"),
+    _function("second", "dates", "DateTime -> I64", "The second of the minute.",
+              'second(datetime("2024-05-31T10:30:07Z"))', "7"),
+    _function("date_trunc", "dates", "String, Date -> Date; String, DateTime -> DateTime",
+              "The beginning of the unit that the date lies in.", 'date_trunc("month", date("2024-05-31"))',
+              '"2024-05-01"'),
+    _function("date_add", "dates", "Date, Integer, String -> Date; DateTime, Integer, String -> DateTime",
+              "The date so many units later; a day that the month lacks becomes its last.",
+              'date_add(date("2024-01-31"), 1, "month")', '"2024-02-29"'),
+    _function("date_diff", "dates", "String, Date, Date -> I64; String, DateTime, DateTime -> I64",
+              "How many whole units lie between the first date and the second.",
+              'date_diff("day", date("2024-01-01"), date("2024-03-01"))', "60"),
+    _function("today", "dates", "-> Date", "The day of the query, in UTC.", "today() = today()", "true"),
+    _function("size", "lists", "[T] -> I64", "The number of items.", "size([1, 2, 3])", "3"),
+    _function("element", "lists", "[T], Integer -> T?",
+              "The item at a position from 0, or from the end if negative; null if there is none. Written `list[n]`.",
+              "[1, 2, 3][-1]", "3"),
+)  # fmt: skip
+
+FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({item.name: item for item in _SCALAR_FUNCTIONS})
+# Units of dates; those from `hour` on exist for DateTime only.
+DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
+TIME_UNITS: Final = ("hour", "minute", "second")
+
+AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max", "collect", "stddev", "percentile"})
+RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
+TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
+# Functions of a bound node, edge or path; `length` is one of them where its argument is a path.
+ENTITY_FUNCTIONS: Final = frozenset({"type", "nodes", "edges", "cost"})
+# Functions with rules of their own: the fewest and the most arguments they take.
+_ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "now": (0, 0),
+        "date": (1, 1),
+        "datetime": (1, 1),
+        "cast": (2, 2),
+        "nearest": (2, 2),
+        "bm25": (2, 2),
+        "rrf": (2, 3),
+        "search": (2, 2),
+        "match_text": (2, 2),
+        "fuzzy": (2, 3),
+        **dict.fromkeys(AGGREGATES, (1, 1)),
+        **dict.fromkeys(ENTITY_FUNCTIONS, (1, 1)),
+        "percentile": (2, 2),
+    }
+)
+FUNCTION_NAMES: Final = frozenset(_ARITIES) | {name for name in FUNCTIONS if name.isidentifier()}
+
+
+def arity_of(name: str) -> tuple[int, int | None]:
+    """Return the fewest and the most arguments of a function; None if there is no most.
+
+    >>> arity_of("substring"), arity_of("concat")
+    ((2, 3), (1, None))
+    """
+    if name in _ARITIES:
+        return _ARITIES[name]
+    forms = FUNCTIONS[name].signatures
+    counts = [len(form.arguments) for form in forms]
+    return min(counts), None if any(form.is_variadic for form in forms) else max(counts)
+
+
+def signatures_of(name: str) -> Iterator[str]:
+    """Yield the forms of a function as the reference shows them."""
+    for form in FUNCTIONS[name].signatures:
+        words = ", ".join(form.arguments) + ("…" if form.is_variadic else "")
+        yield f"{words} → {form.result}{'?' if form.is_partial else ''}".strip()
+
+
+def reference_tables() -> str:
+    """Return the tables of functions that `docs/languages.md` holds, one per group."""
+    parts: list[str] = []
+    for group in dict.fromkeys(item.group for item in FUNCTIONS.values()):
+        parts.append(f"\n**{group.capitalize()}**\n\n")
+        parts.append("| Function | Types | Meaning | Example | Result |\n|---|---|---|---|---|\n")
+        for item in FUNCTIONS.values():
+            if item.group == group:
+                forms = "; ".join(f"`{form}`" for form in signatures_of(item.name))
+                parts.append(f"| `{item.name}` | {forms} | {item.text} | `{item.example}` | `{item.result}` |\n")
+    return "".join(parts) + "\n"
+
+
+def retype(type_: PropertyType, scalar: Scalar) -> PropertyType:
+    """Return a type with another scalar, as a plain type without enum values."""
+    return replace(type_, scalar=scalar, enum_values=None)

@@ -1,0 +1,343 @@
+"""Three-way merge of schemas by identity: which types, properties and constraints the merged schema has.
+
+Pure. A schema is taken apart into records that refer to each other by identity, so a rename changes one field of one
+record. Records are merged field by field, as a data merge does it with entities and properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from omnigraph.lang.catalog import Embed, PropertyType
+from omnigraph.lang.schema.ast import Kind
+from omnigraph.lang.schema.codec import Identities, TypeIds
+from omnigraph.lang.schema.ir import KINDS, SchemaIR, later_identity
+from omnigraph.lang.schema.shape import (
+    ConstraintShape,
+    EdgeShape,
+    InterfaceShape,
+    NodeShape,
+    PropertyShape,
+    SchemaShape,
+    TypeShape,
+)
+
+Part = Literal["type", "property", "constraint"]
+# What a record is about: the part, its type, and within that the property, or the kind and columns of a constraint.
+Key: TypeAlias = tuple[Any, ...]
+Record: TypeAlias = Mapping[str, Any]
+Records: TypeAlias = Mapping[Key, Record]
+
+_SHAPES: Final[Mapping[Kind, type[Any]]] = {"interface": InterfaceShape, "node": NodeShape, "edge": EdgeShape}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaConflict:
+    """A difference between two schemas that a person has to settle: where it is, and what the sides did."""
+
+    kind: Kind
+    type_name: str
+    property_name: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMerge:
+    """The merged schema; without one there are conflicts."""
+
+    ir: SchemaIR | None
+    conflicts: tuple[SchemaConflict, ...] = ()
+
+
+def is_same_schema(left: SchemaIR, right: SchemaIR) -> bool:
+    """Return True if two schemas have the same content and identities; they may number new ones differently."""
+    return left.shape == right.shape and left.identities == right.identities
+
+
+def records_of(ir: SchemaIR) -> Records:
+    """Return a schema as records, which is how the base of a merge is given."""
+    return dict(_records(ir))
+
+
+def join_bases(below: Records, left: Records, right: Records) -> Records:
+    """Return the virtual base of a merge that has several: what they contest differs from everything."""
+    merge = _Merge(below, left, right, is_base=True)
+    return merge.run()
+
+
+def merge_schemas(base: Records, ours: SchemaIR, theirs: SchemaIR) -> SchemaMerge:
+    """Merge what two schemas changed since their base; new identities go on to be numbered as ours does."""
+    if is_same_schema(ours, theirs):
+        return SchemaMerge(ours)
+    merge = _Merge(base, records_of(ours), records_of(theirs))
+    merged = merge.run()
+    if merge.conflicts:
+        return SchemaMerge(None, tuple(merge.conflicts))
+    shape, identities = _assemble(merged)
+    next_identity_id = later_identity(ours.next_identity_id, theirs.next_identity_id)
+    return SchemaMerge(SchemaIR(ours.domain, next_identity_id, shape, identities))
+
+
+class _Unknown:
+    """A value that is not known, and so equals no other."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+def _records_of_type(records: Records, type_id: int) -> dict[Key, Record]:
+    return {key: record for key, record in records.items() if key[1] == type_id}
+
+
+class _Merge:
+    """Merges records; in a base, what both sides changed becomes unknown instead of a conflict."""
+
+    def __init__(self, base: Records, ours: Records, theirs: Records, *, is_base: bool = False) -> None:
+        self._base, self._ours, self._theirs = base, ours, theirs
+        self._is_base = is_base
+        self.conflicts: list[SchemaConflict] = []
+
+    def run(self) -> dict[Key, Record]:
+        """Return the merged records; anything that could not be merged is among the conflicts."""
+        merged: dict[Key, Record] = {}
+        for type_id in sorted({key[1] for side in self._sides for key in side}):
+            merged |= self._merge_type(type_id)
+        if self._is_base:
+            return merged
+        for check in _CHECKS:
+            self.conflicts += check(merged)
+        return merged
+
+    @property
+    def _sides(self) -> tuple[Records, Records, Records]:
+        return self._base, self._ours, self._theirs
+
+    def _merge_type(self, type_id: int) -> dict[Key, Record]:
+        base, ours, theirs = (_records_of_type(side, type_id) for side in self._sides)
+        if base and not (ours and theirs):
+            # One side, or both, dropped the type: the other must not have touched any part of it.
+            if kept := ours or theirs:
+                if kept == base:
+                    return {}
+                who = ("they", "we") if ours else ("we", "they")
+                self._report(kept, _type_key(type_id), f"{who[0]} dropped the type, {who[1]} changed it")
+                return {key: {"": _Unknown()} for key in kept} if self._is_base else {}
+            return {}
+        merged: dict[Key, Record] = {}
+        for key in sorted({*base, *ours, *theirs}, key=repr):
+            record = self._merge_record(key, base.get(key), ours.get(key), theirs.get(key))
+            if record is not None:
+                merged[key] = record
+        return merged
+
+    def _merge_record(self, key: Key, base: Record | None, ours: Record | None, theirs: Record | None) -> Record | None:
+        if ours == theirs or theirs == base:
+            return ours
+        if ours == base:
+            return theirs
+        if ours is None or theirs is None:
+            who = ("we", "they") if ours is None else ("they", "we")
+            self._report_key(key, f"{who[0]} dropped it, {who[1]} changed it")
+            return {"": _Unknown()} if self._is_base else None
+        merged: dict[str, Any] = {}
+        for name in ours:
+            before = None if base is None else base.get(name)
+            merged[name] = self._merge_field(key, name, before, ours[name], theirs.get(name), base is not None)
+        return merged
+
+    def _merge_field(self, key: Key, name: str, base: Any, ours: Any, theirs: Any, has_base: bool) -> Any:
+        if ours == theirs or (has_base and theirs == base):
+            return ours
+        if has_base and ours == base:
+            return theirs
+        if name == "type.enum_values" and has_base and None not in (base, ours, theirs):
+            return _merge_enums(base, ours, theirs)
+        label = _FIELD_LABELS.get(name, name.removeprefix("type."))
+        self._report_key(key, f"both sides changed its {label}, to `{_text(ours)}` and `{_text(theirs)}`")
+        return _Unknown() if self._is_base else ours
+
+    def _report_key(self, key: Key, what: str) -> None:
+        self._report(self._ours if key in self._ours else self._theirs, key, what)
+
+    def _report(self, records: Records, key: Key, what: str) -> None:
+        if not self._is_base:
+            self.conflicts.append(_conflict(records, key, what))
+
+
+_FIELD_LABELS: Final = {"type.enum_values": "values", "type.scalar": "type", "is_injected": "place of declaration"}
+
+
+def _merge_enums(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
+    removed = (set(base) - set(ours)) | (set(base) - set(theirs))
+    return tuple(sorted((set(ours) | set(theirs)) - removed))
+
+
+def _conflict(records: Records, key: Key, what: str) -> SchemaConflict:
+    type_record = records[_type_key(key[1])]
+    kind, name = type_record["kind"], type_record["name"]
+    if key[0] == "property":
+        property_name = records[key]["name"]
+        return SchemaConflict(kind, name, property_name, f"`{name}.{property_name}`: {what}")
+    subject = f"`{name}`" if key[0] == "type" else f"`@{key[2]}` of `{name}`"
+    return SchemaConflict(kind, name, None, f"{subject}: {what}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(map(_text, value)))
+    return "nothing" if value is None else str(value)
+
+
+def _type_key(type_id: int) -> Key:
+    return ("type", type_id)
+
+
+# -- checks of the merged records --------------------------------------------------------------------------------------
+
+
+def _find_clashes(merged: Records) -> Iterator[SchemaConflict]:
+    """Yield types and properties that are different things under one name, such as additions by both sides."""
+    named: dict[tuple[Any, ...], Key] = {}
+    for key, record in sorted(merged.items(), key=lambda item: repr(item[0])):
+        if key[0] == "constraint":
+            continue
+        place = (record["kind"], record["name"]) if key[0] == "type" else (key[1], record["name"])
+        if place in named:
+            noun = "type" if key[0] == "type" else "property"
+            yield _conflict(merged, key, f"each side has a {noun} of this name, and they are not the same; rename one")
+        named[place] = key
+
+
+def _find_dangling(merged: Records) -> Iterator[SchemaConflict]:
+    """Yield parts that refer to what the other side dropped."""
+    for key, record in merged.items():
+        missing = [target for target in _references(key, record) if target not in merged]
+        if missing and _type_key(key[1]) in merged:
+            what = "type" if missing[0][0] == "type" else "property"
+            yield _conflict(merged, key, f"one side refers to a {what} that the other side dropped")
+
+
+def _references(key: Key, record: Record) -> Iterator[Key]:
+    if key[0] == "type":
+        yield from (_type_key(type_id) for type_id in record.get("implements", ()))
+        yield from (_type_key(record[end]) for end in ("source", "target") if end in record)
+        return
+    yield _type_key(key[1])
+    columns = key[3] if key[0] == "constraint" else () if record["embed"] is None else record["embed"][:1]
+    yield from (("property", key[1], column) for column in columns if isinstance(column, int))
+
+
+_CHECKS: Final = (_find_clashes, _find_dangling)
+
+
+# -- taking a schema apart ---------------------------------------------------------------------------------------------
+
+
+def _records(ir: SchemaIR) -> Iterator[tuple[Key, Record]]:
+    for kind in KINDS:
+        for name, shape in ir.types(kind).items():
+            ids = ir.ids(kind)[name]
+            yield _type_key(ids.type_id), _type_record(ir, kind, shape, ids)
+            for item in shape.properties:
+                yield ("property", ids.type_id, ids.property_ids[item.name]), _property_record(item, ids)
+            constraints: dict[Key, set[Any]] = {}
+            for constraint in getattr(shape, "constraints", ()):
+                columns = frozenset(ids.property_ids.get(column, column) for column in constraint.columns)
+                key = ("constraint", ids.type_id, constraint.kind, columns)
+                constraints.setdefault(key, set()).add(_bounds(constraint))
+            yield from ((key, {"bounds": frozenset(bounds)}) for key, bounds in constraints.items())
+
+
+def _type_record(ir: SchemaIR, kind: Kind, shape: TypeShape, ids: TypeIds) -> Record:
+    record = {item.name: getattr(shape, item.name) for item in fields(shape)}
+    del record["properties"]
+    record.pop("constraints", None)
+    record |= {"kind": kind, "incarnation_id": ids.incarnation_id}
+    if isinstance(shape, NodeShape):
+        record["implements"] = frozenset(ir.identities.interfaces[name].type_id for name in shape.implements)
+    if isinstance(shape, EdgeShape):
+        record |= {end: ir.identities.nodes[getattr(shape, end)].type_id for end in ("source", "target")}
+    return record
+
+
+def _property_record(item: PropertyShape, ids: TypeIds) -> Record:
+    record = {field.name: getattr(item, field.name) for field in fields(item)}
+    del record["type"], record["marks"]
+    record |= {f"type.{field.name}": getattr(item.type, field.name) for field in fields(item.type)}
+    # Each mark is there or not, so two sides that add different ones agree.
+    record |= {f"@{mark}": mark in item.marks for mark in _MARKS}
+    if item.embed is not None:
+        # An interface may embed a property that only its nodes have; there the name must do.
+        record["embed"] = (ids.property_ids.get(item.embed.source, item.embed.source), item.embed.model)
+    return record
+
+
+_MARKS: Final = ("index", "key", "unique")
+
+
+def _bounds(constraint: ConstraintShape) -> tuple[Any, ...]:
+    return tuple(
+        getattr(constraint, field.name) for field in fields(constraint) if field.name not in ("kind", "columns")
+    )
+
+
+# -- putting it together again -----------------------------------------------------------------------------------------
+
+
+def _assemble(merged: Records) -> tuple[SchemaShape, Identities]:
+    names = {key: record["name"] for key, record in merged.items() if key[0] != "constraint"}
+    shapes: dict[Kind, list[Any]] = {kind: [] for kind in KINDS}
+    ids: dict[Kind, dict[str, TypeIds]] = {kind: {} for kind in KINDS}
+    for key, record in merged.items():
+        if key[0] != "type":
+            continue
+        parts = {part: value for part, value in merged.items() if part[1] == key[1]}
+        properties = {names[part]: part[2] for part in parts if part[0] == "property"}
+        kind: Kind = record["kind"]
+        shapes[kind].append(_type_shape(kind, record, parts, names))
+        ids[kind][record["name"]] = TypeIds(key[1], record["incarnation_id"], dict(sorted(properties.items())))
+    by_name: Callable[[Kind], tuple[Any, ...]] = lambda kind: tuple(sorted(shapes[kind], key=lambda item: item.name))  # noqa: E731
+    identities = Identities(*(dict(sorted(ids[kind].items())) for kind in KINDS))
+    return SchemaShape(by_name("interface"), by_name("node"), by_name("edge")), identities
+
+
+def _type_shape(kind: Kind, record: Record, parts: Records, names: Mapping[Key, str]) -> Any:
+    values = {name: value for name, value in record.items() if name not in ("kind", "incarnation_id")}
+    if kind == "node":
+        values["implements"] = tuple(sorted(names[_type_key(type_id)] for type_id in record["implements"]))
+    if kind == "edge":
+        values |= {end: names[_type_key(record[end])] for end in ("source", "target")}
+    items = [_property_shape(key, part, names) for key, part in parts.items() if key[0] == "property"]
+    values["properties"] = tuple(sorted(items, key=lambda item: item.name))
+    if kind != "interface":
+        values["constraints"] = tuple(sorted(_constraints(parts, names), key=lambda item: item.sort_key))
+    return _SHAPES[kind](**values)
+
+
+def _property_shape(key: Key, record: Record, names: Mapping[Key, str]) -> PropertyShape:
+    plain = {name: value for name, value in record.items() if not name.startswith(("type.", "@"))}
+    type_ = {name.removeprefix("type."): value for name, value in record.items() if name.startswith("type.")}
+    marks = tuple(mark for mark in _MARKS if record[f"@{mark}"])
+    shape = PropertyShape(**{**plain, "embed": None}, type=PropertyType(**type_), marks=marks)
+    if record["embed"] is None:
+        return shape
+    source, model = record["embed"]
+    return replace(shape, embed=Embed(_column_name(key[1], source, names), model))
+
+
+def _constraints(parts: Records, names: Mapping[Key, str]) -> Iterator[ConstraintShape]:
+    bound_names = [field.name for field in fields(ConstraintShape) if field.name not in ("kind", "columns")]
+    for key, record in parts.items():
+        if key[0] == "constraint":
+            columns = tuple(sorted(_column_name(key[1], column, names) for column in key[3]))
+            for bounds in record["bounds"]:
+                yield ConstraintShape(key[2], columns, **dict(zip(bound_names, bounds, strict=True)))
+
+
+def _column_name(type_id: int, column: int | str, names: Mapping[Key, str]) -> str:
+    # The ends of an edge have no identity.
+    return names["property", type_id, column] if isinstance(column, int) else column

@@ -1,0 +1,149 @@
+"""Validates a pipeline against its sources and the schema of the graph, before any data moves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from omnigraph.errors import UsageError
+from omnigraph.graph import Graph
+from omnigraph.lang.diagnostic import Source, did_you_mean
+from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines, resolve_variables
+from omnigraph.pipeline.declared.expectations import row_condition
+from omnigraph.pipeline.declared.sources import read_source
+from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
+from omnigraph.public_values import PublicValue
+
+# A directory of `.gq` files, or their texts.
+Queries: TypeAlias = str | Path | Sequence[Source]
+Pipelines: TypeAlias = str | Path | PipelineDeclaration | Mapping[str, PipelineDeclaration]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport(PublicValue):
+    """A valid pipeline: the columns of its views with their Spark types, and the columns that each type takes."""
+
+    pipeline: str
+    views: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nodes: Mapping[str, list[str]] = field(default_factory=dict)
+    edges: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def find_pipeline(pipelines: Pipelines, name: str | None = None) -> PipelineDeclaration:
+    """Return a pipeline of a file or of declarations.
+
+    Raises:
+        UsageError: There is no such pipeline, or there are several and none is named.
+    """
+    if isinstance(pipelines, PipelineDeclaration):
+        return pipelines
+    declared = pipelines if isinstance(pipelines, Mapping) else read_pipelines(pipelines)
+    names = ", ".join(f"`{item}`" for item in declared) or "none"
+    if name is None and len(declared) == 1:
+        return next(iter(declared.values()))
+    if name is None:
+        raise UsageError(f"name the pipeline; there are {names}")
+    if name not in declared:
+        hint = did_you_mean(name, declared) or f"there are {names}"
+        raise UsageError(f"there is no pipeline `{name}`; {hint}", pipeline=name)
+    return declared[name]
+
+
+def check(
+    graph: Graph,
+    pipelines: Pipelines,
+    name: str | None = None,
+    *,
+    spark: Any = None,
+    queries: Queries | None = None,
+) -> CheckReport:
+    """Validate a pipeline: columns, types, keys and SQL, with the schemas of its sources and of the graph.
+
+    Spark analyses the statements and runs no job, except to infer the schema of formats that have none.
+
+    Args:
+        graph: The graph to load into.
+        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
+        name: Which pipeline of the file to check; may be omitted if it has only one.
+        spark: A Spark session to use; by default the running one, or one that is started as the declaration says.
+        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
+
+    Returns:
+        The columns of sources and transforms, and those that each type takes.
+
+    Raises:
+        UsageError: What is wrong, and what to do about it.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.check(graph, "pipelines.yaml", "crm").nodes  # doctest: +SKIP
+        {'Person': ['name', 'age']}
+    """
+    pipeline = find_pipeline(pipelines, name)
+    read_expected_queries(graph, pipeline, queries)
+    session = prepare_session(pipeline, spark)
+    frames: dict[str, Any] = {}
+    for view in (*pipeline.sources, *pipeline.transforms):
+        frame = (
+            read_source(session, pipeline.sources[view], pipeline.folder)
+            if view in pipeline.sources
+            else run_statement(session, view, pipeline.transforms[view])
+        )
+        for expectation in pipeline.expectations:
+            if expectation.view == view:
+                row_condition(frame, expectation)
+        frame.createOrReplaceTempView(view)
+        frames[view] = frame
+    nodes, edges = map_types(pipeline, frames, graph.schema.catalog)
+    map_deletions(pipeline, frames, graph.schema.catalog)
+    return CheckReport(
+        pipeline.name,
+        {view: {item.name: item.dataType.simpleString() for item in frame.schema} for view, frame in frames.items()},
+        {type_name: list(columns.data.columns) for type_name, columns in nodes.items()},
+        {type_name: list(columns.data.columns) for type_name, columns in edges.items()},
+    )
+
+
+def read_expected_queries(
+    graph: Graph, pipeline: PipelineDeclaration, queries: Queries | None = None
+) -> dict[str, str]:
+    """Return the sources of the queries that expectations name, compiled against the schema of the graph."""
+    from omnigraph.stored_queries import check_queries, read_queries
+
+    names = [str(item.query) for item in pipeline.expectations if item.query is not None]
+    if not names:
+        return {}
+    if queries is None and pipeline.queries is not None:
+        queries = (pipeline.folder or Path()) / pipeline.queries
+    if queries is None:
+        raise UsageError(f"an expectation names the query `{names[0]}`; add `queries`, the directory of its `.gq` file")
+    sources = read_queries(queries) if isinstance(queries, str | Path) else list(queries)
+    stored = check_queries(sources, graph.schema.catalog)
+    for name in names:
+        query = stored.get(name)
+        broken = next((item for item in stored.broken if item.name == name), None)
+        if broken is not None:
+            raise UsageError(f"the query of an expectation does not compile: {broken.render()}", query=name)
+        if query is None:
+            known = [item.name for item in stored.queries]
+            hint = did_you_mean(name, known) or f"there are {', '.join(known) or 'none'}"
+            raise UsageError(f"there is no stored query `{name}`, which an expectation names; {hint}", query=name)
+        if query.mutation or any(not parameter.nullable for parameter in query.params):
+            raise UsageError(f"the query `{name}` of an expectation must be a read without parameters", query=name)
+    return {name: query.source for name in names if (query := stored.get(name)) is not None}
+
+
+def prepare_session(pipeline: PipelineDeclaration, spark: Any = None) -> Any:
+    """Return a session with views and settings of its own, so that runs and their callers do not disturb each other."""
+    from omnigraph.pipeline.spark.session import session
+
+    options = {name: resolve_variables(value, os.environ) for name, value in pipeline.spark_options.items()}
+    master = None if pipeline.master is None else resolve_variables(pipeline.master, os.environ)
+    isolated = (session(master, options) if spark is None else spark).newSession()
+    for name, value in options.items():
+        if isolated.conf.isModifiable(name):
+            isolated.conf.set(name, value)
+    return isolated

@@ -1,0 +1,369 @@
+"""The declaration of pipelines in YAML: parsed and validated, with lines and columns in every error."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from omnigraph.errors import UsageError
+from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
+from omnigraph.pipeline.declared.document import VARIABLE, PipelineDocument
+from omnigraph.public_values import Mode
+from omnigraph.source_files import read_regular_file
+
+_PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
+MODES: Final = ("merge", "append", "overwrite")
+OUTCOMES: Final = ("stop", "quarantine", "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDeclaration:
+    """An input of Spark; `incremental` names the column by which later runs read only what is new."""
+
+    name: str
+    format: str
+    path: str | None
+    options: Mapping[str, str]
+    incremental: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeMapping:
+    """A type that rows become. `columns` maps properties to columns; without it, columns have the property names.
+
+    Rows whose column `delete_when` is true delete their node.
+    """
+
+    type_name: str
+    from_view: str
+    columns: Mapping[str, str]
+    mode: Mode
+    source: str | None = None
+    target: str | None = None
+    delete_when: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What must hold: of the rows of a view, or of the answer of a stored query on the loaded branch.
+
+    `at_most` is the share of rows that may fail; with the outcome `quarantine`, they are left out.
+    """
+
+    label: str
+    view: str | None = None
+    not_null: tuple[str, ...] = ()
+    unique: tuple[str, ...] = ()
+    condition: str | None = None
+    rows_min: int | None = None
+    at_most: float = 0.0
+    query: str | None = None
+    rows: int | None = None
+    outcome: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Where a run loads to; with `merge_into`, a branch that is merged after its expectations hold."""
+
+    branch: str
+    merge_into: str | None
+    needs_review: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDeclaration:
+    """A pipeline. Its `digest` covers everything that decides what a run loads.
+
+    `is_rejecting` if entities that break a rule of the schema are left out and reported, instead of failing the run.
+    Relative paths start at `folder`, that of the file. `text` is a file with this pipeline alone.
+    """
+
+    name: str
+    graph: str | None
+    publication: Publication
+    schedule: str | None
+    sources: Mapping[str, SourceDeclaration]
+    transforms: Mapping[str, str]
+    nodes: Mapping[str, TypeMapping]
+    edges: Mapping[str, TypeMapping]
+    expectations: tuple[Expectation, ...]
+    queries: str | None
+    embed: bool
+    is_rejecting: bool
+    master: str | None
+    spark_options: Mapping[str, str]
+    folder: Path | None = None
+    digest: str = field(default="", compare=False)
+    text: str = field(default="", compare=False, repr=False)
+
+    @property
+    def target_branch(self) -> str:
+        """The branch that has what was published."""
+        return self.publication.merge_into or self.publication.branch
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of all types; they are the same, because a run is one commit."""
+        return next(item.mode for item in (*self.nodes.values(), *self.edges.values()))
+
+
+def read_pipelines(path: str | Path) -> dict[str, PipelineDeclaration]:
+    """Read a YAML file with the member `pipelines`.
+
+    Args:
+        path: The file; relative paths in it start at its folder.
+
+    Returns:
+        The declarations by name.
+
+    Raises:
+        UsageError: The file cannot be read or is not valid; `problems` lists every mistake with its position.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> list(pipeline.read_pipelines("pipelines.yaml"))  # doctest: +SKIP
+        ['crm']
+    """
+    file = Path(path)
+    data, _ = read_regular_file(file, PIPELINE_CONFIG_BYTES_MAX)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8", path=str(file)) from None
+    return parse_pipelines(text, str(file), file.absolute().parent)
+
+
+def parse_pipelines(
+    text: str, name: str = "pipelines.yaml", folder: Path | None = None
+) -> dict[str, PipelineDeclaration]:
+    """Parse the text of a YAML file with the member `pipelines`; relative paths in it start at `folder`."""
+    document = PipelineDocument(name, PIPELINE_CONFIG_BYTES_MAX)
+    members = document.fields(document.open(text), ("version", "pipelines"), ("pipelines",))
+    if "version" in members:
+        document.version(members["version"])
+    pipelines = read_declarations(document, members["pipelines"], folder) if "pipelines" in members else {}
+    document.finish()
+    return pipelines
+
+
+def read_declarations(
+    document: PipelineDocument, node: yaml.Node, folder: Path | None = None
+) -> dict[str, PipelineDeclaration]:
+    """Read the entries of `pipelines`."""
+    declared = {}
+    for name, entry in document.named(node).items():
+        pipeline = _pipeline(document, name, entry, folder)
+        if pipeline is not None:
+            declared[name] = pipeline
+    return declared
+
+
+_NO_EDGE_DELETES: Final = (
+    "only nodes can be deleted, with their edges; load full snapshots of edges with `mode: overwrite`, which removes"
+    " what they no longer have"
+)
+_MEMBERS: Final = (
+    "graph", "publish", "schedule", "sources", "transforms", "nodes", "edges", "expect", "queries", "embed",
+    "on_error", "spark",
+)  # fmt: skip
+
+
+def _pipeline(
+    document: PipelineDocument, name: str, node: yaml.Node, folder: Path | None
+) -> PipelineDeclaration | None:
+    known = len(document.problems)
+    members = document.fields(node, _MEMBERS, ("sources",))
+    sources = {
+        source: _source(document, source, entry) for source, entry in document.named(members.get("sources")).items()
+    }
+    transforms = {view: document.text(item) or "" for view, item in document.named(members.get("transforms")).items()}
+    views = {*sources, *transforms}
+    for view in sources.keys() & transforms.keys():
+        document.fault(members["transforms"], f"`{view}` is a source, too; give the transform another name")
+    nodes = _mappings(document, members.get("nodes"), views, is_edge=False)
+    edges = _mappings(document, members.get("edges"), views, is_edge=True)
+    if not nodes and not edges:
+        document.fault(node, "the pipeline loads nothing; add `nodes` or `edges`")
+    _check_modes(document, node, sources, (*nodes.values(), *edges.values()))
+    publication = _publication(document, name, members.get("publish"))
+    if publication.merge_into is None and any(item.delete_when for item in nodes.values()):
+        document.fault(node, "deletes and loads are published together by a merge; add `publish.merge_into`")
+    expectations = _expectations(document, members.get("expect"), views)
+    if publication.merge_into is None and any(item.query for item in expectations):
+        document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
+    spark = document.fields(members["spark"], ("master", "conf"), ()) if "spark" in members else {}
+    on_error = document.word(members["on_error"], ("fail", "quarantine")) if "on_error" in members else "fail"
+    if len(document.problems) > known:
+        return None
+    return PipelineDeclaration(
+        name,
+        document.scalar(members.get("graph")),
+        publication,
+        document.scalar(members.get("schedule")),
+        sources,
+        transforms,
+        nodes,
+        edges,
+        expectations,
+        document.scalar(members.get("queries")),
+        document.boolean(members.get("embed")),
+        on_error == "quarantine",
+        document.scalar(spark.get("master")),
+        document.settings(spark.get("conf")),
+        folder,
+        _digest(node, ("sources", "transforms", "nodes", "edges", "expect", "embed")),
+        _serialize(name, node),
+    )
+
+
+def _check_modes(
+    document: PipelineDocument,
+    node: yaml.Node,
+    sources: Mapping[str, SourceDeclaration],
+    mappings: Sequence[TypeMapping],
+) -> None:
+    modes = {item.mode for item in mappings}
+    if any(item.delete_when is not None and item.mode != "merge" for item in mappings):
+        document.fault(node, "`delete_when` needs `mode: merge`")
+    if len(modes) > 1:
+        document.fault(node, "a run is one commit, so all its types need the same `mode`; make two pipelines")
+    elif "overwrite" in modes and any(source.incremental for source in sources.values()):
+        message = "`overwrite` replaces all entities of a type, and an `incremental` source has only the new ones"
+        document.fault(node, f"{message}; use `mode: merge`, or leave out `incremental`")
+
+
+def _source(document: PipelineDocument, name: str, node: yaml.Node) -> SourceDeclaration:
+    values = document.settings(node)
+    if "format" not in values:
+        document.fault(node, f"source `{name}` needs a `format`: csv, json, parquet, jdbc, or any that Spark reads")
+    if "path" not in values and not {"table", "dbtable", "query", "url"} & values.keys():
+        document.fault(node, f"source `{name}` needs a `path`, or a `table`")
+    options = {key: value for key, value in values.items() if key not in ("format", "path", "incremental")}
+    return SourceDeclaration(name, values.get("format", ""), values.get("path"), options, values.get("incremental"))
+
+
+def _mappings(
+    document: PipelineDocument, node: yaml.Node | None, views: set[str], *, is_edge: bool
+) -> dict[str, TypeMapping]:
+    ends = ("src", "dst") if is_edge else ()
+    mappings = {}
+    for type_name, entry in document.named(node).items():
+        members = document.fields(entry, ("from", "columns", "mode", "delete_when", *ends), ("from", *ends))
+        delete_when = document.text(members["delete_when"]) if "delete_when" in members else None
+        if delete_when is not None and is_edge:
+            document.fault(members["delete_when"], _NO_EDGE_DELETES)
+        view = document.text(members["from"]) if "from" in members else None
+        if view is not None and view not in views:
+            document.fault(members["from"], f"there is no source or transform `{view}`; there are {_list(views)}")
+        mode: Any = document.word(members["mode"], MODES) if "mode" in members else "merge"
+        source, target = (document.text(members[end]) if end in members else None for end in ("src", "dst"))
+        columns = document.scalars(members.get("columns"))
+        mappings[type_name] = TypeMapping(type_name, view or "", columns, mode or "merge", source, target, delete_when)
+    return mappings
+
+
+def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) -> Publication:
+    members = document.fields(node, ("branch", "merge_into", "review"), ()) if node is not None else {}
+    merge_into = document.text(members["merge_into"]) if "merge_into" in members else None
+    branch = document.text(members["branch"]) if "branch" in members else None
+    if merge_into is not None and branch == merge_into:
+        document.fault(node, "a branch cannot be merged into itself; name another `branch`")
+    needs_review = document.boolean(members.get("review"))
+    if needs_review and merge_into is None:
+        document.fault(node, "`review` needs `merge_into`: what is reviewed is a branch")
+    if branch is None:
+        branch = "main" if merge_into is None else f"load/{name}"
+    return Publication(branch, merge_into, needs_review)
+
+
+def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set[str]) -> tuple[Expectation, ...]:
+    expectations = []
+    for item in document.items(node) if node is not None else ():
+        fields = ("on", "not_null", "unique", "condition", "min_rows", "at_most", "query", "rows", "else")
+        members = document.fields(item, fields, ())
+        view = document.text(members["on"]) if "on" in members else None
+        query = document.text(members["query"]) if "query" in members else None
+        if (view is None) == (query is None):
+            document.fault(item, "an expectation is about the rows of a view (`on`) or the answer of a `query`")
+        if view is not None and view not in views:
+            document.fault(members["on"], f"there is no source or transform `{view}`; there are {_list(views)}")
+        checks = {"not_null", "unique", "condition", "min_rows"} & members.keys()
+        if view is not None and not checks:
+            document.fault(item, "nothing is expected; add `not_null`, `unique`, `condition` or `min_rows`")
+        outcome = document.word(members["else"], OUTCOMES) if "else" in members else "stop"
+        if outcome == "quarantine" and (query is not None or {"unique", "min_rows"} & checks):
+            document.fault(item, "only rows that fail `not_null` or `condition` can be left out; use `stop` or `warn`")
+        label = f"{view or query} ({', '.join(sorted(checks)) or 'query'})"
+        expectations.append(
+            Expectation(
+                label,
+                view,
+                document.texts(members["not_null"]) if "not_null" in members else (),
+                document.texts(members["unique"]) if "unique" in members else (),
+                document.text(members["condition"]) if "condition" in members else None,
+                document.integer(members.get("min_rows")),
+                _share(document, members.get("at_most"), 1.0 if outcome == "quarantine" else 0.0),
+                query,
+                document.integer(members.get("rows")) if "rows" in members else (0 if query is not None else None),
+                outcome or "stop",
+            )
+        )
+    return tuple(expectations)
+
+
+def _share(document: PipelineDocument, node: yaml.Node | None, default: float) -> float:
+    text = document.scalar(node)
+    if node is None or text is None:
+        return default
+    match = _PERCENT.fullmatch(text)
+    if match is None or float(match[1]) > 100:
+        document.fault(node, 'expected a share of at most 100 percent, such as `"0.1 %"`')
+        return default
+    return float(match[1]) / 100
+
+
+def resolve_variables(text: str, environment: Mapping[str, str]) -> str:
+    """Replace every `${NAME}` by the environment variable; a missing one is an error.
+
+    >>> resolve_variables("jdbc:${HOST}/crm", {"HOST": "db"})
+    'jdbc:db/crm'
+    """
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise UsageError(f"the environment variable `{match[1]}` is not set; set it and retry", name=match[1])
+        return environment[match[1]]
+
+    return VARIABLE.sub(value_of, text)
+
+
+def _serialize(name: str, node: yaml.Node) -> str:
+    """Return the text of a file that declares this pipeline alone."""
+
+    def mapping(key: str, value: yaml.Node) -> yaml.Node:
+        return yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode("tag:yaml.org,2002:str", key), value)])
+
+    return str(yaml.serialize(mapping("pipelines", mapping(name, node)), Dumper=yaml.SafeDumper, allow_unicode=True))
+
+
+def _digest(node: yaml.Node, members: Sequence[str]) -> str:
+    content = {key.value: _plain(value) for key, value in node.value if key.value in members}
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _plain(node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return {key.value: _plain(value) for key, value in node.value}
+    return [_plain(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else node.value
+
+
+def _list(names: set[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

@@ -1,0 +1,220 @@
+"""The runs of a pipeline, read from the commits that they made: there is no other record that could disagree.
+
+A load commit names its pipeline, run, watermarks and counts. After a merge it is reachable from the target branch, and
+stays so when the branch of the load is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, Literal
+
+import orjson
+
+from omnigraph.engine.authorization import on_branch
+from omnigraph.errors import PipelineError, PolicyDenied
+from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import TypeKey
+from omnigraph.manifest.model import Commit
+from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.public_values import PublicValue
+
+PIPELINE: Final = "pipeline"
+WATERMARKS: Final = "pipeline_watermarks"
+DIGEST: Final = "pipeline_digest"
+RUN: Final = "pipeline_run"
+STARTED: Final = "pipeline_started"
+QUARANTINED: Final = "pipeline_quarantined"
+BACKFILL: Final = "pipeline_backfill"
+
+Next = Literal["finish_load", "first_run", "new_rows", "all_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(PublicValue):
+    """A run that loaded something; `seconds` until its commit. `backfill` is its range, if it was one."""
+
+    run_id: str
+    commit_id: str
+    created_at_us: int
+    seconds: float
+    nodes: Mapping[str, int]
+    edges: Mapping[str, int]
+    quarantined: int
+    watermarks: Mapping[str, str]
+    digest: str
+    actor: str | None = None
+    backfill: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan(PublicValue):
+    """What the next run of a pipeline will do.
+
+    Attributes:
+        pipeline: The name of the pipeline.
+        next_step: Finish a load that was not merged, load everything for the first time, load what is above the
+            watermarks, or load everything again.
+        branch: The branch that it loads to.
+        merge_into: The branch that it publishes to; None if it loads there directly.
+        is_changed: Whether the declaration has changed since the last run.
+        last_run: The last run that was published.
+        unfinished_commit: The load that waits on its branch for expectations, review or a merge.
+    """
+
+    pipeline: str
+    next_step: Next
+    branch: str
+    merge_into: str | None
+    is_changed: bool
+    watermarks: Mapping[str, str] = field(default_factory=dict)
+    last_run: RunRecord | None = None
+    unfinished_commit: str | None = None
+    schedule: str | None = None
+
+
+def list_runs(graph: Graph, pipeline: PipelineDeclaration, limit: int | None = None) -> list[RunRecord]:
+    """Return the published runs of a pipeline, newest first.
+
+    Args:
+        graph: The graph that the pipeline loads into.
+        pipeline: The declaration, as `read_pipelines` returns it.
+        limit: Return at most this many runs.
+
+    Returns:
+        The runs, as their commits record them.
+
+    Raises:
+        BranchNotFound: The branch that the pipeline publishes to does not exist.
+        PolicyDenied: The policy hides the runs of another actor.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> crm = pipeline.read_pipelines("pipelines.yaml")["crm"]  # doctest: +SKIP
+        >>> [run.nodes for run in pipeline.list_runs(graph, crm)]  # doctest: +SKIP
+        [{'Person': 2}]
+    """
+    return list(islice(map(_record, _load_commits(graph, pipeline.target_branch, pipeline.name)), limit))
+
+
+def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
+    """Return what the next run will do; reads the history of the graph, and no source.
+
+    Args:
+        graph: The graph that the pipeline loads into.
+        pipeline: The declaration, as `read_pipelines` returns it.
+
+    Returns:
+        The next step, the watermarks that it starts from, and the last run.
+
+    Raises:
+        BranchNotFound: The branch that the pipeline publishes to does not exist.
+        PolicyDenied: The policy hides the runs of another actor.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> crm = pipeline.read_pipelines("pipelines.yaml")["crm"]  # doctest: +SKIP
+        >>> pipeline.plan_run(graph, crm).next_step  # doctest: +SKIP
+        'new_rows'
+    """
+    last, unfinished = find_progress(graph, pipeline), find_unfinished(graph, pipeline)
+    is_incremental = any(source.incremental for source in pipeline.sources.values())
+    step: Next = "new_rows" if is_incremental else "all_rows"
+    if unfinished is not None:
+        step = "finish_load"
+    elif last is None:
+        step = "first_run"
+    return RunPlan(
+        pipeline.name,
+        step,
+        pipeline.publication.branch,
+        pipeline.publication.merge_into,
+        last is not None and last.properties.get(DIGEST) != pipeline.digest,
+        {} if last is None else read_watermarks(last),
+        None if last is None else _record(last),
+        None if unfinished is None else unfinished.commit_id,
+        pipeline.schedule,
+    )
+
+
+def find_progress(graph: Graph, pipeline: PipelineDeclaration) -> Commit | None:
+    """Return the newest load that moved the watermarks, or None before the first run. A backfill moves none."""
+    commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
+    return next((commit for commit in commits if BACKFILL not in commit.properties), None)
+
+
+def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | None:
+    """Return the newest load on the branch of a pipeline that was not merged yet."""
+    target = pipeline.publication
+    if target.merge_into is None or target.branch not in graph.branches.list():
+        return None
+    newest = next(_load_commits(graph, target.branch, pipeline.name), None)
+    return None if newest is None or is_reachable(graph, newest.commit_id, target.merge_into) else newest
+
+
+def is_reachable(graph: Graph, commit_id: str | None, branch: str) -> bool:
+    """Return True if the history of a branch has a commit."""
+    history = session_of(graph).kernel.history(branch)
+    return any(commit.commit_id == commit_id for commit in history)
+
+
+def read_watermarks(commit: Commit) -> dict[str, str]:
+    """Return the watermarks by source that a load has reached."""
+    return _read_json(commit, WATERMARKS)
+
+
+def read_counts(commit: Commit, kind: str) -> dict[str, int]:
+    """Return the number of loaded entities by type."""
+    keys = {TypeKey(key): count for key, count in _read_json(commit, "counts").items()}
+    return {key.name: count for key, count in keys.items() if key.kind == kind}
+
+
+def _load_commits(graph: Graph, branch: str, name: str) -> Iterator[Commit]:
+    """Yield the loads of a pipeline that a branch has.
+
+    An actor who may not see the properties of another actor's commits must not start from the beginning, as if there
+    was no progress: this is an error.
+    """
+    session = session_of(graph)
+    session.require("read", on_branch(branch))
+    for commit in session.kernel.history(branch):
+        if commit.properties.get(PIPELINE) != name:
+            continue
+        if session.redact_commits([commit])[0].properties.get(PIPELINE) != name:
+            raise PolicyDenied(
+                f"pipeline `{name}` was run by another actor, and the policy hides its progress from `{session.actor}`,"
+                " who may not read all types; nothing was written. Run it as the same actor",
+                action="read",
+                actor=session.actor,
+                branch=branch,
+            )
+        yield commit
+
+
+def _record(commit: Commit) -> RunRecord:
+    properties = commit.properties
+    started = int(properties.get(STARTED, commit.created_at_us))
+    return RunRecord(
+        properties.get(RUN, ""),
+        commit.commit_id,
+        commit.created_at_us,
+        round(max(commit.created_at_us - started, 0) / 1e6, 3),
+        read_counts(commit, "node"),
+        read_counts(commit, "edge"),
+        int(properties.get(QUARANTINED, "0")),
+        read_watermarks(commit),
+        properties.get(DIGEST, ""),
+        commit.actor,
+        properties.get(BACKFILL),
+    )
+
+
+def _read_json(commit: Commit, name: str) -> dict[str, Any]:
+    try:
+        return dict(orjson.loads(commit.properties.get(name, "{}")))
+    except (ValueError, TypeError):
+        raise PipelineError(
+            f"`{name}` of commit {commit.commit_id} cannot be decoded; run the pipeline with a full refresh"
+        ) from None

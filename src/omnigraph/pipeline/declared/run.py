@@ -1,0 +1,443 @@
+"""Runs a declared pipeline: read what is new, transform, judge, load to a branch, judge there, and merge.
+
+Progress is part of the data: the commit of a load holds the watermarks that the next run starts from, so they cannot
+disagree. The job id of a load names the commit before, so of two runs that start from the same progress one loads and
+the other finds that it is done; a run that was killed is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from omnigraph import clock
+from omnigraph.engine.tasks import Progress, report_progress, reporting_to
+from omnigraph.errors import BranchExists, BranchNotFound, UsageError
+from omnigraph.graph import Graph, session_of
+from omnigraph.ids import new_ulid
+from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX
+from omnigraph.manifest.model import MESSAGE, Commit
+from omnigraph.pipeline.bulk_load.api import load
+from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
+from omnigraph.pipeline.declared import progress as record
+from omnigraph.pipeline.declared.check import Pipelines, Queries, find_pipeline, prepare_session, read_expected_queries
+from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
+from omnigraph.pipeline.declared.sources import OpenSource, Window, open_source, read_source
+from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
+from omnigraph.pipeline.spark.session import run_job
+from omnigraph.public_values import PublicValue
+
+Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_run", "already_done"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport(PublicValue):
+    """What a run did, with the seconds of every stage; `deleted` counts the keys that rows have marked as deleted."""
+
+    pipeline: str
+    run_id: str
+    status: Status
+    branch: str
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    edges: Mapping[str, int] = field(default_factory=dict)
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    expectations: tuple[Verdict, ...] = ()
+    watermarks: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    commit_id: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Which rows a run reads: new ones, all (`is_full`), a range of a source (`backfill`), or a few (`sample`)."""
+
+    is_dry: bool = False
+    is_full: bool = False
+    backfill: Window | None = None
+    backfill_source: str = ""
+    sample: int | None = None
+
+
+def run(
+    graph: Graph,
+    pipelines: Pipelines,
+    name: str | None = None,
+    *,
+    spark: Any = None,
+    dry_run: bool = False,
+    full_refresh: bool = False,
+    backfill: tuple[str | None, str | None] | None = None,
+    source: str | None = None,
+    sample: int | None = None,
+    report: str | Path | None = None,
+    queries: Queries | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Run a declared pipeline once.
+
+    Args:
+        graph: The graph to load into.
+        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
+        name: Which pipeline of the file to run; may be omitted if it has only one.
+        spark: A Spark session to use; by default the running one, or one that is started as the declaration says.
+        dry_run: Do everything but load and publish.
+        full_refresh: Read every source from its beginning.
+        backfill: Read the rows of an incremental source above the first value, up to the second; None is unbounded.
+            Other incremental sources are not read, and the watermarks stay as they are.
+        source: The source of a backfill; may be omitted if only one is incremental.
+        sample: Read at most this many rows of each source; implies `dry_run`.
+        report: Directory for the report of the run, and for rejected and quarantined rows.
+        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        What was read, judged, loaded and published. `status` is `stopped` if an expectation failed.
+
+    Raises:
+        UsageError: The declaration or an argument cannot be used; nothing was written.
+        DataError: The rows break a rule of the schema; nothing was published.
+        MergeConflict: The target branch has changed the same entities; the load stays on its branch.
+        PipelineError: A Spark job failed; nothing was published.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.run(graph, "pipelines.yaml", "crm").status  # doctest: +SKIP
+        'published'
+    """
+    pipeline = find_pipeline(pipelines, name)
+    is_dry = dry_run or sample is not None
+    options = RunOptions(is_dry, full_refresh, sample=sample)
+    if backfill is not None:
+        options = replace(
+            options, backfill=Window(*backfill), backfill_source=_find_incremental_source(pipeline, source)
+        )
+    _check_options(pipeline, options, report)
+    folder = None if report is None else prepare_folder(report)
+    with reporting_to(progress):
+        return _Run(graph, pipeline, spark, folder, queries).execute(options)
+
+
+def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: object) -> None:
+    if options.is_full and options.backfill is not None:
+        raise UsageError("a full refresh reads everything, a backfill a range; choose one of them")
+    if pipeline.mode == "append" and (options.is_full or options.backfill is not None) and not options.is_dry:
+        raise UsageError(
+            f"`{pipeline.name}` appends, so rows that were loaded before would be there twice; use `mode: merge`"
+        )
+    if options.sample is not None and options.sample < 1:
+        raise UsageError(f"`sample` is a number of rows, 1 or more; got {options.sample}", sample=options.sample)
+    is_quarantining = pipeline.is_rejecting or any(item.outcome == "quarantine" for item in pipeline.expectations)
+    if is_quarantining and report is None and not options.is_dry:
+        raise UsageError(f"`{pipeline.name}` leaves rows out; give `report`, a directory to write them to")
+
+
+def _deletes_message(name: str) -> str:
+    return f"Deletes of pipeline {name}"
+
+
+def _find_incremental_source(pipeline: PipelineDeclaration, name: str | None) -> str:
+    names = [source.name for source in pipeline.sources.values() if source.incremental is not None]
+    if not names:
+        raise UsageError(f"`{pipeline.name}` has no incremental source, so a range selects nothing; run it without one")
+    if name is None and len(names) > 1:
+        raise UsageError(
+            f"name the `source` of the backfill; {', '.join(f'`{item}`' for item in names)} are incremental"
+        )
+    if name is not None and name not in names:
+        hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
+        raise UsageError(f"`{pipeline.name}` has no incremental source `{name}`; {hint}", source=name)
+    return name or names[0]
+
+
+class _Run:
+    def __init__(
+        self,
+        graph: Graph,
+        pipeline: PipelineDeclaration,
+        spark: Any,
+        folder: Path | None,
+        queries: Queries | None,
+    ) -> None:
+        self.graph = graph
+        self.pipeline = pipeline
+        self.folder = folder
+        self.queries = queries
+        self.seconds: dict[str, float] = {}
+        self.started_us = clock.now_us()
+        self._spark = spark
+        self.report = RunReport(pipeline.name, new_ulid(), "published", pipeline.publication.branch)
+
+    def execute(self, options: RunOptions) -> RunReport:
+        """Run all stages, from the point at which an interrupted run stopped."""
+        # A missing query is better noticed before the load.
+        self.expected = read_expected_queries(self.graph, self.pipeline, self.queries)
+        if not options.is_dry:
+            finished = self._finish_unfinished()
+            is_more_wanted = options.is_full or options.backfill is not None
+            if finished is not None and not (finished.status == "published" and is_more_wanted):
+                return finished
+        before = record.find_progress(self.graph, self.pipeline)
+        watermarks = {} if before is None or options.is_full else record.read_watermarks(before)
+        with self._stage("start"):
+            spark = prepare_session(self.pipeline, self._spark)
+        with self._stage("read"):
+            sources = self._open_sources(spark, options, watermarks)
+        reached = {
+            name: source.window.high
+            for name, source in sources.items()
+            if source.window is not None and source.window.high is not None
+        }
+        advanced = watermarks if options.backfill is not None else {**watermarks, **reached}
+        self.report = replace(self.report, watermarks=advanced)
+        if before is not None and all(source.is_empty for source in sources.values()):
+            return self._finish("nothing_new", "no source has rows above its watermark")
+        with self._stage("judge"):
+            frames = self._build_views(spark, sources)
+        if frames is None:
+            return self._finish("stopped", "an expectation about the rows failed; nothing was loaded")
+        nodes, edges = map_types(self.pipeline, frames, self.graph.schema.catalog)
+        deletions = map_deletions(self.pipeline, frames, self.graph.schema.catalog)
+        if options.is_dry:
+            return self._count(spark, nodes, edges)
+        try:
+            self._remove_merged_branch()
+            with self._stage("delete"):
+                self._delete(spark, deletions)
+            loaded = self._load(nodes, edges, before, options)
+        except BranchNotFound:
+            # Another run has merged and deleted the branch meanwhile.
+            newest = record.find_progress(self.graph, self.pipeline)
+            if newest is None or (before is not None and newest.commit_id == before.commit_id):
+                raise
+            self.report = replace(self.report, commit_id=newest.commit_id)
+            return self._finish("already_done", "another run has loaded and published the same rows")
+        return self._publish_loaded(loaded)
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def _open_sources(self, spark: Any, options: RunOptions, watermarks: Mapping[str, str]) -> dict[str, OpenSource]:
+        opened = {}
+        for name, source in self.pipeline.sources.items():
+            if options.backfill is not None and source.incremental is not None and name != options.backfill_source:
+                item = OpenSource(read_source(spark, source, self.pipeline.folder).limit(0))
+            else:
+                item = open_source(spark, source, self.pipeline, watermarks.get(name), options.backfill)
+            if options.sample is not None:
+                item = replace(item, frame=item.frame.limit(options.sample))
+            opened[name] = item
+            if item.rows_without_value:
+                message = f"{item.rows_without_value} rows have no `{source.incremental}` and are never read"
+                verdict = Verdict(f"{name} (incremental)", False, 0, item.rows_without_value, "warn", message)
+                self.report = replace(self.report, expectations=(*self.report.expectations, verdict))
+        return opened
+
+    def _build_views(self, spark: Any, sources: Mapping[str, OpenSource]) -> dict[str, Any] | None:
+        """Return sources and transforms without quarantined rows; None if an expectation forbids going on.
+
+        Each view is judged before later ones read it, so what is left out of a source is in no transform of it.
+        """
+        frames: dict[str, Any] = {}
+        for name in (*sources, *self.pipeline.transforms):
+            frame = (
+                sources[name].frame if name in sources else run_statement(spark, name, self.pipeline.transforms[name])
+            )
+            verdicts, frame = judge_view(frame, name, self.pipeline.expectations, self.folder)
+            self.report = replace(self.report, expectations=(*self.report.expectations, *verdicts))
+            if is_stopped(verdicts):
+                return None
+            frame.createOrReplaceTempView(name)
+            frames[name] = frame
+        return frames
+
+    def _count(self, spark: Any, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> RunReport:
+        def count(columns: Any) -> int:
+            return int(run_job(spark, "counting", columns.data.count, lambda done: None))
+
+        with self._stage("count"):
+            self.report = replace(
+                self.report,
+                nodes={name: count(columns) for name, columns in nodes.items()},
+                edges={name: count(columns) for name, columns in edges.items()},
+            )
+        return self._finish("dry_run", "nothing was loaded")
+
+    # -- load --------------------------------------------------------------------------------------------------
+
+    def _publish_loaded(self, loaded: LoadReport) -> RunReport:
+        self.report = replace(
+            self.report,
+            nodes=loaded.nodes,
+            edges=loaded.edges,
+            rejected=len(loaded.rejected),
+            commit_id=loaded.commit_id,
+        )
+        if loaded.commit is None:
+            if loaded.branch_created:
+                self.graph.branches.delete(loaded.branch)
+            return self._finish("nothing_new", "the sources have no rows to load")
+        commit = session_of(self.graph).kernel.find_commit(loaded.commit.commit_id)
+        if loaded.already_applied and record.is_reachable(self.graph, commit.commit_id, self.pipeline.target_branch):
+            return self._finish("already_done", "another run has loaded and published the same rows")
+        return self._publish(commit)
+
+    def _delete(self, spark: Any, deletions: Sequence[Deletion]) -> None:
+        """Delete nodes on the branch of the load, before the commit that records the progress."""
+        target = self.pipeline.publication
+        for deletion in deletions:
+            keys = run_job(spark, f"reading deleted {deletion.type_name}", deletion.keys.toArrow, lambda done: None)
+            if keys.num_rows and target.branch not in self.graph.branches.list():
+                with suppress(BranchExists):
+                    self.graph.branches.create(target.branch, str(target.merge_into))
+            name = deletion.property.name
+            kind = str(deletion.property.type).removesuffix("?")
+            text = f"query remove($keys: [{kind}]) {{ delete {deletion.type_name} where {name} in $keys }}"
+            for start in range(0, keys.num_rows, PIPELINE_DELETED_KEYS_MAX):
+                values = keys.column(0).slice(start, PIPELINE_DELETED_KEYS_MAX).to_pylist()
+                self.graph.mutate(
+                    text, {"keys": values}, branch=target.branch, message=_deletes_message(self.pipeline.name)
+                )
+            self.report = replace(self.report, deleted={**self.report.deleted, deletion.type_name: keys.num_rows})
+
+    def _load(
+        self, nodes: Mapping[str, Any], edges: Mapping[str, Any], before: Commit | None, options: RunOptions
+    ) -> LoadReport:
+        target = self.pipeline.publication
+        # Of runs that start from the same progress, one loads; a full refresh is wanted whatever was loaded.
+        job_id = f"{self.pipeline.name}:{before.commit_id if before is not None else 'start'}"
+        if options.backfill is not None:
+            job_id += f":{options.backfill_source}:{options.backfill.low}:{options.backfill.high}"
+        with self._stage("load"):
+            return load(
+                self.graph,
+                nodes=nodes,
+                edges=edges,
+                mode=self.pipeline.mode,
+                branch=target.branch,
+                # A branch with deletes must not be made again without them.
+                from_branch=None if any(self.report.deleted.values()) else target.merge_into,
+                job_id=None if options.is_full else job_id,
+                on_error="quarantine" if self.pipeline.is_rejecting else "fail",
+                report=self.folder,
+                embed=self.pipeline.embed,
+                properties=self._properties(options),
+                is_input_digested=False,
+                commits_empty=any(self.report.deleted.values()),
+            )
+
+    def _properties(self, options: RunOptions) -> dict[str, str]:
+        quarantined = sum(item.failed for item in self.report.expectations if item.outcome == "quarantine")
+        properties = {
+            record.PIPELINE: self.pipeline.name,
+            record.RUN: self.report.run_id,
+            record.DIGEST: self.pipeline.digest,
+            record.STARTED: str(self.started_us),
+            record.QUARANTINED: str(quarantined),
+        }
+        if options.backfill is not None:
+            # It moves no watermark, also if another run has moved them meanwhile.
+            bounds = f"{options.backfill.low or ''}..{options.backfill.high or ''}"
+            return properties | {record.BACKFILL: f"{options.backfill_source} {bounds}"}
+        watermarks = orjson.dumps(dict(self.report.watermarks), option=orjson.OPT_SORT_KEYS).decode()
+        return properties | {record.WATERMARKS: watermarks}
+
+    def _remove_merged_branch(self) -> None:
+        """Delete a branch that was merged by hand, so that the load starts from the newest state of the target."""
+        target = self.pipeline.publication
+        if target.merge_into is None or target.branch not in self.graph.branches.list():
+            return
+        kernel = session_of(self.graph).kernel
+        head = kernel.snapshot(target.branch).head
+        if head == kernel.snapshot(target.merge_into).head:
+            return
+        published = {commit.commit_id for commit in kernel.history(target.merge_into)}
+        waiting = [commit for commit in kernel.history(target.branch) if commit.commit_id not in published]
+        is_own = [
+            commit.properties.get(record.PIPELINE) == self.pipeline.name
+            or commit.properties.get(MESSAGE) == _deletes_message(self.pipeline.name)
+            for commit in waiting
+        ]
+        if not all(is_own):
+            raise UsageError(
+                f"branch `{target.branch}` has commits that are not of pipeline `{self.pipeline.name}` and not in"
+                f" `{target.merge_into}`; nothing was written. Merge or delete it, or name another `publish.branch`",
+                branch=target.branch,
+            )
+        # What another run has just loaded, or one that broke off has deleted, stays for the load of this run.
+        if not waiting:
+            self.graph.branches.delete(target.branch)
+
+    # -- publication -------------------------------------------------------------------------------------------
+
+    def _finish_unfinished(self) -> RunReport | None:
+        """Publish a load that an interrupted or stopped run has left on its branch; None if there is none."""
+        commit = record.find_unfinished(self.graph, self.pipeline)
+        if commit is None:
+            return None
+        self.report = replace(
+            self.report,
+            run_id=commit.properties.get(record.RUN, self.report.run_id),
+            commit_id=commit.commit_id,
+            nodes=record.read_counts(commit, "node"),
+            edges=record.read_counts(commit, "edge"),
+            watermarks=record.read_watermarks(commit),
+        )
+        return self._publish(commit)
+
+    def _publish(self, commit: Commit) -> RunReport:
+        target = self.pipeline.publication
+        if target.merge_into is None:
+            return self._finish("published", f"loaded to `{target.branch}`")
+        try:
+            return self._judge_and_merge(target.merge_into)
+        except BranchNotFound:
+            if not record.is_reachable(self.graph, commit.commit_id, target.merge_into):
+                raise
+            return self._finish("already_done", f"another run has merged it into `{target.merge_into}`")
+
+    def _judge_and_merge(self, merge_into: str) -> RunReport:
+        target = self.pipeline.publication
+        with self._stage("ask"):
+            verdicts = judge_answers(self.pipeline, self._ask)
+        self.report = replace(self.report, expectations=(*self.report.expectations, *verdicts))
+        if is_stopped(verdicts):
+            return self._finish(
+                "stopped",
+                f"an expectation failed, and `{merge_into}` is unchanged; `{target.branch}` holds the load. Correct it"
+                " there and run the pipeline again, or delete the branch",
+            )
+        if target.needs_review:
+            message = f"`{target.branch}` waits for review; merge it into `{merge_into}` to publish"
+            return self._finish("awaiting_review", message)
+        with self._stage("merge"):
+            self.graph.branches.merge(target.branch, merge_into, delete_branch=True)
+        return self._finish("published", f"merged into `{merge_into}`")
+
+    def _ask(self, name: str) -> int:
+        return len(self.graph.query(self.expected[name], name=name, branch=self.pipeline.publication.branch))
+
+    def _finish(self, status: Status, message: str) -> RunReport:
+        rounded = {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
+        self.report = replace(self.report, status=status, message=message, seconds=rounded)
+        if self.folder is not None:
+            text = orjson.dumps(self.report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            (self.folder / "run.json").write_bytes(text)
+        return self.report
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        started = clock.elapsed()
+        report_progress(name, 0, 1)
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + clock.elapsed() - started
+        report_progress(name, 1, 1)

@@ -1,0 +1,178 @@
+"""Runs the SQL of a pipeline over its sources, and maps views to the types of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.pipeline.bulk_load.splits import Columns
+from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
+from omnigraph.pipeline.declared.sources import first_line
+
+
+def run_statement(spark: Any, view: str, statement: str) -> Any:
+    """Return the result of a transform, which sees sources and earlier transforms. Spark only analyses it."""
+    try:
+        frame = spark.sql(statement)
+        _ = frame.columns
+    except Exception as error:
+        raise UsageError(f"transform `{view}` is not valid: {first_line(error)}", transform=view) from error
+    return frame
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The nodes of a type that rows delete: a frame with their keys, and the property that is the key."""
+
+    type_name: str
+    keys: Any
+    property: Property
+
+
+def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog) -> list[Deletion]:
+    """Return what the rows that are marked by `delete_when` delete."""
+    from pyspark.sql import functions
+
+    deletions = []
+    for name, mapping in pipeline.nodes.items():
+        if mapping.delete_when is None:
+            continue
+        type_, frame = catalog.nodes[name], frames[mapping.from_view]
+        if len(type_.key) != 1:
+            raise UsageError(f"`delete_when` needs a key of one property, and that of `{name}` is not", type=name)
+        [key] = type_.key
+        column = mapping.columns.get(key, key)
+        marked = frame.filter(_is_marked(mapping.delete_when) & functions.col(f"`{column}`").isNotNull())
+        deletions.append(
+            Deletion(name, marked.select(functions.col(f"`{column}`").alias(key)).distinct(), type_.properties[key])
+        )
+    return deletions
+
+
+def _is_marked(column: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.coalesce(functions.col(f"`{column}`"), functions.lit(False))
+
+
+def map_types(
+    pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog
+) -> tuple[dict[str, Columns], dict[str, Columns]]:
+    """Return the rows of every node type and edge type, with their columns checked against the schema."""
+    nodes = {name: _map(frames[item.from_view], item, catalog.nodes, "node") for name, item in pipeline.nodes.items()}
+    edges = {name: _map(frames[item.from_view], item, catalog.edges, "edge") for name, item in pipeline.edges.items()}
+    return nodes, edges
+
+
+def _map(frame: Any, mapping: TypeMapping, types: Mapping[str, Any], kind: str) -> Columns:
+    from pyspark.sql import functions
+
+    type_ = types.get(mapping.type_name)
+    if type_ is None:
+        hint = did_you_mean(mapping.type_name, types) or f"the schema has {', '.join(sorted(types)) or 'none'}"
+        raise UsageError(f"there is no {kind} type `{mapping.type_name}`; {hint}", type=mapping.type_name)
+    columns = _columns_by_property(frame, mapping, type_)
+    _check_properties(frame, mapping, type_, columns)
+    chosen = [functions.col(f"`{column}`").alias(name) for name, column in columns.items()]
+    if kind == "node":
+        kept = frame if mapping.delete_when is None else frame.filter(~_is_marked(mapping.delete_when))
+        return Columns(kept.select(*chosen))
+    ends = [
+        functions.col(f"`{column}`").alias(name) for column, name in ((mapping.source, "from"), (mapping.target, "to"))
+    ]
+    if mapping.mode == "merge" and "id" not in columns and not type_.key:
+        # Rows that are read again must find their edges, so an edge is known by its ends.
+        chosen.append(functions.sha2(functions.to_json(functions.struct(*ends)), 256).alias("id"))
+    chosen += ends
+    return Columns(frame.select(*chosen), "from", "to")
+
+
+def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, str]:
+    """Return the column of each property: as declared, or else those of the same name."""
+    ends = [end for end in (mapping.source, mapping.target) if end is not None]
+    marks = [mapping.delete_when] if mapping.delete_when is not None else []
+    for column in (*mapping.columns.values(), *ends, *marks):
+        if column not in frame.columns:
+            hint = did_you_mean(column, frame.columns) or f"it has {', '.join(frame.columns)}"
+            raise UsageError(f"`{mapping.from_view}` has no column `{column}`; {hint}", column=column)
+    names = {"id", *type_.properties}
+    if not mapping.columns:
+        if isinstance(type_, EdgeType):
+            # One view often makes nodes and edges, so an edge takes what it has a property for.
+            return {name: name for name in frame.columns if name in names and name not in ends}
+        columns = {name: name for name in frame.columns if name not in marks or name in names}
+        unknown = [name for name in columns if name not in names]
+    else:
+        unknown = [name for name in mapping.columns if name not in names]
+        columns = dict(mapping.columns)
+    if unknown:
+        hint = did_you_mean(unknown[0], names) or f"it has {', '.join(type_.properties)}"
+        advice = "" if mapping.columns else "; name the columns to load in `columns`, or select them in a transform"
+        raise UsageError(f"`{mapping.type_name}` has no property `{unknown[0]}`; {hint}{advice}", property=unknown[0])
+    return columns
+
+
+def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType, columns: Mapping[str, str]) -> None:
+    """Refuse a mapping that no row could satisfy: no column for a required property, or one of another type."""
+    missing = [
+        name
+        for name, item in type_.properties.items()
+        if name not in columns and not item.type.nullable and item.embed is None and item.default is None
+    ]
+    if missing:
+        reason = "the key" if missing[0] in type_.key else "a property that is not nullable"
+        raise UsageError(
+            f"`{mapping.from_view}` has no column for `{mapping.type_name}.{missing[0]}`, {reason}; add it to"
+            " `columns`",
+            property=missing[0],
+        )
+    if isinstance(type_, NodeType) and mapping.mode == "merge" and not type_.key and "id" not in columns:
+        raise UsageError(
+            f"`{mapping.type_name}` has no key, so merging needs a column `id`; add it to `columns`, or use another"
+            " `mode`",
+            type=mapping.type_name,
+        )
+    if mapping.delete_when is not None and frame.schema[mapping.delete_when].dataType.typeName() != "boolean":
+        raise UsageError(f"`delete_when` names the column `{mapping.delete_when}`, which is not a boolean; cast it")
+    for name, column in columns.items():
+        item = type_.properties.get(name)
+        found = frame.schema[column].dataType.typeName()
+        if item is not None and found not in _accepted(item.type):
+            raise UsageError(
+                f"column `{column}` of `{mapping.from_view}` is a {found}, and `{mapping.type_name}.{name}` is"
+                f" {item.type}; cast it in a transform",
+                column=column,
+                property=name,
+            )
+
+
+_WHOLE: Sequence[str] = ("byte", "short", "integer", "long", "decimal")
+
+
+def _accepted(type_: PropertyType) -> frozenset[str]:
+    """Return the Spark types whose values a property may take; a value itself may still not fit."""
+    return frozenset({"void", *_accepted_names(type_)})
+
+
+def _accepted_names(type_: PropertyType) -> Iterator[str]:
+    scalar = type_.scalar
+    if type_.is_list or scalar is Scalar.VECTOR:
+        yield "array"
+    elif scalar in INTEGERS:
+        yield from _WHOLE
+    elif scalar in FLOATS:
+        yield from (*_WHOLE[:4], "float", "double")
+    elif scalar is Scalar.BOOL:
+        yield "boolean"
+    elif scalar is Scalar.DATE:
+        yield from ("date", "string")
+    elif scalar is Scalar.DATETIME:
+        yield from ("timestamp", "timestamp_ntz", "date", "string")
+    elif scalar is Scalar.BLOB:
+        yield from ("binary", "string")
+    else:
+        yield from ("string", "varchar", "char")

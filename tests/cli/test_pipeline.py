@@ -1,0 +1,88 @@
+"""`omnigraph pipeline`, as far as it needs no Spark; tests/pipeline/test_declared.py runs the guide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.cli import main
+from omnigraph.graph import Graph
+from omnigraph.pipeline import load
+
+FILE = """\
+pipelines:
+  crm:
+    schedule: "0 2 * * *"
+    sources: { accounts: { format: parquet, path: accounts, incremental: seq } }
+    nodes: { Person: { from: accounts } }
+  hr:
+    publish: { merge_into: main }
+    sources: { staff: { format: csv, path: staff } }
+    nodes: { Person: { from: staff } }
+"""
+PROPERTIES = {
+    "pipeline": "crm",
+    "pipeline_run": "r1",
+    "pipeline_watermarks": '{"accounts": "7"}',
+    "pipeline_digest": "d",
+}
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.chdir(tmp_path)
+    Path("pipelines.yaml").write_text(FILE)
+    Path("people.ndjson").write_text('{"type": "Person", "data": {"name": "Ada"}}\n')
+    graph = og.init("graph.omni", "node Person { name: String @key }")
+    load(graph, "people.ndjson", engine="local", properties=PROPERTIES)
+    load(graph, "people.ndjson", engine="local", branch="load/hr", from_branch="main", properties={"pipeline": "hr"})
+    return graph
+
+
+@pytest.mark.parametrize("words", [["graph.omni", "crm"], ["crm", "--store", "graph.omni"]])
+def test_plan_reads_the_last_run_from_its_commit(
+    graph: Graph, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "plan", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "crm: load rows above the watermarks\n  watermarks: accounts = 7\n  load to `main`" in shown
+    assert "has changed since the last run" in shown
+
+
+def test_status_lists_every_pipeline_of_a_file(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "status", "graph.omni", "-f", "pipelines.yaml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[2:]] == [["crm", "published"], ["hr", "waiting"]]
+    assert main(["pipeline", "status", "graph.omni", "--json"]) == 0
+    crm, hr = json.loads(capsys.readouterr().out)["pipelines"]
+    assert (crm["watermarks"], crm["schedule"], hr["next_step"]) == ({"accounts": "7"}, "0 2 * * *", "finish_load")
+
+
+def test_history_shows_counts_and_commits(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "history", "graph.omni", "crm", "--json"]) == 0
+    [run] = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["nodes"], run["commit_id"], run["run_id"]) == ({"Person": 1}, graph.commits()[0].commit_id, "r1")
+    # A load that waits on its branch is not published.
+    assert main(["pipeline", "history", "graph.omni", "hr"]) == 0
+    assert capsys.readouterr().out.endswith("0 runs\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["history", "graph.omni"], "name the pipeline; there are `crm`, `hr`"),
+        (["run", "graph.omni", "crn"], "did you mean `crm`"),
+        (["backfill", "graph.omni", "crm"], "a backfill needs a range"),
+        (["backfill", "graph.omni", "hr", "--after", "1"], "no incremental source"),
+        (["run", "graph.omni", "crm", "-f", "nowhere.yaml"], "nowhere.yaml"),
+        (["run", "graph.omni", "crm", "--sample", "0"], "1 or more"),
+    ],
+)
+def test_wrong_use_is_explained(
+    graph: Graph, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", *words]) == 1
+    assert message in capsys.readouterr().err

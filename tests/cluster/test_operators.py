@@ -1,0 +1,148 @@
+"""Operators who work at once: one wins and the other is told, and a lock that changed hands fences its old holder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Event
+
+import pytest
+
+import omnigraph as og
+from omnigraph.cluster import ClusterError
+from omnigraph.cluster.lock import hold_lock, read_lock
+from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
+
+NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
+# Takes the lock and dies without releasing it.
+DYING = """
+import os, sys
+from omnigraph.cluster import Cluster
+from omnigraph.cluster.lock import hold_lock
+with hold_lock(Cluster(sys.argv[1]).ledger, "apply", "bob"):
+    os._exit(1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = write_folder(tmp_path / "team")
+    deploy(folder)
+    return folder
+
+
+def failure_codes(failure: BaseException) -> list[str]:
+    assert isinstance(failure, ClusterError)
+    return [item.code for item in failure.findings]
+
+
+def test_second_operator_is_refused_while_the_first_works(folder: Path) -> None:
+    with hold_lock(cluster(folder).ledger, "apply", "bob"):
+        for command in ("plan", "apply", "refresh", "import_"):
+            with pytest.raises(ClusterError, match="force-unlock") as caught:
+                getattr(cluster(folder), command)()
+            assert failure_codes(caught.value) == ["state_lock_held"]
+        assert cluster(folder).status().members["state_observations"]["lock"]["operation"] == "apply"
+    assert cluster(folder).plan().ok
+
+
+def test_of_many_applies_at_once_all_succeed_or_are_told(folder: Path) -> None:
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+    start = Barrier(6)
+
+    def apply(_: int) -> str:
+        start.wait()
+        try:
+            report = cluster(folder).apply()
+        except ClusterError as failure:
+            return failure_codes(failure)[0]
+        return "converged" if report.members["converged"] else "?"
+
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = list(pool.map(apply, range(6)))
+    assert set(outcomes) <= {"converged", "state_lock_held"}
+    assert "converged" in outcomes
+    revisions = cluster(folder).history().members["revisions"]
+    assert [item["operation"] for item in revisions] == ["apply", "apply", "import"]
+    with og.open(folder / "graphs" / "knowledge.omni") as graph:
+        # Its creation, and one change of its schema.
+        assert len(graph.commits()) == 2
+
+
+def test_revision_of_another_operator_is_never_replaced(folder: Path) -> None:
+    ledger = cluster(folder).ledger
+    base = ledger.read()
+    assert base is not None
+    ledger.write(base.state, base)
+    changed = write_folder(folder)
+    (changed / "queries" / "people.gq").write_text(QUERIES + "// later\n")
+    with pytest.raises(ClusterError) as caught:
+        ledger.write(type(base.state)(config_digest="other"), base)
+    assert failure_codes(caught.value) == ["state_cas_mismatch"]
+
+
+def test_plan_of_an_older_revision_is_made_again_by_apply(folder: Path) -> None:
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+    stale = cluster(folder)
+    assert [item["resource"] for item in stale.plan().members["changes"]] == ["graph.knowledge", "schema.knowledge"]
+    deploy(folder)
+    again = stale.apply()
+    assert again.members["changes"] == []
+    assert again.members["state_written"] is False
+
+
+def test_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
+    died = subprocess.run([sys.executable, "-c", DYING, str(folder)], env=dict(os.environ), check=False)
+    assert died.returncode == 1
+    lock = read_lock(cluster(folder).ledger)
+    assert lock is not None
+    assert lock.is_held
+    assert "state_lock_taken_over" in codes(cluster(folder).apply())
+    assert codes(cluster(folder).apply()) == []
+
+
+def test_force_unlock_needs_the_id_and_fences_the_old_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+    entered, go_on = Event(), Event()
+    previous = cluster(folder).ledger.newest_revision()
+
+    def wait(*_: object) -> None:
+        entered.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr("omnigraph.cluster.apply.Apply._check_sources", wait)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(cluster(folder).apply)
+        assert entered.wait(30)
+        monkeypatch.undo()
+        lock = read_lock(cluster(folder).ledger)
+        assert lock is not None
+        with pytest.raises(ClusterError) as caught:
+            cluster(folder).force_unlock("01KA0000000000000000000000")
+        assert failure_codes(caught.value) == ["state_lock_id_mismatch"]
+        assert cluster(folder).force_unlock(lock.lock_id).ok
+        assert cluster(folder).apply().members["converged"] is True
+        go_on.set()
+        failure = slow.exception(30)
+    assert failure is not None
+    assert failure_codes(failure) == ["state_lock_lost"]
+    assert cluster(folder).ledger.newest_revision() == previous + 1
+    with pytest.raises(ClusterError) as caught:
+        cluster(folder).force_unlock(lock.lock_id)
+    assert failure_codes(caught.value) == ["state_lock_missing"]
+
+
+def test_lock_that_cannot_be_decoded_is_named(folder: Path) -> None:
+    (folder / "__cluster" / "locks" / "000000000999.json").write_text("{}")
+    with pytest.raises(ClusterError) as caught:
+        cluster(folder).plan()
+    assert failure_codes(caught.value) == ["invalid_state_lock"]
+
+
+def test_cluster_without_a_lock_warns(folder: Path) -> None:
+    path = folder / "cluster.yaml"
+    path.write_text(path.read_text() + "state: {lock: false}\n")
+    assert "state_lock_disabled" in codes(cluster(folder).plan())

@@ -1,0 +1,85 @@
+"""The life of a cluster on S3: one code path with a directory, so a sample of each kind is enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.cluster import ClusterError
+from omnigraph.cluster.lock import hold_lock
+from tests.support.cluster_folder import QUERIES, cluster, codes, crash_apply, deploy, write_folder
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.server_process import running
+
+__all__ = ["s3_server"]
+pytestmark = pytest.mark.s3
+NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
+
+
+def prepare(folder: Path, storage: str) -> None:
+    """Deploy two graphs; the next apply creates one, changes one and deletes one."""
+    write_folder(folder, graphs=("changed", "deleted"), storage=storage)
+    assert deploy(folder).members["converged"] is True
+    write_folder(folder, graphs=("changed", "created"), storage=storage)
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+    (folder / "queries" / "people.gq").write_text("query teams() { match { $p: Person } return { $p.team as team } }\n")
+    assert cluster(folder).approve("graph.deleted").ok
+
+
+def check_finished(folder: Path, storage: str) -> None:
+    report = deploy(folder)
+    assert report.members["converged"] is True, report.to_json()
+    assert deploy(folder).members["state_written"] is False
+    assert codes(cluster(folder).status()) == []
+    for name in ("changed", "created"):
+        with og.open(f"{storage}/graphs/{name}.omni") as graph:
+            assert "team" in graph.schema.nodes["Person"].properties
+    with pytest.raises(og.GraphNotFound):
+        og.open(f"{storage}/graphs/deleted.omni")
+
+
+def test_cluster_on_s3_creates_changes_deletes_and_excludes(tmp_path: Path, s3_server: S3Server) -> None:
+    folder, storage = tmp_path / "team", s3_server.uri("team")
+    prepare(folder, storage)
+    with hold_lock(cluster(folder).ledger, "apply", "bob"), pytest.raises(ClusterError, match="state_lock_held"):
+        cluster(folder).apply()
+    check_finished(folder, storage)
+    assert codes(cluster(folder).refresh()) == []
+    base = cluster(folder).ledger.read()
+    assert base is not None
+    cluster(folder).ledger.write(base.state, base)
+    with pytest.raises(ClusterError, match="state_cas_mismatch"):
+        cluster(folder).ledger.write(type(base.state)(config_digest="other"), base)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_apply_on_s3_that_crashes_is_finished_by_the_next(tmp_path: Path, s3_server: S3Server, moment: str) -> None:
+    crashed, number = True, 3
+    while crashed:
+        folder, storage = tmp_path / f"team{number}", s3_server.uri(f"team{number}")
+        prepare(folder, storage)
+        crashed = crash_apply(folder, moment, number)
+        check_finished(folder, storage)
+        number += 9
+    assert number > 21
+
+
+@pytest.mark.slow
+def test_server_follows_a_cluster_on_s3_without_its_folder(tmp_path: Path, s3_server: S3Server) -> None:
+    storage = s3_server.uri("team")
+    folder = write_folder(tmp_path / "team", storage=storage)
+    assert deploy(folder).members["converged"] is True
+    log = tmp_path / "log"
+    with (
+        running("--cluster", storage, "--unauthenticated", log=log) as server,
+        og.connect(f"http://{server.host}:{server.port}", graph="knowledge") as graph,
+    ):
+        assert [query["name"] for query in graph.queries()] == ["all"]
+        (folder / "queries" / "people.gq").write_text(QUERIES + QUERIES.replace("all", "again"))
+        assert deploy(folder).members["converged"] is True
+        from tests.cluster.test_serving import wait_until
+
+        wait_until(lambda: len(graph.queries()) == 2)

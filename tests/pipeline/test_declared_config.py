@@ -1,0 +1,112 @@
+"""The declaration of pipelines: what a file says, and where it is wrong. Nothing here starts Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph.errors import UsageError
+from omnigraph.pipeline.declared.check import find_pipeline
+from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
+
+VALID = """\
+version: 1
+pipelines:
+  crm:
+    graph: knowledge
+    publish: { branch: load/crm, merge_into: main, review: false }
+    schedule: "0 2 * * *"
+    sources:
+      accounts: { format: jdbc, url: "${CRM_JDBC}", table: accounts, incremental: updated_at }
+      tickets: { format: csv, path: tickets, header: true }
+    transforms:
+      people: "SELECT id, full_name AS name FROM accounts"
+    nodes: { Person: { from: people, columns: { name: name } } }
+    edges: { Owns: { from: tickets, src: owner, dst: id, mode: merge } }
+    expect:
+      - { on: people, not_null: [name], at_most: "0.1 %", else: quarantine }
+      - { on: people, condition: "name <> ''", else: quarantine }
+      - { query: orphans, rows: 0, else: stop }
+    queries: queries
+    spark: { master: "${MASTER}", conf: { spark.executor.memory: 4g } }
+"""
+
+
+def test_declaration_is_read_with_its_defaults() -> None:
+    [pipeline] = parse_pipelines(VALID, folder=Path("/team")).values()
+    assert (pipeline.mode, pipeline.target_branch, pipeline.folder) == ("merge", "main", Path("/team"))
+    assert pipeline.sources["accounts"].incremental == "updated_at"
+    assert pipeline.sources["tickets"].options == {"header": "true"}
+    # Without a share, a quarantine takes any number of rows.
+    assert [item.at_most for item in pipeline.expectations] == [0.001, 1.0, 0.0]
+    assert pipeline.spark_options == {"spark.executor.memory": "4g"}
+
+
+def test_digest_covers_what_is_loaded_and_not_where() -> None:
+    [pipeline] = parse_pipelines(VALID).values()
+    [moved] = parse_pipelines(VALID.replace("load/crm", "load/other").replace("0 2 *", "0 3 *")).values()
+    [changed] = parse_pipelines(VALID.replace("SELECT id", "SELECT  id")).values()
+    assert pipeline.digest == moved.digest != changed.digest
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place", "message"),
+    [
+        ("    graph: knowledge", "    grph: knowledge", "grph", "unknown field `grph`"),
+        ("from: people, col", "from: peple, col", "peple", "there is no source or transform `peple`"),
+        ("format: csv, ", "", "{ path: tickets", "needs a `format`"),
+        ("path: tickets, ", "", "{ format: csv", "needs a `path`"),
+        ("mode: merge", "mode: replace", "replace", "`replace` is not one of"),
+        ("mode: merge", "mode: append", "graph:", "all its types need the same `mode`"),
+        ("mode: merge", "delete_when: gone", "gone", "only nodes can be deleted"),
+        ('"${CRM_JDBC}"', '"jdbc:db:crm;password=x"', '"jdbc:', "a secret must not be in the file"),
+        ("table: accounts,", "password: hunter2,", "hunter2", "a secret must not be in the file"),
+        ("spark.executor.memory: 4g", "fs.s3a.secret.key: abc", "abc", "a secret must not be in the file"),
+        ("0.1 %", "many", '"many"', "expected a share"),
+        ("0.1 %", "101 %", '"101 %"', "at most 100 percent"),
+        ("not_null: [name], ", "", "{ on: people, at_most", "nothing is expected"),
+        ("merge_into: main, ", "", "- { on: people, not_null", "add `publish.merge_into`"),
+        ("review: false", "review: perhaps", "perhaps", "expected `true` or `false`"),
+        ("branch: load/crm", "branch: main", "{ branch", "cannot be merged into itself"),
+        ("      people:", "      accounts:", 'accounts: "SELECT', "`accounts` is a source, too"),
+        ("version: 1", "version: 2", "2", "unsupported version"),
+    ],
+)
+def test_mistake_is_reported_with_its_position(before: str, after: str, place: str, message: str) -> None:
+    assert before in VALID
+    text = VALID.replace(before, after, 1)
+    above, _, same_line = text[: text.index(place)].rpartition("\n")
+    position = f"{above.count(chr(10)) + 2 if above else 1}:{len(same_line) + 1}"
+    with pytest.raises(UsageError) as caught:
+        parse_pipelines(text, "team.yaml")
+    lines = [line for line in str(caught.value).splitlines() if message in line]
+    assert [line.partition(": ")[0] for line in lines] == [f"team.yaml:{position}"]
+
+
+def test_overwrite_of_incremental_rows_is_refused() -> None:
+    text = VALID.replace("columns: { name: name }", "mode: overwrite").replace("mode: merge", "mode: overwrite")
+    with pytest.raises(UsageError, match="an `incremental` source has only the new ones"):
+        parse_pipelines(text)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_pipelines(VALID.replace("merge_into", "into").replace("format: csv", "formt: csv"))
+    problems = caught.value.context["problems"]
+    assert isinstance(problems, list)
+    assert len(problems) >= 3
+
+
+def test_pipeline_of_a_file_is_chosen_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "pipelines.yaml"
+    file.write_text(VALID + VALID.partition("pipelines:\n")[2].replace("  crm:", "  erp:"))
+    assert list(read_pipelines(file)) == ["crm", "erp"]
+    assert find_pipeline(file, "erp").folder == tmp_path
+    with pytest.raises(UsageError, match="name the pipeline; there are `crm`, `erp`"):
+        find_pipeline(file)
+    with pytest.raises(UsageError, match="did you mean `crm`"):
+        find_pipeline(file, "crn")
+    file.write_bytes(b"pipelines: \xff")
+    with pytest.raises(UsageError, match="byte 11 is not UTF-8"):
+        read_pipelines(file)

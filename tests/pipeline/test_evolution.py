@@ -1,0 +1,102 @@
+"""Keyed edges, defaults and schema changes on Spark: the same ids, values and refusals as in process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.errors import DataError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = """
+node Person { name: String @key  open: Bool @default(true)  token: String @default(uuid()) }
+edge Knows: Person -> Person { since: I32 @default(7)  made: DateTime @default(now())  @key(src, dst) }
+"""
+PLAIN = """
+node Person { name: String @key  open: Bool?  token: String? }
+edge Knows: Person -> Person { since: I32?  made: DateTime? }
+"""
+
+
+def rows(graph: Graph, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
+    return sorted((line["data"] for line in lines if kind in line), key=lambda row: str(row["id"]))
+
+
+def people(graph: Graph, count: int = 4) -> None:
+    graph.ingest([{"type": "Person", "data": {"name": f"p{number}"}} for number in range(count)])
+
+
+def edge_batch(count: int = 3) -> pa.Table:
+    return pa.table({"src": [f"p{n}" for n in range(count)], "dst": [f"p{n + 1}" for n in range(count)]})
+
+
+IDS = ['["p0","p1"]', '["p1","p2"]', '["p2","p3"]']
+
+
+def test_load_on_spark_is_idempotent_and_fills_defaults(spark: Any, tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g", SCHEMA)
+    people(graph)
+    pq.write_table(edge_batch().rename_columns(["from", "to"]), tmp_path / "knows.parquet")
+    lines = [{"edge": "Knows", "from": f"p{n}", "to": f"p{n + 1}", "data": {}} for n in range(3)]
+    (tmp_path / "knows.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pipeline.load(graph, edges={"Knows": str(tmp_path / "knows.parquet")}, mode="merge", engine="spark")
+    first = rows(graph, "edge")
+    pipeline.load(graph, [str(tmp_path / "knows.ndjson")], mode="merge", engine="spark")
+    again = rows(graph, "edge")
+    assert [row["id"] for row in first] == [row["id"] for row in again] == IDS
+    assert {row["since"] for row in again} == {7}
+    assert len({row["made"] for row in first}) == len({row["made"] for row in again}) == 1
+    graph.ingest(lines)
+    assert [row["id"] for row in rows(graph, "edge")] == IDS
+    assert pipeline.verify(graph, engine="spark").is_sound
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_dataframe_and_stream_writers_are_idempotent(tmp_path: Path, is_stream: bool) -> None:
+    graph = og.init(tmp_path / "g", SCHEMA)
+    people(graph)
+    options = {"graph": graph.uri, "type": "Knows", "mode": "merge"}
+    for batch in range(2):
+        parts = [iter(edge_batch().slice(0, 2).to_batches()), iter(edge_batch().slice(2).to_batches())]
+        if is_stream:
+            # All tasks of a batch have the writer of the driver.
+            tasks = StreamWriter(options, False)
+            staged = [tasks.write(part) for part in parts]
+            messages = [StagedPartition(one.write_plan, one.splits, "q") for one in staged]
+            StreamWriter(options, False).commit(messages, batch)
+        else:
+            writer = Writer(options, False)
+            writer.commit([writer.write(part) for part in parts])
+    assert [(row["id"], row["since"]) for row in rows(graph, "edge")] == [(one, 7) for one in IDS]
+
+
+def test_apply_on_spark_checks_converts_and_rewrites(spark: Any, tmp_path: Path) -> None:
+    here, there = (og.init(tmp_path / name, PLAIN) for name in ("here", "there"))
+    for graph in (here, there):
+        people(graph)
+        for n in range(3):
+            graph.ingest([{"edge": "Knows", "from": f"p{n}", "to": f"p{n + 1}", "data": {"since": n}}])
+    # One schema converts, gives keys and fills; the other is refused by what is stored.
+    wide = PLAIN.replace("since: I32?", "since: I64?  @key(src, dst)").replace(
+        "open: Bool?", "open: Bool?  n: I32 @default(3)"
+    )
+    bounded = wide.replace("n: I32 @default(3)", "n: I32 @default(3)  @range(n, 5..9)")
+    receipt = pipeline.apply_schema(there, wide, engine="spark")
+    assert [step.to_json() for step in receipt.steps] == [step.to_json() for step in here.schema.apply(wide).steps]
+    assert rows(here, "edge") == rows(there, "edge")
+    assert rows(here, "type") == rows(there, "type")
+    with pytest.raises(DataError) as refused:
+        pipeline.apply_schema(there, bounded, engine="spark")
+    assert refused.value.context["rule"] == "E8"
+    assert there.maintenance.verify(data=True).is_sound
