@@ -284,6 +284,7 @@ PIPELINE_CONFIG_BYTES_MAX: Final = 1024 * 1024
 PIPELINE_DELETED_KEYS_MAX: Final = 10_000
 # Seconds between the looks of `cluster refresh --watch`.
 CLUSTER_WATCH_SECONDS: Final = 30
+CLUSTER_LOCK_ATTEMPTS: Final = 8
 # Graphs of a cluster that a server opens at once.
 SERVER_OPENING_GRAPHS: Final = 4
 POLICY_ANSWERS_MAX: Final = 16_384

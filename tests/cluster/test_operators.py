@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier, Event
 
@@ -70,6 +71,28 @@ def test_of_many_applies_at_once_all_succeed_or_are_told(folder: Path) -> None:
     with og.open(folder / "graphs" / "knowledge.omni") as graph:
         # Its creation, and one change of its schema.
         assert len(graph.commits()) == 2
+
+
+def test_slow_operator_never_takes_a_number_that_others_used_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, others = cluster(folder).ledger, cluster(folder).ledger
+    write_if_absent = slow.objects.write_if_absent
+    later = ExitStack()
+
+    def write_late(path: str, data: bytes) -> bool:
+        monkeypatch.undo()
+        with hold_lock(others, "refresh", "bob"):
+            pass
+        later.enter_context(hold_lock(others, "apply", "eve"))
+        return write_if_absent(path, data)
+
+    monkeypatch.setattr(slow.objects, "write_if_absent", write_late)
+    with pytest.raises(ClusterError, match="eve") as caught, hold_lock(slow, "apply", "ada"):
+        pass
+    assert failure_codes(caught.value) == ["state_lock_held"]
+    with later:
+        lock = read_lock(others)
+        assert lock is not None
+        assert lock.body["actor"] == "eve"
 
 
 def test_revision_of_another_operator_is_never_replaced(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The lock of a cluster: one operation at a time, with a lease that storage's clock measures.
 
-Locks are numbered and a number is never used twice: taking over a dead holder's lock, or removing it by force, means
+Locks are numbered and the newest number is the lock: taking over a dead holder's lock, or removing it by force, means
 creating the next number, so of any number of racers one succeeds, and the old holder can see that it has lost. The
 lock only spares operators useless work; correctness rests on the ledger's compare-and-swap and on atomic commits.
 """
@@ -20,7 +20,7 @@ from omnigraph.cluster.findings import ClusterError, Finding, error, warning
 from omnigraph.cluster.ledger import FOLDER, Ledger
 from omnigraph.errors import StorageError
 from omnigraph.ids import new_ulid
-from omnigraph.limits import HEARTBEAT_SECONDS
+from omnigraph.limits import CLUSTER_LOCK_ATTEMPTS, HEARTBEAT_SECONDS
 from omnigraph.manifest.intents import Owner, this_process
 from omnigraph.store.objects.control_objects import Objects
 
@@ -99,22 +99,24 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
 
 
 def _acquire(ledger: Ledger, operation: str, actor: str | None) -> ClusterLock:
-    current = read_lock(ledger)
-    findings: tuple[Finding, ...] = ()
-    if current is not None and current.is_held:
-        if not current.is_dead:
-            raise _held(current)
-        message = f"its holder `{current.body['operation']}` has stopped without releasing it; taken over"
-        findings = (warning("state_lock_taken_over", LOCK_FOLDER, message),)
-    lock_id, path = new_ulid(), _next_path(current)
-    if not ledger.objects.write_if_absent(path, _body(lock_id, operation, actor, released=False)):
-        winner = read_lock(ledger)
-        assert winner is not None
-        raise _held(winner)
-    for info in ledger.objects.list(LOCK_FOLDER):
-        if info.path < path:
-            ledger.objects.discard(info.path)
-    return ClusterLock(ledger.objects, path, lock_id, operation, actor, findings)
+    for _ in range(CLUSTER_LOCK_ATTEMPTS):
+        current = read_lock(ledger)
+        findings: tuple[Finding, ...] = ()
+        if current is not None and current.is_held:
+            if not current.is_dead:
+                raise _held(current)
+            message = f"its holder `{current.body['operation']}` has stopped without releasing it; taken over"
+            findings = (warning("state_lock_taken_over", LOCK_FOLDER, message),)
+        lock_id, path = new_ulid(), _next_path(current)
+        if ledger.objects.write_if_absent(path, _body(lock_id, operation, actor, released=False)):
+            paths = [info.path for info in ledger.objects.list(LOCK_FOLDER)]
+            # A number can be absent because its holder is done and a later holder discarded it: only the newest counts.
+            for stale in [other for other in paths if other < paths[-1]]:
+                ledger.objects.discard(stale)
+            if path == paths[-1]:
+                return ClusterLock(ledger.objects, path, lock_id, operation, actor, findings)
+    message = "other operations took the lock first each time; nothing was changed. Run the command again"
+    raise ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
 
 
 def _held(lock: LockInfo) -> ClusterError:
