@@ -1,21 +1,32 @@
 """Griffe extension for the site: methods show the docstring that `help()` shows for them.
 
-Methods of graphs take theirs from `GraphProtocol`, and those of the client, which are built from calls, also the
-signature of the call.
+Graphs and their parts inherit documentation from protocols, some of it section by section, so it is read from the
+imported package. Methods of the client, which are built from calls, also get the signature of the call.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import griffe
 
-PROTOCOL = "protocol.GraphProtocol"
 CALLS = "client.endpoints"
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 BUILT = re.compile(r"^_(blocking|awaitable)(_stream)?\((\w+)\.(\w+)\)$")
+GRAPHS = (
+    "graph.Graph",
+    "graph_history.GraphHistory",
+    "graph_reads.GraphReads",
+    "past_graph.GraphAt",
+    "engine.branches.Branches",
+    "engine.branches.Tags",
+    "engine.schema.Schema",
+    "engine.blobs.Blob",
+)
 
 
 class InheritedDocs(griffe.Extension):
@@ -24,22 +35,23 @@ class InheritedDocs(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
         if pkg.name != "omnigraph":
             return
-        for item in walk(pkg):
-            # Griffe shows code for the plural, and a remark for the singular.
-            if item.docstring is not None:
-                item.docstring.value = EXAMPLE.sub("Examples:", item.docstring.value)
-        protocol = pkg[PROTOCOL]
         for class_ in classes_of(pkg):
+            kind = getattr(import_module(class_.module.path), class_.name)
             for name, member in list(class_.members.items()):
                 if isinstance(member, griffe.Attribute) and (match := BUILT.match(str(member.value))):
                     call = pkg[CALLS][match[3]][match[4]]
                     if call.is_attribute:
                         # A former name, as in `ingest = load`.
                         call = pkg[CALLS][match[3]][str(call.value)]
-                    class_.set_member(name, build_method(name, call, match[1], match[2]))
-            for name, member in class_.members.items():
-                if not member.is_alias and member.is_function and member.docstring is None and name in protocol.members:
-                    member.docstring = protocol.members[name].docstring
+                    member = build_method(name, call, match[1], match[2])
+                    class_.set_member(name, member)
+                is_shown = member.is_function or "property" in member.labels
+                if is_shown and not member.is_alias and (text := inspect.getdoc(getattr(kind, name))):
+                    member.docstring = griffe.Docstring(text, parent=member)
+        for item in walk(pkg):
+            # Griffe shows code for the plural, and a remark for the singular.
+            if item.docstring is not None:
+                item.docstring.value = EXAMPLE.sub("Examples:", item.docstring.value)
 
 
 def walk(item: Any) -> Iterator[Any]:
@@ -51,9 +63,8 @@ def walk(item: Any) -> Iterator[Any]:
 
 
 def classes_of(module: griffe.Module) -> Iterator[griffe.Class]:
-    """Yield the classes of graphs, here and on a server."""
-    for name in ("graph.Graph", "graph_history.GraphHistory", "graph_reads.GraphReads"):
-        yield module[name]
+    """Yield the classes of graphs and their parts, here and on a server."""
+    yield from (module[name] for name in GRAPHS)
     yield from (item for item in module["client.graph"].members.values() if not item.is_alias and item.is_class)
 
 
@@ -62,6 +73,4 @@ def build_method(name: str, call: griffe.Function, kind: str, stream: str | None
     returned = "Iterator[bytes]" if stream else re.sub(r"^Call\[(.*)\]$", r"\1", str(call.returns))
     if kind == "awaitable":
         returned = f"Async{returned}" if stream else f"Awaitable[{returned}]"
-    method = griffe.Function(name, parameters=call.parameters, returns=returned, lineno=1, endlineno=1)
-    method.docstring = call.docstring
-    return method
+    return griffe.Function(name, parameters=call.parameters, returns=returned, lineno=1, endlineno=1)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph.display import html_table
+from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.branches import Branches, Tags
@@ -31,12 +32,8 @@ from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.past_graph import GraphAt
-from omnigraph.public_values import (
-    IngestReceipt,
-    MergeReceipt,
-    Mode,
-    MutationReceipt,
-)
+from omnigraph.protocol import GraphProtocol
+from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -160,11 +157,12 @@ def session_of(graph: Graph) -> GraphSession:
     return graph._session
 
 
+@inherit_docs(GraphProtocol)
 class Graph(GraphHistory):
     """An open graph.
 
     `branches`, `tags`, `schema` and `maintenance` manage those parts. A graph is thread-safe, and a context manager.
-    Methods without a docstring here have that of `GraphProtocol`.
+    `GraphProtocol` has what is missing from the docstrings here.
     """
 
     branches: Branches
@@ -207,7 +205,6 @@ class Graph(GraphHistory):
 
     @property
     def uri(self) -> str:
-        """The path or address of the graph."""
         return self._session.kernel.store.root.uri
 
     @property
@@ -251,23 +248,10 @@ class Graph(GraphHistory):
             data: NDJSON as a path, a list of paths, a directory, a glob pattern, an `s3://` address, bytes or a file
                 object, or an iterable of dictionaries.
             nodes: By node type: data frames (pandas, polars, Arrow, Spark), or paths of Parquet or CSV files.
-            edges: The same by edge type, with the columns `from` and `to`.
-            mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
-                types in the data.
-            branch: The branch to write.
-            from_branch: Create `branch` from this one if it does not exist.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            How many entities of each type were read, and the commit.
 
         Raises:
             DataError: The data breaks a rule of the schema; nothing was written.
             PipelineUnavailable: The input needs Spark, which is not installed.
-
-        Example:
-            >>> graph.load([{"type": "Person", "data": {"name": "Cid"}}]).total_entities
-            1
         """
         from omnigraph.engine.write.load import load
 
@@ -285,22 +269,10 @@ class Graph(GraphHistory):
         dialect: Dialect = "strict",
         message: str | None = None,
     ) -> IngestReceipt:
-        """Write NDJSON, dictionaries or data frames in one small write; `load` takes inputs of any size.
+        """Like `load`, but always in one small write, and of NDJSON, dictionaries or data frames only.
 
         Args:
-            data: NDJSON as a path, bytes or a file object, or an iterable of dictionaries.
-            nodes: Data frames by node type: pandas, polars, Arrow tables or record batch readers, whose columns are
-                properties.
-            edges: The same by edge type, with the columns `from` and `to`.
-            mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
-                types in the data.
-            branch: The branch to write.
-            from_branch: Create `branch` from this one if it does not exist.
-            dialect: How lenient the reader is.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            How many entities of each type were read, and the commit.
+            dialect: How lenient the reader of NDJSON is.
 
         Raises:
             DataError: The data breaks a rule of the schema; nothing was written.
@@ -357,26 +329,6 @@ class Graph(GraphHistory):
         return embed(self._session.with_message(message), branch, types, mode, select, embedder=embedder)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
-        """Return a read-only view of a past state.
-
-        Args:
-            at: The state: a commit id or the beginning of one, a tag, a branch, `HEAD~2` for the second commit before
-                the newest of `branch` (`NAME~2` for that before another state), a manifest version, or a timestamp as
-                a datetime or as text such as `2026-01-31` (without a zone it means UTC).
-            branch: The branch of `HEAD`, versions and timestamps.
-            names: `now` reads under the type and property names that `branch` has today, `then` under its own.
-
-        Returns:
-            A `GraphAt`, which later writes do not change.
-
-        Raises:
-            CommitNotFound: There is no such state; `GraphError` with `commit.ambiguous` if several ids begin so.
-            BranchNotFound: There is no such branch.
-
-        Example:
-            >>> graph.at("HEAD~1").get("Person", "Ada") is None
-            True
-        """
         branch = strip_name(branch)
         snapshot = self._session.view(branch, at, names=names).snapshot
         assert snapshot.head is not None, "every state has a commit that made it"

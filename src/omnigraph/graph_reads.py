@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph import clock
+from omnigraph.docstrings import inherit_docs
 from omnigraph.engine import export
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.blobs import Blob, blob
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
 
 
+@inherit_docs(GraphProtocol)
 class GraphReads(GraphProtocol):
-    """The methods of `Graph` that read its entities; those without a docstring have that of `GraphProtocol`."""
+    """The methods of `Graph` that read its entities; `GraphProtocol` has the rest of their docstrings."""
 
     _session: GraphSession
     _caches: Caches
@@ -54,28 +56,8 @@ class GraphReads(GraphProtocol):
         """Run a read query against one snapshot of the graph.
 
         Args:
-            source: One or more queries, as text or as the path of a `.gq` file.
-            params: Values of the query's `$parameters`, as Python or JSON values.
-            name: Which query to run; may be omitted if `source` has only one.
-            branch: The branch to read.
-            at: Read a past state; see `Graph.at` for how to name one.
-            names: `now` reads a past state under today's type and property names, `then` under its own.
             budget: Limits on rows, bytes and seconds.
             embedder: Turns query text into vectors; by default the provider configured in the environment.
-
-        Returns:
-            An Arrow-backed `Result`: `to_arrow()`, `to_pandas()`, `to_polars()`, `rows()`.
-
-        Raises:
-            LanguageError: The query does not parse or type-check; `diagnostics` has positions.
-            BudgetExceeded: The query needs more than its budget.
-            BranchNotFound: There is no such branch.
-            CommitNotFound: There is no state `at`.
-
-        Example:
-            >>> text = "query older($n: I32) { match { $p: Person  $p.age > $n } return { $p.name as name } }"
-            >>> graph.query(text, {"n": 40}).rows()
-            [{'name': 'Bob'}]
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
@@ -106,29 +88,8 @@ class GraphReads(GraphProtocol):
         """Return the plan of a read query with estimated row counts.
 
         Args:
-            source: One or more queries, as text or as the path of a `.gq` file.
-            params: Values of the query's `$parameters`.
-            name: Which query to explain; may be omitted if `source` has only one.
-            branch: The branch to read.
-            at: Read a past state, as in `query`.
-            names: Which names a past state has, as in `query`.
-            profile: Run the query, and add actual row counts, times and storage requests.
             budget: Limits on rows, bytes and seconds, with `profile`.
             embedder: Turns query text into vectors; by default the provider configured in the environment.
-
-        Returns:
-            The plan, as text (`render()`), HTML in notebooks, or JSON (`to_json()`).
-
-        Raises:
-            LanguageError: The query does not parse or type-check; `diagnostics` has positions.
-            BranchNotFound: There is no such branch.
-            CommitNotFound: There is no state `at`.
-            BudgetExceeded: With `profile`, the query needs more than its budget.
-
-        Example:
-            >>> plan = graph.explain("query q() { match { $p: Person } return { $p.name } }")
-            >>> plan.query_name, len(plan.operators)
-            ('q', 2)
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
@@ -159,27 +120,6 @@ class GraphReads(GraphProtocol):
         at: AsOf | None = None,
         names: Naming = NOW,
     ) -> dict[str, Any] | None:
-        """Return one entity with its `id` and properties.
-
-        Args:
-            type_name: A node type, or else an edge type.
-            key: The key of a node, a mapping for a key of several properties; the id of an edge or a keyless node.
-            branch: The branch to read.
-            at: Read a past state, as in `query`.
-            names: Which names a past state has, as in `query`.
-
-        Returns:
-            A dictionary, for edges with `from` and `to`, or None if there is no such entity. Blobs are left out; read
-            them with `blob`.
-
-        Raises:
-            UsageError: There is no such type, or the key does not fit it.
-            BranchNotFound: There is no such branch.
-
-        Example:
-            >>> graph.get("Person", "Ada")
-            {'id': 'Ada', 'age': 36, 'name': 'Ada'}
-        """
         from omnigraph.engine.entities import get_entity
 
         return get_entity(self._session.view(branch, at, names=names), type_name, key)

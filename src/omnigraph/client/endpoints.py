@@ -383,80 +383,19 @@ class BranchCalls:
     """Calls of the branches of a graph."""
 
     def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Call[Branch]:
-        """Create a branch from the head of another branch, or from a commit or tag.
-
-        Args:
-            name: The name of the new branch.
-            from_: The branch, commit or tag to start from.
-            at: Start from a past state of `from_`.
-
-        Returns:
-            The branch.
-
-        Raises:
-            BranchExists: There is a branch of this name.
-            BranchNotFound: There is no branch `from_`.
-
-        Example:
-            >>> graph.branches.create("review").name
-            'review'
-        """
         state = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **state))
         return Call(request, parse_as(Branch), is_write=True)
 
     def list(self) -> Call[list[str]]:
-        """Return the names of all branches, sorted; `main` is always among them.
-
-        Returns:
-            The names.
-
-        Raises:
-            PolicyDenied: The actor may not read the graph.
-
-        Example:
-            >>> graph.branches.list()
-            ['main']
-        """
         return Call(get("/branches"), lambda response: list(response.json()["branches"]))
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
-        """Rename a branch; work in progress on it continues under the new name.
-
-        Args:
-            name: The branch.
-            new_name: Its new name.
-
-        Returns:
-            The branch under its new name.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-            BranchExists: The new name is taken.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> graph.branches.rename("review", "accepted").name
-            'accepted'
-        """
         return Call(
             post("/branches/rename", wire.Rename(name=name, new_name=new_name)), parse_as(Branch), is_write=True
         )
 
     def delete(self, name: str) -> Call[None]:
-        """Delete a branch; its commits that were merged stay.
-
-        Args:
-            name: The branch.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-            GraphError: `branch.in_use` if other branches or tags depend on it.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> graph.branches.delete("review")
-        """
         return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
 
     def merge(
@@ -469,28 +408,6 @@ class BranchCalls:
         resolutions: ResolutionsInput = None,
         message: str | None = None,
     ) -> Call[MergeReceipt]:
-        """Merge a branch into another, as one commit.
-
-        Args:
-            source: The branch to merge.
-            into: The branch that receives the commit.
-            delete_branch: Delete the source after a successful merge.
-            dry_run: Return the outcome, including conflicts, without writing.
-            resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            The outcome, the changes by type, and the commit.
-
-        Raises:
-            MergeConflict: Both sides changed the same entity; `context["conflicts"]` lists all of them.
-            BranchNotFound: One of the branches does not exist.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> graph.branches.merge("review", dry_run=True).outcome.value
-            'already_up_to_date'
-        """
         request_input = wire.Merge(
             source=source,
             target=into,
@@ -508,56 +425,14 @@ class TagCalls:
     """Calls of the tags of a graph."""
 
     def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Call[Tag]:
-        """Tag a commit, by default the newest of a branch, and so protect it from cleanup.
-
-        Args:
-            name: The name of the tag.
-            at: The commit: its id, another tag, a manifest version or a timestamp.
-            branch: The branch whose newest commit is tagged, and to which versions and timestamps refer.
-
-        Returns:
-            The tag.
-
-        Raises:
-            TagExists: There is a tag of this name.
-            CommitNotFound: There is no such commit.
-
-        Example:
-            >>> graph.tags.create("v1").name
-            'v1'
-        """
         state = target_fields(branch, at)
         request_input = wire.NewTag(name=name, branch=branch, at=state.get("at"))
         return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
-        """Return all tags, by name.
-
-        Returns:
-            The tags with their commits.
-
-        Raises:
-            PolicyDenied: The actor may not read the graph.
-
-        Example:
-            >>> graph.tags.list()
-            []
-        """
         return Call(get("/tags"), lambda response: [Tag.from_json(item) for item in response.json()["tags"]])
 
     def delete(self, name: str) -> Call[None]:
-        """Delete a tag; its commit stays, but is no longer protected from cleanup.
-
-        Args:
-            name: The name of the tag.
-
-        Raises:
-            TagNotFound: There is no such tag.
-
-        Example:
-            >>> tag = graph.tags.create("v1")
-            >>> graph.tags.delete("v1")
-        """
         return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda response: None, is_write=True)
 
 
@@ -565,62 +440,25 @@ class SchemaCalls:
     """Calls of the schema of a graph."""
 
     def source(self) -> Call[str]:
-        """The text of the accepted schema."""
         return self.read()
 
     def read(self, branch: str = "main") -> Call[str]:
-        """Return the text of the accepted schema of a branch.
-
-        Args:
-            branch: The branch.
-
-        Returns:
-            The text.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-
-        Example:
-            >>> graph.schema.read("main") == graph.schema.source
-            True
-        """
         request = get("/schema", wire.BranchInput(branch=branch))
         return Call(request, lambda response: str(response.json()["schema_source"]))
 
     def catalog(self) -> Call[Catalog]:
-        """The types and properties of the accepted schema."""
         return Call(get("/schema"), responses.parse_catalog)
 
     def nodes(self) -> Call[Mapping[str, NodeType]]:
-        """The node types by name."""
         return Call(get("/schema"), lambda response: responses.parse_catalog(response).nodes)
 
     def edges(self) -> Call[Mapping[str, EdgeType]]:
-        """The edge types by name."""
         return Call(get("/schema"), lambda response: responses.parse_catalog(response).edges)
 
     def types(self) -> Call[tuple[NodeType | EdgeType, ...]]:
-        """All node types, then all edge types."""
         return Call(get("/schema"), responses.parse_types)
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
-        """Return the migration steps to a new schema; changes nothing.
-
-        Args:
-            schema: The new schema, as text or as the path of a `.pg` file.
-            allow_data_loss: Plan drops as permanent.
-            branch: The branch whose schema would change.
-
-        Returns:
-            The steps, and whether all of them are supported.
-
-        Raises:
-            LanguageError: The schema is invalid; `diagnostics` has positions.
-
-        Example:
-            >>> graph.schema.plan(graph.schema.source).steps
-            ()
-        """
         text = _schema_text(schema)
         request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss, branch=branch)
         return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
@@ -633,25 +471,6 @@ class SchemaCalls:
         branch: str = "main",
         message: str | None = None,
     ) -> Call[SchemaReceipt]:
-        """Apply a new schema as one commit; nothing is applied if a step is unsupported.
-
-        Args:
-            schema: The new schema, as text or as the path of a `.pg` file.
-            allow_data_loss: Make drops permanent.
-            branch: The branch that gets the schema; others keep theirs until they are merged.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            The steps, and the commit, unless nothing changed.
-
-        Raises:
-            LanguageError: The schema is invalid, or a step is unsupported.
-            GraphError: `schema.branches_exist` if other branches still have what is dropped permanently.
-
-        Example:
-            >>> graph.schema.apply(graph.schema.source + "node City { name: String @key }").step_count
-            1
-        """
         text = _schema_text(schema)
         request_input = wire.ApplySchema(
             schema_source=text, allow_data_loss=allow_data_loss, branch=branch, message=message

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from inspect import getdoc, iscoroutinefunction, signature
+from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -18,8 +18,10 @@ from omnigraph.client.blobs import BlobInfo
 from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCalls, TagCalls
 from omnigraph.client.request import AsOf, Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
+from omnigraph.docstrings import inherit_docs
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
+from omnigraph.part_protocols import BlobProtocol, BranchesProtocol, SchemaProtocol, TagsProtocol
 from omnigraph.protocol import GraphProtocol
 from omnigraph.public_values import Snapshot
 from omnigraph.server.wire import Naming
@@ -143,23 +145,22 @@ class _Awaited(Generic[C]):
 # What a call is built from is not what its method returns.
 _RETURNED: Final = re.compile(r"^Call\[(.*)\]$")
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type)
 
 
-def _documented(method: F) -> F:
-    """Give a method of a served graph the docstring of `GraphProtocol`, with `await` in the example of a coroutine."""
-    doc = method.__doc__ or getdoc(getattr(GraphProtocol, method.__name__, None)) or ""
-    is_async = iscoroutinefunction(method) or str(signature(method).return_annotation).startswith(
-        ("Awaitable", "Async")
-    )
-    method.__doc__ = doc.replace(">>> ", "await ") if is_async else doc
-    return method
+def _await_examples(kind: K) -> K:
+    """Write `await` into the examples of methods that a class for `async` code inherited."""
+    for member in vars(kind).values():
+        if callable(member) and member.__doc__:
+            member.__doc__ = member.__doc__.replace(">>> ", "await ")
+    return kind
 
 
 def _returning(method: F, build: Callable[..., Any], template: str = "{}") -> F:
     returned = template.format(_RETURNED.sub(r"\1", str(signature(build).return_annotation)))
     method.__module__ = __name__
     method.__signature__ = signature(build).replace(return_annotation=returned)  # type: ignore[attr-defined]
-    return _documented(method)
+    return method
 
 
 def _blocking(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Blocking[C], P], T]:
@@ -198,6 +199,7 @@ def _awaitable_stream(
     return _returning(method, build, "AsyncIterator[bytes]")
 
 
+@inherit_docs(BranchesProtocol)
 class Branches(_Blocking[BranchCalls]):
     """The branches of a served graph."""
 
@@ -208,6 +210,7 @@ class Branches(_Blocking[BranchCalls]):
     merge = _blocking(BranchCalls.merge)
 
 
+@inherit_docs(TagsProtocol)
 class Tags(_Blocking[TagCalls]):
     """The tags of a served graph."""
 
@@ -216,6 +219,7 @@ class Tags(_Blocking[TagCalls]):
     delete = _blocking(TagCalls.delete)
 
 
+@inherit_docs(SchemaProtocol)
 class Schema(_Blocking[SchemaCalls]):
     """The schema of a served graph."""
 
@@ -225,58 +229,38 @@ class Schema(_Blocking[SchemaCalls]):
 
     @property
     def source(self) -> str:
-        """The text of the accepted schema."""
         return self._transport.run(self._calls.source())
 
     @property
     def catalog(self) -> Catalog:
-        """The types and properties of the accepted schema."""
         return self._transport.run(self._calls.catalog())
 
     @property
     def nodes(self) -> Mapping[str, NodeType]:
-        """The node types by name."""
         return self._transport.run(self._calls.nodes())
 
     @property
     def edges(self) -> Mapping[str, EdgeType]:
-        """The edge types by name."""
         return self._transport.run(self._calls.edges())
 
     @property
     def types(self) -> tuple[NodeType | EdgeType, ...]:
-        """All node types, then all edge types."""
         return self._transport.run(self._calls.types())
 
 
 @dataclass(frozen=True, slots=True)
+@inherit_docs(BlobProtocol)
 class Blob(BlobInfo):
     """A blob of a served graph, at the state in which it was found."""
 
     _transport: Transport
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return a range of the bytes.
-
-        Args:
-            start: The first byte.
-            end: The byte after the last; by default the end of the blob.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            GraphError: `blob.range` if the range is outside the blob.
-            LimitExceeded: The range is too large for one read.
-
-        Example:
-            >>> graph.blob("Person", "Ada", "photo").read(1, 3)
-            b'NG'
-        """
         call = self._range_call(start, end)
         return b"" if call is None else self._transport.run(call)
 
 
+@inherit_docs(GraphProtocol)
 class Graph(_Blocking[GraphCalls]):
     """A served graph, with the methods of `GraphProtocol` and its stored queries."""
 
@@ -311,10 +295,8 @@ class Graph(_Blocking[GraphCalls]):
 
     @property
     def uri(self) -> str:
-        """The URL of the graph."""
         return self._transport.url
 
-    @_documented
     def blob(
         self,
         type_name: str,
@@ -330,11 +312,9 @@ class Graph(_Blocking[GraphCalls]):
         info = self._transport.run(calls.head)
         return Blob(*_blob_fields(self._transport.run(calls.probe) if info is None else info), self._transport)
 
-    @_documented
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
         return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
 
-    @_documented
     def close(self) -> None:
         self._transport.close()
 
@@ -385,6 +365,8 @@ class GraphAt:
         return self._graph.export(types=types, **self._state)
 
 
+@_await_examples
+@inherit_docs(BranchesProtocol)
 class AsyncBranches(_Awaited[BranchCalls]):
     """The branches of a served graph, for `async` code."""
 
@@ -395,6 +377,8 @@ class AsyncBranches(_Awaited[BranchCalls]):
     merge = _awaitable(BranchCalls.merge)
 
 
+@_await_examples
+@inherit_docs(TagsProtocol)
 class AsyncTags(_Awaited[TagCalls]):
     """The tags of a served graph, for `async` code."""
 
@@ -403,6 +387,8 @@ class AsyncTags(_Awaited[TagCalls]):
     delete = _awaitable(TagCalls.delete)
 
 
+@_await_examples
+@inherit_docs(SchemaProtocol)
 class AsyncSchema(_Awaited[SchemaCalls]):
     """The schema of a served graph, for `async` code; its text is `await graph.schema.source`."""
 
@@ -412,57 +398,40 @@ class AsyncSchema(_Awaited[SchemaCalls]):
 
     @property
     def source(self) -> Awaitable[str]:
-        """The text of the accepted schema."""
         return self._transport.run(self._calls.source())
 
     @property
     def catalog(self) -> Awaitable[Catalog]:
-        """The types and properties of the accepted schema."""
         return self._transport.run(self._calls.catalog())
 
     @property
     def nodes(self) -> Awaitable[Mapping[str, NodeType]]:
-        """The node types by name."""
         return self._transport.run(self._calls.nodes())
 
     @property
     def edges(self) -> Awaitable[Mapping[str, EdgeType]]:
-        """The edge types by name."""
         return self._transport.run(self._calls.edges())
 
     @property
     def types(self) -> Awaitable[tuple[NodeType | EdgeType, ...]]:
-        """All node types, then all edge types."""
         return self._transport.run(self._calls.types())
 
 
 @dataclass(frozen=True, slots=True)
+@_await_examples
+@inherit_docs(BlobProtocol)
 class AsyncBlob(BlobInfo):
     """A blob of a served graph, for `async` code."""
 
     _transport: AsyncTransport
 
     async def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return a range of the bytes.
-
-        Args:
-            start: The first byte.
-            end: The byte after the last; by default the end of the blob.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            GraphError: `blob.range` if the range is outside the blob.
-            LimitExceeded: The range is too large for one read.
-
-        Example:
-            (await graph.blob("Person", "Ada", "photo")).read(1, 3)
-        """
         call = self._range_call(start, end)
         return b"" if call is None else await self._transport.run(call)
 
 
+@_await_examples
+@inherit_docs(GraphProtocol)
 class AsyncGraph(_Awaited[GraphCalls]):
     """A served graph, for `async` code: the methods of `Graph`, awaited; streams are iterated with `async for`."""
 
@@ -497,10 +466,8 @@ class AsyncGraph(_Awaited[GraphCalls]):
 
     @property
     def uri(self) -> str:
-        """The URL of the graph."""
         return self._transport.url
 
-    @_documented
     async def blob(
         self,
         type_name: str,
@@ -518,11 +485,9 @@ class AsyncGraph(_Awaited[GraphCalls]):
             *_blob_fields(await self._transport.run(calls.probe) if info is None else info), self._transport
         )
 
-    @_documented
     async def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> AsyncGraphAt:
         return AsyncGraphAt(self, (await self.commit(at, branch)).commit_id, branch, names)
 
-    @_documented
     async def close(self) -> None:
         await self._transport.close()
 

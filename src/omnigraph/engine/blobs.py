@@ -15,6 +15,7 @@ from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.manifest.model import MAIN
+from omnigraph.part_protocols import BlobProtocol
 from omnigraph.store.blobs.cells import BlobCell, locate, read_range
 from omnigraph.store.read.dataset import Dataset
 
@@ -22,7 +23,7 @@ _TAG: Final = b"omnigraph/blob-etag/v1\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(BlobProtocol):
     """A blob in one snapshot; its bytes are read on demand."""
 
     snapshot_commit_id: CommitId | None
@@ -33,23 +34,6 @@ class Blob:
     _row_id: int
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """Return a range of the bytes.
-
-        Args:
-            start: The first byte.
-            end: The byte after the last; by default the end of the blob.
-
-        Returns:
-            The bytes.
-
-        Raises:
-            GraphError: `blob.range` if the range is outside the blob.
-            LimitExceeded: The range is too large for one read.
-
-        Example:
-            >>> graph.blob("Person", "Ada", "photo").read(1, 3)
-            b'NG'
-        """
         end = end_of_range(self.length, start, end)
         return read_range(self._dataset, self._column, self._row_id, start, end - start)
 

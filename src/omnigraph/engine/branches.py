@@ -16,37 +16,20 @@ from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, MAIN_NAMES
+from omnigraph.part_protocols import BranchesProtocol, TagsProtocol
 from omnigraph.public_values import Branch, MergeReceipt, Tag
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import ResolutionsInput
 
 
-class Tags:
+class Tags(TagsProtocol):
     """The tags of an open graph."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
     def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Tag:
-        """Tag a commit, by default the newest of a branch, and so protect it from cleanup.
-
-        Args:
-            name: The name of the tag.
-            at: The commit: its id, another tag, a manifest version or a timestamp.
-            branch: The branch whose newest commit is tagged, and to which versions and timestamps refer.
-
-        Returns:
-            The tag.
-
-        Raises:
-            TagExists: There is a tag of this name.
-            CommitNotFound: There is no such commit.
-
-        Example:
-            >>> graph.tags.create("v1").name
-            'v1'
-        """
         session = self._session
         name = strip_name(name, "name")
         session.require("tag_create", on_target(branch))
@@ -79,34 +62,10 @@ class Tags:
         )
 
     def list(self) -> list[Tag]:
-        """Return all tags, by name.
-
-        Returns:
-            The tags with their commits.
-
-        Raises:
-            PolicyDenied: The actor may not read the graph.
-
-        Example:
-            >>> graph.tags.list()
-            []
-        """
         self._session.require("read", GRAPH)
         return [tag.public() for tag in branches.list_tags(self._session.kernel)]
 
     def delete(self, name: str) -> None:
-        """Delete a tag; its commit stays, but is no longer protected from cleanup.
-
-        Args:
-            name: The name of the tag.
-
-        Raises:
-            TagNotFound: There is no such tag.
-
-        Example:
-            >>> tag = graph.tags.create("v1")
-            >>> graph.tags.delete("v1")
-        """
         session = self._session
         tag = session.kernel.snapshot(MAIN).state.tags.get(strip_name(name, "name"))
         names = session.kernel.all_names_of([tag.branch])[tag.branch] if tag is not None else None
@@ -155,31 +114,13 @@ def _purged_error(error: GraphError) -> GraphError:
     )
 
 
-class Branches:
+class Branches(BranchesProtocol):
     """The branches of an open graph."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
     def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Branch:
-        """Create a branch from the head of another branch, or from a commit or tag.
-
-        Args:
-            name: The name of the new branch.
-            from_: The branch, commit or tag to start from.
-            at: Start from a past state of `from_`: a commit, a tag, a manifest version or a timestamp.
-
-        Returns:
-            The branch.
-
-        Raises:
-            BranchExists: There is a branch of this name.
-            BranchNotFound: There is no branch `from_`.
-
-        Example:
-            >>> graph.branches.create("review").name
-            'review'
-        """
         session = self._session
         session.require("branch_create", between(from_, name))
         # The new branch makes its start readable, so the start is authorized by the branch it belongs to.
@@ -194,40 +135,10 @@ class Branches:
             return branches.create_branch(session.kernel, name, source, session.actor).public()
 
     def list(self) -> list[str]:
-        """Return the names of all branches, sorted; `main` is always among them.
-
-        Returns:
-            The names.
-
-        Raises:
-            PolicyDenied: The actor may not read the graph.
-
-        Example:
-            >>> graph.branches.list()
-            ['main']
-        """
         self._session.require("read", GRAPH)
         return sorted([MAIN, *(branch.name for branch in branches.list_branches(self._session.kernel))])
 
     def rename(self, name: str, new_name: str) -> Branch:
-        """Rename a branch; work in progress on it continues under the new name.
-
-        Args:
-            name: The branch.
-            new_name: Its new name.
-
-        Returns:
-            The branch under its new name.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-            BranchExists: The new name is taken.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> graph.branches.rename("review", "accepted").name
-            'accepted'
-        """
         session = self._session
         branch_id, names = session.find_branch(name)
         session.require("branch_delete", on_target(names))
@@ -237,19 +148,6 @@ class Branches:
             return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id).public()
 
     def delete(self, name: str) -> None:
-        """Delete a branch; its commits that were merged stay.
-
-        Args:
-            name: The branch.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-            GraphError: `branch.in_use` if other branches or tags depend on it.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> graph.branches.delete("review")
-        """
         session = self._session
         branch_id, names = session.find_branch(name)
         session.require("branch_delete", on_target(names))
@@ -272,30 +170,6 @@ class Branches:
         resolutions: ResolutionsInput = None,
         message: str | None = None,
     ) -> MergeReceipt:
-        """Merge a branch into another, as one commit.
-
-        Args:
-            source: The branch to merge.
-            into: The branch that receives the commit.
-            delete_branch: Delete the source after a successful merge. If that fails, the merge stays and the receipt
-                has the reason.
-            dry_run: Return the outcome, including conflicts, without writing.
-            resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            The outcome, the changes by type, and the commit.
-
-        Raises:
-            MergeConflict: Both sides changed the same entity; `context["conflicts"]` lists all of them.
-            BranchNotFound: One of the branches does not exist.
-
-        Example:
-            >>> branch = graph.branches.create("review")
-            >>> receipt = graph.mutate('query q() { insert Person { name: "Cid" } }', branch="review")
-            >>> graph.branches.merge("review", delete_branch=True).outcome.value
-            'fast_forward'
-        """
         from omnigraph.engine.merge import merge
 
         session = self._session.with_message(message)

@@ -13,6 +13,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.display import commit_note, html_text, summarize
+from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.graph_access import TaskStore, graph_access
@@ -39,6 +40,7 @@ from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, Typ
 from omnigraph.manifest.plan import UNNAMED, CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
+from omnigraph.part_protocols import SchemaProtocol
 from omnigraph.public_values import Commit, PublicValue
 from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
@@ -384,7 +386,8 @@ def _refresh_copy(kernel: Kernel, source: str) -> None:
             kernel.store.objects.write(SCHEMA_COPY, source.encode())
 
 
-class Schema:
+@inherit_docs(SchemaProtocol)
+class Schema(SchemaProtocol):
     """The schema of an open graph, always the newest; that of main unless a branch is named."""
 
     def __init__(self, session: GraphSession) -> None:
@@ -392,48 +395,28 @@ class Schema:
 
     @property
     def source(self) -> str:
-        """The text of the accepted schema."""
         self._session.require("read", GRAPH)
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
     def read(self, branch: str = MAIN) -> str:
-        """Return the text of the accepted schema of a branch.
-
-        Args:
-            branch: The branch.
-
-        Returns:
-            The text.
-
-        Raises:
-            BranchNotFound: There is no such branch.
-
-        Example:
-            >>> graph.schema.read("main") == graph.schema.source
-            True
-        """
         if strip_name(branch) == MAIN:
             return self.source
         return self._session.view(branch).snapshot.state.schema.source
 
     @property
     def catalog(self) -> Catalog:
-        """The types and properties of the accepted schema that the actor may see."""
         return self._session.view().catalog
 
     @property
     def nodes(self) -> Mapping[str, NodeType]:
-        """The node types by name, with their properties, key and constraints."""
         return self.catalog.nodes
 
     @property
     def edges(self) -> Mapping[str, EdgeType]:
-        """The edge types by name, with the node types at their ends (`source` and `target`) and properties."""
         return self.catalog.edges
 
     @property
     def types(self) -> tuple[NodeType | EdgeType, ...]:
-        """All node types, then all edge types; a node type and an edge type may have the same name."""
         return (*self.nodes.values(), *self.edges.values())
 
     def __repr__(self) -> str:
@@ -465,27 +448,6 @@ class Schema:
         return render_mermaid(self.catalog)
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
-        """Return the migration steps to a new schema; changes nothing.
-
-        Needs permission to apply, because the steps reveal the accepted schema.
-
-        Args:
-            schema: The new schema, as text or as the path of a `.pg` file.
-            allow_data_loss: Plan drops as permanent.
-            branch: The branch whose schema would change.
-
-        Returns:
-            The steps; `supported` says whether all of them can be applied.
-
-        Raises:
-            LanguageError: The schema is invalid; `diagnostics` has positions.
-            PolicyDenied: The actor may not apply schemas.
-
-        Example:
-            >>> graph.schema.plan(graph.schema.source + "node City { name: String @key }")
-            <MigrationPlan:
-              + add node City>
-        """
         return plan(self._session, schema_source(schema), allow_data_loss, branch)
 
     def apply(
@@ -500,23 +462,8 @@ class Schema:
         """Apply a new schema as one commit; nothing is applied if a step is unsupported.
 
         Args:
-            schema: The new schema, as text or as the path of a `.pg` file.
-            allow_data_loss: Make drops permanent.
             queries: The stored queries of the graph, as a directory of `.gq` files or a list of files. A schema that
                 breaks one of them is rejected.
-            branch: The branch that gets the schema; others keep theirs until they are merged.
-            message: What the commit is for, shown in its history.
-
-        Returns:
-            The steps, and the commit, unless nothing changed.
-
-        Raises:
-            LanguageError: The schema is invalid, or a step is unsupported.
-            GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
-
-        Example:
-            >>> graph.schema.apply(graph.schema.source + "node City { name: String @key }").step_count
-            1
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
         session = self._session.with_message(message)
