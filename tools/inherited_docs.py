@@ -47,7 +47,7 @@ class InheritedDocs(griffe.Extension):
                     class_.set_member(name, member)
                 is_shown = member.is_function or "property" in member.labels
                 if is_shown and not member.is_alias and (text := inspect.getdoc(getattr(kind, name))):
-                    member.docstring = griffe.Docstring(text, parent=member)
+                    member.docstring = griffe.Docstring(text)
         for item in walk(pkg):
             # Griffe shows code for the plural, and a remark for the singular.
             if item.docstring is not None:

@@ -253,7 +253,7 @@ class Graph(GraphHistory):
             DataError: The data breaks a rule of the schema; nothing was written.
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
-        from omnigraph.engine.write.load import load
+        from omnigraph.engine.write.ingest import load
 
         return load(self, data, nodes, edges, mode=mode, branch=branch, from_branch=from_branch, message=message)
 

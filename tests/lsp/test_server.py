@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.lsp.find_schema import find_schema
+from omnigraph.lsp.server import find_schema
 from tests.support.lsp_client import LspClient, running_server
 
 SCHEMA = 'node Port {\n  code: String @key @description("UN/LOCODE 🚢")\n  berths: I32?\n}\n'

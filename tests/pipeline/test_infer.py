@@ -20,7 +20,7 @@ from omnigraph.cli import main
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.pipeline.infer import relate, sketch
+from omnigraph.pipeline.infer import relations, sketch
 from omnigraph.pipeline.infer.sketch import Sketch
 
 SUPPLY = Path(__file__).parents[2] / "examples" / "supply"
@@ -292,7 +292,7 @@ def test_sketch_estimate_and_containment_hold_beyond_its_size(monkeypatch: pytes
 
 def test_infer_rare_duplicate_beyond_the_sketch_makes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sketch, "INFER_SKETCH_VALUES", 16)
-    monkeypatch.setattr(relate, "INFER_PASS_VALUES", 300)
+    monkeypatch.setattr(relations, "INFER_PASS_VALUES", 300)
     codes = [f"c{number}" for number in range(1_000)]
     path = write_csv(tmp_path / "things.csv", code=[*codes, "c500"], label=[f"l{number}" for number in range(1_001)])
     source = og.infer_schema(path).source
@@ -300,7 +300,7 @@ def test_infer_rare_duplicate_beyond_the_sketch_makes_no_key(tmp_path: Path, mon
     assert "label: String @key // 1,001 rows, 1,001 distinct, 0 null" in source
     assert "code: String // 1,001 rows, about " in source
     # The mutant: without the passes, the sample alone takes `code` for a key.
-    monkeypatch.setattr(relate.Relater, "_is_key", lambda *_: True)
+    monkeypatch.setattr(relations.Relater, "_is_key", lambda *_: True)
     assert catalog_of(og.infer_schema(path).source).nodes["Things"].key == ("code",)
 
 

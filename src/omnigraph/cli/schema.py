@@ -133,7 +133,7 @@ def show(target: ReadsUri, branch: Branch = "main", format_: Diagram = SchemaFor
     elif format_ is SchemaFormat.PG:
         echo(source, nl=not source.endswith("\n"))
     else:
-        from omnigraph.lang.schema.diagram import render_dot, render_mermaid
+        from omnigraph.lang.schema.render import render_dot, render_mermaid
 
         render = render_mermaid if format_ is SchemaFormat.MERMAID else render_dot
         echo(render(compile_catalog(source)), nl=False)

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from omnigraph.rules.arrow_typing import pc
 
-# The type stubs accept fewer argument types than the kernels.
-
 JSON_NULL: Final = "null"
 
 _SHORT_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}

@@ -31,7 +31,7 @@ from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.diagram import render_mermaid
+from omnigraph.lang.schema.render import render_mermaid
 from omnigraph.manifest.branches import reserve_identity_space
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.intents import Declared, declared

@@ -27,7 +27,6 @@ from omnigraph.lang.editor import (
 )
 from omnigraph.lang.editor.completion import CompletionKind
 from omnigraph.lang.format import LanguageName, format_source
-from omnigraph.lsp.find_schema import find_schema
 
 _SEVERITIES: Final = {
     Severity.ERROR: types.DiagnosticSeverity.Error,
@@ -45,6 +44,7 @@ _KINDS: Final[dict[CompletionKind, Any]] = {
 }
 _TRIGGERS: Final = ["$", ".", "@", ":", "{", " "]
 _cached_schema = lru_cache(maxsize=16)(read_schema)
+_PREFERRED: Final = "schema.pg"
 
 
 def start() -> None:
@@ -219,3 +219,25 @@ def _language(uri: str) -> LanguageName:
 def _member(value: Any, name: str) -> Any:
     """Return a member of a JSON object, which pygls gives as a dictionary or as an object."""
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
+def find_schema(query: Path, root: Path | None, configured: str | None) -> Path | None:
+    """Return the schema of a query file, or None if there is none.
+
+    Args:
+        query: The `.gq` file.
+        root: The folder that is open in the editor; the search ends there.
+        configured: The setting of the editor, relative to `root`; it wins over the search.
+    """
+    if configured:
+        path = Path(configured).expanduser()
+        return path if path.is_absolute() or root is None else root / path
+    for folder in query.parents:
+        schemas = sorted(path for path in folder.glob("*.pg") if path.is_file())
+        if schemas:
+            preferred = folder / _PREFERRED
+            return preferred if preferred in schemas else schemas[0]
+        if root is None or folder == root:
+            # Without a folder, only the one of the file is searched.
+            return None
+    return None

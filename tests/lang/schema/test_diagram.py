@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.lang.schema.diagram import render_dot, render_mermaid
+from omnigraph.lang.schema.render import render_dot, render_mermaid
 from tests.support.query_fixtures import catalog_from
 
 SCHEMA = """

@@ -21,8 +21,6 @@ from omnigraph.store.blobs.cells import StoredBlobs, blob_locations, have_same_b
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 
-# The type stubs accept fewer argument types than the kernels.
-
 # The first byte of a value: literal bytes follow, or a storage location.
 _LITERAL: Final = b"\0"
 _STORED: Final = b"\1"

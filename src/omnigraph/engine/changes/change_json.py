@@ -17,8 +17,6 @@ from omnigraph.engine.json_text import json_text
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.rules.arrow_typing import pc
 
-# The type stubs accept fewer argument types than the kernels.
-
 
 def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:
     """Return the ids of all changes in ascending order, and the text of each."""

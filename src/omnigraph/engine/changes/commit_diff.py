@@ -71,8 +71,6 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MESSAGE, Commit, Snapshot
 from omnigraph.rules.arrow_typing import pc
 
-# The type stubs accept fewer argument types than the kernels.
-
 # Which entities of a large commit changed is found out once for all of its pages.
 _cached_diffs: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
 

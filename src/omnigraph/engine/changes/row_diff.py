@@ -23,8 +23,6 @@ from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.read.version_diff import moved_rows
 
-# The type stubs accept fewer argument types than the kernels.
-
 Mask = NDArray[np.bool_]
 
 
@@ -81,8 +79,6 @@ def _equal_bools(values: Any) -> Mask:
     mask: Mask = np.array(values.to_numpy(zero_copy_only=False), np.bool_)
     return mask
 
-
-# The type stubs accept fewer argument types than the kernels.
 
 BEFORE: Final = "before"
 AFTER: Final = "after"

@@ -115,8 +115,6 @@ def _domain_of(ir: str) -> str:
     return str(orjson.loads(ir)["identity_domain"])
 
 
-# The type stubs accept fewer argument types than the kernels.
-
 _TEXT: Final = pa.string()
 _COLUMNS: Final[dict[str, pa.DataType]] = {
     "kind": _TEXT,

@@ -1,19 +1,28 @@
-"""Ingest bounded NDJSON as one commit, validated by the same rules as a mutation.
+"""Load data: a small input as one commit, validated by the same rules as a mutation; others by the bulk loader.
 
-Larger inputs are loaded by the pipeline, which reads the same files.
+The bulk loader of the pipeline reads the same files.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Final, Literal, get_args
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final, Literal, get_args
 
-from omnigraph.engine.arguments import strip_name
+import orjson
+
+from omnigraph.bulk_loader import bulk_loader
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.frames import FrameLines
+from omnigraph.engine.write.frames import FrameLines, is_arrow_stream
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
@@ -27,7 +36,7 @@ from omnigraph.engine.write.write_authorization import (
     renew_permissions,
     write_permissions,
 )
-from omnigraph.errors import DataError, GraphError, UsageError
+from omnigraph.errors import DataError, GraphError, LimitExceeded, UsageError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
@@ -46,6 +55,10 @@ _LINES_WITHOUT_OBJECT: Final = 5
 _LOAD: Final = (
     "load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`, edges with `--edge TYPE=FILE:FROM->TO`"
 )
+Dialect = Literal["strict", "compatible"]
+_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
+_NDJSON: Final = frozenset({".ndjson", ".jsonl", ".json"})
+Frames = Mapping[str, Any] | None
 
 
 def reject_other_format(beginning: bytes, name: str | None = None) -> None:
@@ -164,10 +177,6 @@ class Reader:
                 raise too_large(f"keyed write bytes for {table_key}", WRITE_BYTES_MAX, loaded.size, name, "bytes")
 
 
-Dialect = Literal["strict", "compatible"]
-_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
-
-
 def ingest(
     session: GraphSession,
     data: Data,
@@ -265,3 +274,73 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes, ma
 def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
     if word not in allowed:
         raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)
+
+
+def load(graph: Any, data: Any, nodes: Frames, edges: Frames, **options: Any) -> IngestReceipt:
+    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk."""
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    with _reread(data) as source:
+        if is_small(source, nodes, edges):
+            try:
+                receipt: IngestReceipt = graph.ingest(source, nodes=nodes, edges=edges, **options)
+                return receipt
+            except LimitExceeded:
+                # Raised before anything is written.
+                pass
+        return _load_in_bulk(graph, source, nodes, edges, options)
+
+
+def is_small(data: Any, nodes: Frames, edges: Frames) -> bool:
+    """Return True if an input may fit into one write; the write itself finds out."""
+    frames = [*(nodes or {}).values(), *(edges or {}).values()]
+    if frames:
+        return all(is_arrow_stream(frame) and _row_count(frame) <= WRITE_ENTITIES_MAX for frame in frames)
+    if isinstance(data, str | os.PathLike):
+        path = Path(data)
+        return path.suffix.lower() in _NDJSON and path.is_file() and path.stat().st_size <= WRITE_BYTES_MAX
+    return not _is_list_of_paths(data)
+
+
+def _row_count(frame: Any) -> int:
+    return len(frame) if hasattr(frame, "__len__") else WRITE_ENTITIES_MAX + 1
+
+
+def _is_list_of_paths(data: Any) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(item, str | os.PathLike) for item in data)
+
+
+@contextmanager
+def _reread(data: Any) -> Iterator[Any]:
+    """Yield an input that can be read twice: a file object is copied to a file, an iterator to a list."""
+    if not hasattr(data, "readline"):
+        yield list(data) if isinstance(data, Iterator) else data
+        return
+    with NamedTemporaryFile(suffix=".ndjson") as spool:
+        text = data.read(0)
+        if isinstance(text, str):
+            spool.writelines(line.encode() for line in data)
+        else:
+            shutil.copyfileobj(data, spool)
+        spool.flush()
+        yield Path(spool.name)
+
+
+def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: Mapping[str, Any]) -> IngestReceipt:
+    is_path = data is None or isinstance(data, str | os.PathLike) or _is_list_of_paths(data)
+    with NamedTemporaryFile(suffix=".ndjson") as spool:
+        if not is_path:
+            spool.writelines([data] if isinstance(data, bytes) else (orjson.dumps(item) + b"\n" for item in data))
+            spool.flush()
+        sources: Any = () if data is None else data if is_path else spool.name
+        report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
+    return IngestReceipt(
+        report.branch,
+        report.base_branch,
+        report.branch_created,
+        report.mode,
+        EntityCounts(report.nodes),
+        EntityCounts(report.edges),
+        report.actor,
+        report.commit,
+    )

@@ -3,11 +3,9 @@
 Pure: no I/O and no protocol. Works on sources that do not parse, as sources do while they are typed.
 """
 
+from omnigraph.lang.editor.compiled_source import SchemaView, check_source, read_schema
 from omnigraph.lang.editor.completion import Completion, complete
-from omnigraph.lang.editor.definition import find_definition
-from omnigraph.lang.editor.diagnostics import check_source
-from omnigraph.lang.editor.hover import Hover, describe
-from omnigraph.lang.editor.schema_view import SchemaView, read_schema
+from omnigraph.lang.editor.lookup import Hover, describe, find_definition
 
 __all__ = [
     "Completion",

@@ -14,8 +14,8 @@ from typing import Final, Literal
 from omnigraph.lang.catalog import EdgeType, Scalar
 from omnigraph.lang.diagnostic import Source, Span
 from omnigraph.lang.editor import vocabulary
-from omnigraph.lang.editor.context import block_owner
-from omnigraph.lang.editor.schema_view import SchemaView
+from omnigraph.lang.editor.compiled_source import SchemaView
+from omnigraph.lang.editor.lookup import block_owner
 from omnigraph.lang.editor.variables import Variable, find_variables
 from omnigraph.lang.editor.words import Words, split_words
 from omnigraph.lang.format import LANGUAGES, LanguageName

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.lang.diagnostic import Span
-from omnigraph.lang.editor.schema_view import SchemaView
+from omnigraph.lang.editor.compiled_source import SchemaView
 from omnigraph.lang.editor.words import Word
 
 VariableKind = Literal["parameter", "node", "edge", "hops", "unknown"]

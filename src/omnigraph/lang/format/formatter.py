@@ -19,10 +19,11 @@ from omnigraph.lang.format.layout import (
     Indented,
     Separator,
     SoftLine,
+    gap_between,
     group,
+    is_quantifier,
     print_document,
 )
-from omnigraph.lang.format.spacing import gap_between, is_quantifier
 from omnigraph.lang.format.syntax_tokens import Comment, Node, SyntaxToken, read_tokens
 from omnigraph.lang.parsing import Language
 from omnigraph.lang.query.parser import LANGUAGE as QUERY_LANGUAGE

@@ -29,8 +29,7 @@ from omnigraph.pipeline.bulk_load.splits import (
 from omnigraph.pipeline.bulk_load.splits import Path as Source
 from omnigraph.pipeline.infer.names import is_type_name, name_properties, name_property, name_type
 from omnigraph.pipeline.infer.profile import TableProfile
-from omnigraph.pipeline.infer.relate import Relater
-from omnigraph.pipeline.infer.relations import Relations
+from omnigraph.pipeline.infer.relations import Relater, Relations
 from omnigraph.pipeline.infer.render import Table, render_schema
 from omnigraph.pipeline.infer.scan import Scan
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice

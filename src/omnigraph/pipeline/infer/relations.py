@@ -1,19 +1,21 @@
-"""Keys of tables and endpoints of edges, from the distinct values of their columns.
+"""Decides which tables are nodes and which are edges, with their keys and endpoints, from distinct values of columns.
 
-Pure. A key has a different value in every row; an endpoint has only values of a key.
+A key has a different value in every row; an endpoint has only values of a key.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from omnigraph.lang.catalog import INTEGERS, Scalar, TypeKey
-from omnigraph.limits import INFER_KEY_COLUMNS_MAX
+from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
+from omnigraph.limits import INFER_KEY_COLUMNS_MAX, INFER_PASS_VALUES
 from omnigraph.pipeline.infer.names import name_property
-from omnigraph.pipeline.infer.profile import TableProfile
+from omnigraph.pipeline.infer.profile import ColumnProfile, TableProfile
+from omnigraph.pipeline.infer.scan import Probe, Scan
 from omnigraph.pipeline.infer.sketch import Sketch
 
 _KEY_TYPES: Final = INTEGERS | {Scalar.STRING}
@@ -22,6 +24,8 @@ _KEY_NAMES: Final = ("key", "code", "uuid", "guid", "slug", "name", "email")
 _END_NAMES: Final = (("from", "to"), ("src", "dst"), ("source", "target"))
 
 Columns = tuple[str, ...]
+_HASH_MAX: Final = 2**64 - 1
+_COMPOSITE_SIZES: Final = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +120,162 @@ def named_ends(columns: Iterable[str]) -> tuple[str, str] | None:
     """Return the columns that are called like the ends of an edge."""
     names = set(columns)
     return next((pair for pair in _END_NAMES if names >= set(pair)), None)
+
+
+@dataclass(slots=True)
+class Relater:
+    """One decision over all tables. `guessed` may be nodes or edges; `ends` are the columns that a caller named."""
+
+    scan: Scan
+    profiles: Mapping[TypeKey, TableProfile]
+    guessed: frozenset[TypeKey]
+    ends: Mapping[TypeKey, tuple[str, str]]
+    keys: dict[TypeKey, list[tuple[Columns, Sketch]]] = field(default_factory=dict)
+
+    def relate(self) -> Relations:
+        """Return the keys and edges; a key of more values than a sketch holds is checked value by value."""
+        nodes = [key for key in self.profiles if key.kind == "node"]
+        self.keys = {key: self._single_keys(key) for key in nodes}
+        edge_columns = self._find_edges(nodes)
+        for key in edge_columns:
+            self.keys.pop(key, None)
+        while True:
+            relations = self._choose(edge_columns)
+            wrong = next((key for key in relations.keys if not self._is_key(key, relations.keys[key])), None)
+            if wrong is None:
+                self._note_references(relations)
+                return relations
+            self.keys[wrong] = [pair for pair in self.keys[wrong] if pair[0] != relations.keys[wrong]]
+
+    def _single_keys(self, key: TypeKey) -> list[tuple[Columns, Sketch]]:
+        profile = self.profiles[key]
+        return [(columns, profile.columns[columns[0]].sketch) for columns in key_candidates(key, profile)]
+
+    def _find_edges(self, nodes: Sequence[TypeKey]) -> dict[TypeKey, tuple[str, str]]:
+        """Return the end columns of all edge tables: those that were named, and those that tables turn out to have."""
+        found = {
+            key: self.ends.get(key) or named_ends(self.profiles[key].columns)
+            for key in self.profiles
+            if key.kind == "edge"
+        }
+        for key in nodes:
+            if key in self.guessed:
+                ends = named_ends(self.profiles[key].columns)
+                ends = ends or (self._guess_ends(key) if not self.keys[key] else None)
+                if ends is not None:
+                    found[key] = ends
+        return {key: ends for key, ends in found.items() if ends is not None}
+
+    def _guess_ends(self, key: TypeKey) -> tuple[str, str] | None:
+        others = {other: pairs for other, pairs in self.keys.items() if other != key}
+        columns = [
+            name
+            for name, column in self.profiles[key].columns.items()
+            if self.profiles[key].nulls(name) == 0 and self._leads_anywhere(name, column, others)
+        ]
+        return (columns[0], columns[1]) if len(columns) > 1 else None
+
+    def _leads_anywhere(
+        self, name: str, column: ColumnProfile, keys: Mapping[TypeKey, Sequence[tuple[Columns, Sketch]]]
+    ) -> bool:
+        options = find_end(name, column.sketch, keys, is_number=_is_number(column))
+        return bool(options) and (not _is_number(column) or names_table(name, options[0][0].name))
+
+    def _choose(self, edge_columns: Mapping[TypeKey, tuple[str, str]]) -> Relations:
+        relations = Relations()
+        for key, columns in edge_columns.items():
+            ends = [self._choose_end(key, column, relations) for column in columns]
+            if ends[0] is not None and ends[1] is not None:
+                relations.edges[key] = Edge(columns, (ends[0], ends[1]))
+            else:
+                missing = " and ".join(f"`{column}`" for column, end in zip(columns, ends, strict=True) if end is None)
+                relations.add_note(
+                    key, f"left out: edge {key.name}, because the values of {missing} are in no key of a node type"
+                )
+        for key in self.profiles:
+            if key.kind == "edge" and key not in edge_columns:
+                relations.add_note(key, f"left out: edge {key.name}, which has no columns `from` and `to`")
+        for key, candidates in self.keys.items():
+            relations.keys.setdefault(key, candidates[0][0] if candidates else ())
+        return relations
+
+    def _choose_end(self, key: TypeKey, column: str, relations: Relations) -> TypeKey | None:
+        profile = self.profiles[key].columns.get(column)
+        if profile is None or not profile.values:
+            return None
+        options = find_end(column, profile.sketch, self.keys, is_number=_is_number(profile))
+        if not options and _composite_size(profile.example):
+            self._add_composites(_composite_size(profile.example))
+            options = find_end(column, profile.sketch, self.keys, is_number=False)
+        for table, columns in options:
+            if relations.keys.setdefault(table, columns) == columns:
+                return table
+        return None
+
+    def _add_composites(self, size: int) -> None:
+        """Add keys of several columns to the candidates of tables that have none of that size yet."""
+        probes = [
+            probe
+            for key in self.keys
+            if not any(len(columns) == size for columns, _ in self.keys[key])
+            for probe in self._composite_probes(key, size)
+        ]
+        sketches = self.scan.sketch_ids(probes) if probes else {}
+        for probe in probes:
+            sketch = sketches.get(probe, Sketch())
+            if not sketch.has_duplicates:
+                self.keys[probe.key].append((probe.columns, sketch))
+
+    def _composite_probes(self, key: TypeKey, size: int) -> list[Probe]:
+        profile = self.profiles[key]
+        return [self._probe(key, columns) for columns in composite_candidates(profile, size)]
+
+    def _probe(self, key: TypeKey, columns: Columns) -> Probe:
+        profiles = self.profiles[key].columns
+        types = tuple(_property_type(profiles[column]) for column in columns)
+        return Probe(key, columns, types)
+
+    def _is_key(self, key: TypeKey, columns: Columns) -> bool:
+        """Return True if no two rows have the same key; reads the input once for each range of hashes."""
+        sketch = next((sketch for names, sketch in self.keys[key] if names == columns), Sketch())
+        if not columns or sketch.is_exact:
+            return True
+        passes = -(-self.profiles[key].rows // INFER_PASS_VALUES)
+        bounds = [_HASH_MAX * number // passes for number in range(passes + 1)]
+        probe = self._probe(key, columns)
+        ranges = zip([0, *(bound + 1 for bound in bounds[1:])], bounds[1:], strict=False)
+        return not any(self.scan.find_duplicates(probe, low, high) for low, high in ranges)
+
+    def _note_references(self, relations: Relations) -> None:
+        """Note columns of nodes that hold keys of other nodes: an edge needs a table with the keys of both."""
+        for key, columns in relations.keys.items():
+            others = {
+                other: [pair for pair in self.keys[other] if pair[0] == chosen]
+                for other, chosen in relations.keys.items()
+                if other != key
+            }
+            for name, column in self.profiles[key].columns.items():
+                options = find_end(name, column.sketch, others, is_number=True)
+                if name not in columns and options and names_table(name, options[0][0].name):
+                    other = options[0][0].name
+                    relations.add_note(
+                        key, f"{name}: every value is a key of {other}; an edge to it needs a table with both keys"
+                    )
+
+
+def _property_type(profile: ColumnProfile) -> PropertyType:
+    scalar = profile.type.scalar if profile.type is not None else None
+    return PropertyType(scalar if scalar is not None else Scalar.STRING)
+
+
+def _is_number(profile: ColumnProfile) -> bool:
+    return profile.type is not None and profile.type.scalar in INTEGERS
+
+
+def _composite_size(text: str) -> int:
+    """Return how many parts an id has that is written as a JSON array; 0 for other texts."""
+    try:
+        parts = json.loads(text) if text.startswith("[") else None
+    except ValueError:
+        return 0
+    return len(parts) if isinstance(parts, list) and len(parts) in _COMPOSITE_SIZES else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from omnigraph import clock, settings
-from omnigraph.errors import PipelineError, PipelineUnavailable
+from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
 from omnigraph.ids import new_ulid
+from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 from omnigraph.pipeline.spark.java import find_java
-from omnigraph.pipeline.spark.master import require_running_at, require_valid_master, with_task_retries
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ _LOCAL_OPTIONS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "omnigraph.pipeline.spark.daemon",
 }
+_STANDALONE: Final = "spark://"
+_MASTER_PREFIXES: Final = ("local", "yarn", "k8s://", _STANDALONE)
 
 
 def session(master: str | None = None, options: Mapping[str, str] | None = None) -> Any:
@@ -292,3 +295,57 @@ def _count_done_tasks(context: Any, group: str) -> int:
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def require_valid_master(master: str) -> None:
+    """Reject an unknown kind of master, and a standalone master that does not answer; Spark checks the rest."""
+    if not master.startswith(_MASTER_PREFIXES):
+        raise UsageError(
+            f"unknown Spark master `{master}`; expected `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
+            " `k8s://…`",
+            master=master,
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    reasons = [_connection_error(address) for address in master.removeprefix(_STANDALONE).split(",")]
+    if all(reasons):
+        raise PipelineError(
+            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or omit"
+            " the master to run Spark on this machine",
+            master=master,
+        )
+
+
+def require_running_at(spark: Any, master: str) -> None:
+    """Raise if the session runs at another master: Spark returns the session of the process, whatever was requested."""
+    running = spark.sparkContext.master
+    # Spark completes the addresses of some other kinds of masters.
+    if running != master and (running.startswith("local") or master.startswith("spark://")):
+        raise PipelineError(
+            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or omit"
+            " the master",
+            master=master,
+        )
+
+
+def with_task_retries(master: str | None) -> str:
+    """Return a master that retries a task whose worker died.
+
+    >>> with_task_retries(None), with_task_retries("local[2]"), with_task_retries("spark://host:7077")
+    ('local[*,3]', 'local[2,3]', 'spark://host:7077')
+    """
+    if master is None or master == "local[*]":
+        return "local[*,3]"
+    return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
+
+
+def _connection_error(address: str) -> str | None:
+    """Return why a connection to an address fails; None if it succeeds."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        return f"`{address}` is not `host:port`"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), SPARK_MASTER_SECONDS_MAX):
+            return None
+    except OSError as error:
+        return (error.strerror or str(error) or "no answer in time").lower()

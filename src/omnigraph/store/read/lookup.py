@@ -354,9 +354,6 @@ def ids_of(rows: pa.Table) -> pa.Array[Any]:
     return ids
 
 
-# The type stubs accept fewer argument types than the kernels.
-
-
 # A type too large to be sorted whole is fetched in windows that are a part of what may be: small ones would read the
 # same pages over and over.
 _WINDOW_PART: Final = 4

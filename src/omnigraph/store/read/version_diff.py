@@ -22,8 +22,6 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.live_rows import deleted_offsets, deletion_path, first_row_id
 from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID
 
-# The type stubs accept fewer argument types than the kernels.
-
 _UPDATED: Final = "_row_last_updated_at_version"
 
 # Fetching one id by row id costs as much as reading this many of them in a row.

@@ -1,4 +1,4 @@
-"""Checks the annotations of types and properties (S11 to S18).
+"""Checks the annotations of types and properties (S11 to S18), and defaults (S33).
 
 Pure. Words that the language does not know are for `unknown` to refuse.
 """
@@ -11,9 +11,27 @@ from typing import Final
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import Diagnostic, Severity, Source, did_you_mean
 from omnigraph.lang.schema.ast import Declaration, Item, PropertyDeclaration, parse_bound
+from omnigraph.lang.schema.defaults import DefaultFault, read_default
 from omnigraph.lang.schema.expand import AnnotationPosition, Draft, Owner
 
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
+KNOWN_ANNOTATIONS: Final = (
+    "default",
+    "description",
+    "embed",
+    "index",
+    "instruction",
+    "key",
+    "merge",
+    "rename_from",
+    "unique",
+)
+_FORMS: Final = {
+    "range": "a range is a constraint: `@range(property, low..high)`",
+    "check": 'a check is a constraint: `@check(property, "pattern")`',
+    "card": "a cardinality is a range behind the target of an edge: `@card(0..1)`",
+}
+_ALL: Final = ", ".join(f"`@{word}`" for word in KNOWN_ANNOTATIONS[:-1]) + f" and `@{KNOWN_ANNOTATIONS[-1]}`"
 
 
 def check_annotations(draft: Draft) -> Iterator[Diagnostic]:
@@ -109,25 +127,6 @@ def _check_embed_source(owner: Owner, item: Item, source: Source) -> Iterator[Di
         yield Diagnostic("S18", message, source, span)
 
 
-KNOWN_ANNOTATIONS: Final = (
-    "default",
-    "description",
-    "embed",
-    "index",
-    "instruction",
-    "key",
-    "merge",
-    "rename_from",
-    "unique",
-)
-_FORMS: Final = {
-    "range": "a range is a constraint: `@range(property, low..high)`",
-    "check": 'a check is a constraint: `@check(property, "pattern")`',
-    "card": "a cardinality is a range behind the target of an edge: `@card(0..1)`",
-}
-_ALL: Final = ", ".join(f"`@{word}`" for word in KNOWN_ANNOTATIONS[:-1]) + f" and `@{KNOWN_ANNOTATIONS[-1]}`"
-
-
 def check_unknown_annotations(draft: Draft) -> Iterator[Diagnostic]:
     """Yield S32 for each unknown annotation that the accepted schema does not have at the same position."""
     for position, item in _unknown(draft):
@@ -182,3 +181,34 @@ def note_inert(draft: Draft) -> Iterator[Diagnostic]:
             if low is not None and high is not None and low > high:
                 message = "no value can be within this range: its lower bound is above its upper bound"
                 yield Diagnostic("S29", message, draft.source, bounds.span, severity=Severity.WARNING)
+
+
+def check_defaults(draft: Draft) -> Iterator[Diagnostic]:
+    """Yield S14 and S33; an inherited property is checked where it is written."""
+    for owner in draft.owners:
+        for item in owner.declaration.annotated("default"):
+            message = "`@default` belongs to a property, not to a type"
+            yield Diagnostic("S14", message, draft.source, item.span, "put it behind the property's type")
+        for property_ in owner.declaration.properties:
+            for index, item in enumerate(property_.annotated("default")):
+                yield from _check_default(property_, item, index, draft.source)
+
+
+def _check_default(property_: PropertyDeclaration, item: Item, index: int, source: Source) -> Iterator[Diagnostic]:
+    name = property_.name.text
+    if index > 0:
+        yield Diagnostic("S33", f"`@default` is given twice for `{name}`", source, item.span, "keep one of them")
+    elif not item.arguments:
+        hint = "write `@default(0)`, `@default(now())` or `@default(uuid())`"
+        yield Diagnostic("S33", f"`@default` of `{name}` needs a value", source, item.span, hint)
+    elif item.keywords:
+        message = "`@default` takes no keyword arguments"
+        yield Diagnostic("S33", message, source, item.keywords[0].span, "keep the value alone")
+    elif property_.annotated("embed"):
+        message = f"`{name}` is embedded from a text, so it has no default"
+        yield Diagnostic("S33", message, source, item.span, "remove one of the two annotations")
+    else:
+        try:
+            read_default(item.arguments[0], property_.type.type)
+        except DefaultFault as fault:
+            yield Diagnostic("S33", f"default of `{name}`: {fault.reason}", source, item.arguments[0].span, fault.hint)

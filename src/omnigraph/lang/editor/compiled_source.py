@@ -1,4 +1,4 @@
-"""A schema as queries see it: its catalog, and where its types and properties are declared.
+"""A source as an editor compiles it: its diagnostics, and of a schema the types with where they are declared.
 
 Pure.
 """
@@ -6,13 +6,19 @@ Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
-from omnigraph.lang.diagnostic import LanguageError, Source, Span
-from omnigraph.lang.editor.diagnostics import DOMAIN
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
+from omnigraph.lang.format import LanguageName
+from omnigraph.lang.query import lint_queries
+from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.schema.ast import Declaration
 from omnigraph.lang.schema.parser import parse_schema
+
+# An editor has no graph, so any identity domain does.
+DOMAIN: Final = "00000000000000000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +67,16 @@ def read_schema(source: Source) -> SchemaView | None:
         return SchemaView(source, compile_schema(source, domain=DOMAIN).catalog, parse_schema(source))
     except LanguageError:
         return None
+
+
+def check_source(source: Source, language: LanguageName, catalog: Catalog | None) -> tuple[Diagnostic, ...]:
+    """Return the errors, warnings and notes of a source; without a catalog, only the syntax of queries is checked."""
+    try:
+        if language == "pg":
+            return compile_schema(source, domain=DOMAIN).notes
+        if catalog is not None:
+            return tuple(lint_queries([source], catalog).findings)
+        parse_queries(source)
+    except LanguageError as error:
+        return error.diagnostics
+    return ()

@@ -1,4 +1,4 @@
-"""What the word at a position means: a variable, a type, an edge, a property, a function, an annotation or a keyword.
+"""The word under the cursor: what it means, the text that an editor shows about it, and where it is defined.
 
 Pure.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from omnigraph.lang.diagnostic import Source, Span
-from omnigraph.lang.editor.schema_view import SchemaView
+from omnigraph.lang.diagnostic import LanguageError, Source, Span
+from omnigraph.lang.editor import vocabulary
+from omnigraph.lang.editor.compiled_source import SchemaView, find_declaration
 from omnigraph.lang.editor.variables import Variable, find_variables
 from omnigraph.lang.editor.words import Words, split_words
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
+from omnigraph.lang.schema.parser import parse_schema
 
 MeaningKind = Literal["variable", "type", "property", "function", "annotation", "keyword"]
 
@@ -98,3 +100,80 @@ def _mutated_type(words: Words, index: int, start: int) -> str | None:
             name = words.text(place + 1)
             return name if name[:1].isupper() else None
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Hover:
+    """A text about a span of a source."""
+
+    text: str
+    span: Span
+
+
+def describe(source: Source, language: LanguageName, offset: int, view: SchemaView | None) -> Hover | None:
+    """Return what is known of the word at an offset."""
+    meaning = find_meaning(source, language, offset, view)
+    text = _describe(meaning, language, view) if meaning is not None else None
+    return Hover(text, meaning.span) if meaning is not None and text is not None else None
+
+
+def _describe(meaning: Meaning, language: LanguageName, view: SchemaView | None) -> str | None:
+    if meaning.kind == "variable":
+        return _describe_variable(meaning, view)
+    if meaning.kind == "type":
+        type_ = view.find_type(meaning.name) if view is not None else None
+        return _code("pg", str(type_)) if type_ is not None else vocabulary.SCHEMA_WORDS.get(meaning.name)
+    if meaning.kind == "property":
+        property_ = view.find_property(meaning.owner, meaning.name) if view is not None else None
+        return _code("pg", f"{meaning.owner}.{property_}") if property_ is not None else None
+    if meaning.kind == "function":
+        return vocabulary.describe_function(meaning.name)
+    if meaning.kind == "annotation":
+        return vocabulary.ANNOTATIONS.get(meaning.name)
+    words = vocabulary.SCHEMA_WORDS if language == "pg" else {**vocabulary.SCHEMA_WORDS, **vocabulary.QUERY_WORDS}
+    return words.get(meaning.name)
+
+
+def _describe_variable(meaning: Meaning, view: SchemaView | None) -> str | None:
+    variable = meaning.variable
+    assert variable is not None
+    kind = f"({variable.kind}) " if variable.kind != "unknown" else ""
+    head = _code("gq", f"{kind}{variable.name}{f': {variable.type}' if variable.type is not None else ''}")
+    type_ = view.find_type(variable.type) if view is not None and variable.type is not None else None
+    is_entity = variable.kind in ("node", "edge")
+    return f"{head}\n\n{_code('pg', str(type_))}" if type_ is not None and is_entity else head
+
+
+def _code(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def find_definition(
+    source: Source, language: LanguageName, offset: int, view: SchemaView | None
+) -> tuple[Source, Span] | None:
+    """Return the source and span of the definition of the word at an offset."""
+    meaning = find_meaning(source, language, offset, view)
+    if meaning is None:
+        return None
+    if meaning.kind == "variable" and meaning.variable is not None:
+        return source, meaning.variable.span
+    if meaning.kind == "type" and language == "pg":
+        # A schema that does not compile has no view, but its declarations may still be found.
+        span = _find_in_source(source, meaning.name)
+    elif view is None:
+        span = None
+    elif meaning.kind == "type":
+        span = view.declared_at(meaning.name)
+    else:
+        is_property = meaning.kind == "property" and meaning.owner is not None
+        span = view.property_at(meaning.owner or "", meaning.name) if is_property else None
+    target = source if language == "pg" or view is None else view.source
+    return (target, span) if span is not None else None
+
+
+def _find_in_source(source: Source, name: str) -> Span | None:
+    try:
+        declaration = find_declaration(parse_schema(source), name)
+    except LanguageError:
+        return None
+    return declaration.name.span if declaration is not None else None
