@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+from omnigraph.engine.schema import SchemaReceipt
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.migrate import Step
@@ -74,7 +74,6 @@ VALUES: tuple[PublicValue, ...] = (
     CHANGE,
     PropertyBlame("Ship", "s", (ORIGIN, PropertyOrigin("hull", None, None))),
     ORIGIN,
-    SchemaPlan(False, STEPS),
     SchemaReceipt(True, True, 4, STEPS[:-2], COMMIT, ("node:Named",)),
 )
 

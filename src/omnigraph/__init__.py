@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
     from omnigraph.lang.diagnostic import LanguageError
-    from omnigraph.lang.migrate import MigrationPlan
+    from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
     from omnigraph.past_graph import GraphAt
     from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
     from omnigraph.protocol import GraphProtocol
@@ -128,6 +128,7 @@ __all__ = [
     "Result",
     "Schema",
     "SchemaBoundary",
+    "SchemaPlan",
     "SchemaReceipt",
     "ServerUnreachable",
     "Snapshot",
@@ -181,6 +182,7 @@ _MODULE_OF = {
     "upgrade": "omnigraph.graph",
     "LanguageError": "omnigraph.lang.diagnostic",
     "MigrationPlan": "omnigraph.lang.migrate",
+    "SchemaPlan": "omnigraph.lang.migrate",
     "Branch": "omnigraph.public_values",
     "Commit": "omnigraph.public_values",
     "Snapshot": "omnigraph.public_values",

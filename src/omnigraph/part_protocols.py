@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.migrate import SchemaPlan
     from omnigraph.public_values import Branch, MergeReceipt, Tag
 
 
@@ -225,7 +226,7 @@ class SchemaProtocol(Protocol):
         """
         ...
 
-    def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Any:
+    def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> SchemaPlan:
         """Return the migration steps to a new schema; changes nothing.
 
         Needs permission to apply, because the steps reveal the accepted schema.
@@ -243,8 +244,9 @@ class SchemaProtocol(Protocol):
             PolicyDenied: The actor may not apply schemas.
 
         Example:
-            >>> [step.kind for step in graph.schema.plan(graph.schema.source + "node City { name: String @key }").steps]
-            ['add_type']
+            >>> print(graph.schema.plan(graph.schema.source + "node City { name: String @key }").render())
+            Supported: 1 step, all instant.
+              + add node City
         """
         ...
 

@@ -23,9 +23,9 @@ from omnigraph.engine.embed import cache as embedcache
 from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
-from omnigraph.manifest.recovery import sweep
 from omnigraph.policy import load_bundle
 from tests.support.embedding_provider import Answer, Provider, openai_answer, running
+from tests.support.orphan_sweep import sweep
 from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow

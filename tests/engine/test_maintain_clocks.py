@@ -17,9 +17,9 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 from omnigraph.manifest.intents import Intent, declared, pending
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store.write.transaction import append
 from tests.support.maintenance_fixtures import hours_later
+from tests.support.orphan_sweep import sweep
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]

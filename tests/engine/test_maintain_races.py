@@ -21,10 +21,10 @@ from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
 from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
 from tests.support.failpoint_actions import Park
 from tests.support.maintenance_fixtures import hours_later
+from tests.support.orphan_sweep import sweep
 from tests.support.s3_server import Fault, FaultKind, Request, S3Server, s3_server
 
 __all__ = ["s3_server"]

@@ -137,7 +137,7 @@ def test_cleanup_manifest_of_a_newer_lance_is_left_alone(graph: Graph, monkeypat
 
 @pytest.mark.slow
 def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.manifest.recovery import sweep
+    from tests.support.orphan_sweep import sweep
 
     monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)

@@ -18,9 +18,10 @@ from omnigraph.manifest import recovery
 from omnigraph.manifest import recovery as module
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import declared, pending
-from omnigraph.manifest.recovery import Claims, preview, sweep
+from omnigraph.manifest.recovery import Claims, preview
 from omnigraph.store.write.transaction import append
 from tests.support.maintenance_fixtures import hours_later
+from tests.support.orphan_sweep import sweep
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import read as read_audit
-from omnigraph.manifest.recovery import sweep
 from tests.support.failpoint_actions import fail_with
 from tests.support.full_comparison import row_changes_by_comparing
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.merge_fixtures import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
+from tests.support.orphan_sweep import sweep
 from tests.support.policy_recorder import Recorder
 from tests.support.write_fixtures import rows
 

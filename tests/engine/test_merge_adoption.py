@@ -16,9 +16,9 @@ from omnigraph.errors import MergeConflict, OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import updates
-from omnigraph.manifest.recovery import sweep
 from tests.support.failpoint_actions import fail_with
 from tests.support.merge_fixtures import KNOWS, PERSON, age, change, content, knows, people, put
+from tests.support.orphan_sweep import sweep
 from tests.support.write_fixtures import rows
 
 pytestmark = pytest.mark.slow

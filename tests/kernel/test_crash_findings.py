@@ -17,12 +17,12 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.create import init
 from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store import append_log
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import LostRace, Store
 from tests.support.kernel_fixtures import PERSON, SCHEMA, create, ids_of, insert, open_graph
+from tests.support.orphan_sweep import sweep
 
 pytestmark = pytest.mark.slow
 

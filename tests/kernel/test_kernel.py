@@ -9,8 +9,8 @@ import pytest
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
-from omnigraph.manifest.recovery import sweep
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, check_invariants, create, ids_of, insert, open_graph
+from tests.support.orphan_sweep import sweep
 
 
 @pytest.fixture

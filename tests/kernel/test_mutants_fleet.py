@@ -18,13 +18,13 @@ from omnigraph.manifest.commit_loop import Prepare
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store, Strict
 from tests.kernel import test_conflicts, test_kernel
 from tests.support.fleet import Ledger, Write, carry_out, choose_write, violations
 from tests.support.fleet_operations import ParkFirst, in_thread, stranger
 from tests.support.kernel_fixtures import PERSON, create, open_graph
+from tests.support.orphan_sweep import sweep
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import file_removal
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store.files import reachability
 from tests.support.fleet_operations import ParkFirst, in_thread, stranger
 from tests.support.kernel_fixtures import PERSON, check_invariants, create, ids_of, insert, open_graph
+from tests.support.orphan_sweep import sweep
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ import pytest
 import omnigraph as og
 from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
-from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline.spark.java import find_java
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.examples import IS_LONG
+from tests.support.orphan_sweep import sweep
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
 PEOPLE = 8_000 if IS_LONG else 2_000

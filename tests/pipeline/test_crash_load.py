@@ -16,10 +16,11 @@ import omnigraph as og
 from omnigraph.graph import session_of
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import pending
-from omnigraph.manifest.recovery import Outcome, sweep
+from omnigraph.manifest.recovery import Outcome
 from omnigraph.pipeline import load
 from tests.support.crash_campaign import REPOSITORY, Campaign, LocalPlace, Zygote
 from tests.support.examples import IS_LONG
+from tests.support.orphan_sweep import sweep
 from tests.support.pipeline_fixtures import contents, lines_of, splits_of, world
 from tests.support.spark_driver import SPLIT_BYTES
 

@@ -10,11 +10,11 @@ import pytest
 import omnigraph as og
 from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
-from omnigraph.manifest.recovery import sweep
 from tests.pipeline.test_crash_load import LOADS, LoadZygote, crash
 from tests.support.crash_campaign import Campaign, LocalPlace, Zygote
 from tests.support.crash_checks import essence_of
 from tests.support.examples import IS_LONG
+from tests.support.orphan_sweep import sweep
 
 # Of the operations on storage only every so many-th; each point of a commit counts by itself.
 STRIDE = 5 if IS_LONG else 20

@@ -18,12 +18,12 @@ from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
-from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects.reserve import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 from tests.support.crash_scenarios import SCENARIOS
 from tests.support.kernel_fixtures import PERSON, check_invariants, ids_of, insert, open_graph
+from tests.support.orphan_sweep import sweep
 
 Image = dict[str, Any]
 PROBE = "after-the-crash"

@@ -35,7 +35,6 @@ from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.updates import Drop, Register, SetSchema
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import IndexKind, IndexSpec
@@ -46,6 +45,7 @@ from omnigraph.store.store import LostRace, Store
 from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.support.failpoint_actions import fail_with
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
+from tests.support.orphan_sweep import sweep
 from tests.support.staged_fixtures import delete_ids, rewrite
 
 REVIEW: Final = "review/a"

@@ -17,9 +17,9 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import publish
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.recovery import sweep
 from tests.support.fleet import TYPES, Diary, carry_out, choose_write
 from tests.support.kernel_fixtures import open_graph
+from tests.support.orphan_sweep import sweep
 
 # As in production, a write that was held up for half as long as a sweep waits publishes nothing.
 SWEEP_AGE_SECONDS = 10.0

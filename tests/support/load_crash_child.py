@@ -11,7 +11,6 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import splits
 from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
@@ -20,6 +19,7 @@ from omnigraph.store.store import Store
 from tests.support import crash_child
 from tests.support.crash_mutants import MUTANTS
 from tests.support.crash_scenarios import REVIEW, SCENARIOS, Scenario
+from tests.support.orphan_sweep import sweep
 from tests.support.pipeline_fixtures import lines_of
 
 # So small that the input makes three tasks.

@@ -13,7 +13,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.recovery import sweep
+from tests.support.orphan_sweep import sweep
 from tests.support.soak_content import SEARCH, nearest_names, person_vector, photo_errors
 from tests.support.soak_diary import Ledger, Place
 from tests.support.soak_members import ALL, SIDE

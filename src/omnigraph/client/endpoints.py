@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+    from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.migrate import SchemaPlan
 
 
 MAIN = "main"

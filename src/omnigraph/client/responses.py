@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes.commit_diff import Block
     from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaPlan, SchemaReceipt
+    from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.migrate import SchemaPlan
 
 V = TypeVar("V", bound=PublicValue)
 
@@ -96,7 +97,7 @@ def parse_schema_receipt(response: Response) -> SchemaReceipt:
 
 
 def parse_schema_plan(response: Response) -> SchemaPlan:
-    from omnigraph.engine.schema import SchemaPlan
+    from omnigraph.lang.migrate import SchemaPlan
 
     return SchemaPlan.from_json(response.json())
 

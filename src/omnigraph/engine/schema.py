@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
@@ -22,8 +22,8 @@ from omnigraph.engine.schema_data import DataCheck, TypeChange
 from omnigraph.engine.schema_rewrite import SchemaRewrite, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
 from omnigraph.engine.tasks import ChooseRunner, Threads
+from omnigraph.engine.write.staged_commit import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
-from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
@@ -34,7 +34,6 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.render import render_mermaid
 from omnigraph.manifest.branches import reserve_identity_space
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
-from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import UNNAMED, CommitPolicy, Effect, Plan, Receipt
@@ -44,18 +43,8 @@ from omnigraph.part_protocols import SchemaProtocol
 from omnigraph.public_values import Commit, PublicValue
 from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
-from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace
-from omnigraph.store.write.fragments import claims, remove_staged
 from omnigraph.stored_queries import QueryFolder, read_queries
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaPlan(PublicValue):
-    """The steps to a new schema."""
-
-    supported: bool
-    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,29 +142,12 @@ class _Apply:
         self.migration: MigrationPlan
         self._planned_on: str | None = None
         self._created: dict[TypeKey, Pin] = {}
-        self._intent: Declared | None = None
-        self._targets: set[DatasetRef] = set()
         self._effects_staged: tuple[Effect, ...] = ()
-        self._stack = ExitStack()
+        self._staged = StagedCommit(session, "schema_apply")
 
     def publish(self, branch: str) -> Receipt | None:
         """Stage and publish; remove staged files that were not published."""
-        keep: set[str] = set()
-        with self._stack:
-            try:
-                receipt = self.kernel.commit(branch, self.prepare, CommitPolicy.CONTROL)
-                keep = self._files()
-                return receipt
-            except OmniGraphError as error:
-                keep = set() if error.effect is Outcome.NONE else self._files()
-                raise
-            except BaseException:
-                # An interrupt may arrive after the publish, which refers to these files.
-                keep = self._files()
-                raise
-            finally:
-                if self._intent is not None:
-                    remove_staged(self.kernel.store, self._targets, self._intent.operation_id, keep)
+        return self._staged.publish(branch, self.prepare, CommitPolicy.CONTROL, self._files)
 
     def _files(self) -> set[str]:
         return {file for effect in self._effects_staged for file in effect.files}
@@ -216,7 +188,7 @@ class _Apply:
             (schema_unchanged, HeadIs(snapshot.head)),
             actor=self.actor,
             properties={HARD_DROPS: ",".join(hard)} if hard else {},
-            operation_id=self._intent.operation_id if self._intent is not None else UNNAMED,
+            operation_id=self._staged.operation_id or UNNAMED,
         )
 
     def _effects(self, snapshot: Snapshot, reshaping: Reshaping, after: Catalog) -> tuple[Effect, ...]:
@@ -227,10 +199,10 @@ class _Apply:
         rows = sum(
             snapshot.state.pins[change.old.table_key].row_count
             for change in changes
-            if change.is_checked or (self._intent is not None and change.old.table_key in touched)
+            if change.is_checked or (self._staged.operation_id is not None and change.old.table_key in touched)
         )
         runner = self.choose_runner(rows)
-        if self._intent is not None or any(change.is_checked for change in changes):
+        if self._staged.operation_id is not None or any(change.is_checked for change in changes):
             # Tasks open versions by path, so the links of the last publish have to be finished.
             self.kernel.finish_links(snapshot)
         store = TaskStore(graph_access(self.kernel.store.root.uri, operation_id), self.kernel.store)
@@ -243,24 +215,15 @@ class _Apply:
         for change in changes:
             if change.old.table_key in touched:
                 dataset = self.kernel.writable(snapshot, change.old.table_key)
-                effects.append(rewrite.stage(change, self._claim(dataset)))
+                effects.append(rewrite.stage(change, self._staged.claim(dataset)))
         return tuple(effect for effect in effects if effect is not None)
 
     def _declare(self, snapshot: Snapshot, changes: Sequence[TypeChange], touched: Set[TypeKey]) -> str:
         """Declare an intent if rows are written; a change of metadata needs none."""
         is_rewriting = any(change.retyped or change.filled or change.is_rekeyed for change in changes)
-        if self._intent is None and is_rewriting and any(snapshot.state.pins[key].row_count for key in touched):
-            self.kernel.reject_read_only()
-            intent = declared(self.kernel.store, "schema_apply", snapshot, self.actor)
-            self._intent = self._stack.enter_context(intent)
-        return self._intent.operation_id if self._intent is not None else new_ulid()
-
-    def _claim(self, dataset: Dataset) -> Dataset:
-        """Let the intent say where files of a dataset are staged."""
-        if self._intent is not None and dataset.ref not in self._targets:
-            self._intent.staging(*claims(dataset.ref, self._intent.operation_id))
-            self._targets.add(dataset.ref)
-        return dataset
+        if is_rewriting and any(snapshot.state.pins[key].row_count for key in touched):
+            return self._staged.declare(snapshot)
+        return self._staged.operation_id or new_ulid()
 
     def _renames(self, reshaping: Reshaping) -> list[Update]:
         """Return the updates of type names. Drops come before renames and creations, so that a name can be reused."""

@@ -1,7 +1,7 @@
-"""The sweep: finish links of published versions, resolve dead intents, and remove orphan files.
+"""Recovery: finish links of published versions, resolve dead intents, and find orphan files.
 
-Idempotent and safe beside live writers of any process: it removes only files that no version names, that no live intent
-claims, and that are older than any attempt could be.
+Mark and sweep, idempotent and safe beside live writers of any process: a file is an orphan if no version of a live
+branch names it, no live intent claims it, and it is older than anything that a writer may still be staging.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import claims as write_claims
 from omnigraph.manifest.create import CLAIM_PREFIX
-from omnigraph.manifest.file_removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk, remove
+from omnigraph.manifest.file_removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import CLEANUP, Intent, path_of, pending
 from omnigraph.manifest.kernel import Kernel
@@ -119,33 +119,6 @@ class SweepReport:
             self.rolled_forward += 1
         else:
             self.rolled_back += 1
-
-
-def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
-    """Finish links, resolve the intents of dead owners, and remove orphan files older than an age.
-
-    Mark and sweep: a file is an orphan if no version of a live branch names it, no live intent claims it, and it is
-    older than anything a writer may still be staging.
-    """
-    report = SweepReport()
-    claims = settle(kernel, report)
-    if report.unreadable:
-        # What an unreadable intent claims is unknown, so any file might be claimed.
-        return report
-    # Claims were read before the snapshots, so long work that publishes in between is claimed or named by then; short
-    # work declares no intent and is protected by its age.
-    snapshots, age = kernel.live_snapshots(), Age.of(kernel, claims, older_than_seconds)
-    plans, strays = plan_residue(kernel, snapshots, age)
-    for plan in plans:
-        if plan.error is not None or plan.missing is not None:
-            report.disputed.append(plan.path)
-            continue
-        remove(kernel.store, plan)
-        report.add([*plan.of_versions, *plan.residue])
-    delete_in_bulk(kernel.store, strays)
-    report.add(strays)
-    drop_empty_folders(kernel, snapshots, age)
-    return report
 
 
 def settle(kernel: Kernel, report: SweepReport) -> Claims:

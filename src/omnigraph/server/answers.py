@@ -152,8 +152,9 @@ class SchemaSource(TypedDict):
     schema_source: str
 
 
-class SchemaPlan(schema.SchemaPlan):
-    pass
+class SchemaPlan(TypedDict):
+    supported: bool
+    steps: list[SchemaStep]
 
 
 class SchemaApplied(schema.SchemaReceipt):

@@ -17,11 +17,11 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
 from tests.support.failpoint_actions import fail_with
 from tests.support.fleet_operations import stranger
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
+from tests.support.orphan_sweep import sweep
 from tests.support.policy_recorder import Recorder
 
 AGE_TO_YEARS = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")')

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.lang.diagnostic import LanguageError, Source, Span
-from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
+from omnigraph.lang.migrate import MigrationPlan, SchemaPlan, Step, plan_migration
 from omnigraph.lang.schema import SchemaIR
 from tests.support.big_schemas import big_schema
 from tests.support.schema_compiling import FIXTURE, compiled
@@ -51,6 +51,12 @@ def test_plan_refused_says_so_in_every_form() -> None:
         "  + add Port.flag: Bool?",
         "  ! node:Vessel.teu: [OG-MF-106] type of `Vessel.teu` changes from `I32?` to `String?`",
     ]
+
+
+def test_plan_of_a_server_renders_like_that_of_a_graph() -> None:
+    found = plan(FIXTURE.replace("teu: I32?", "teu: String?").replace("berths: I32?", "berths: I32?  flag: Bool?"))
+    served = SchemaPlan.from_json(found.to_json())
+    assert (served.to_json(), served.render(), served.supported) == (found.to_json(), found.render(), False)
 
 
 def test_plan_refused_without_code_has_no_code_member() -> None:

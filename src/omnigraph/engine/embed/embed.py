@@ -6,7 +6,6 @@ Plans and publishes; the runner decides where tasks run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,18 +19,15 @@ from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
+from omnigraph.engine.write.staged_commit import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
-from omnigraph.errors import Effect as Outcome
-from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.public_values import Commit, PublicValue, named
-from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments
 
 
@@ -91,10 +87,9 @@ def embed(
     if embedder is None and mode != "clean":
         embedder = default_embedder(session.full_view(branch))
     request = EmbedRequest(types, mode, select)
-    with ExitStack() as stack:
-        site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
-        transaction = _EmbedTransaction(session, request, embedder, runner, site, stack)
-        commit = transaction.publish(branch)
+    site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
+    transaction = _EmbedTransaction(session, request, embedder, runner, site)
+    commit = transaction.publish(branch)
     compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
         PropertyEmbedded(plan.type.name, target.name, transaction.tally(plan.type.table_key, target.name))
@@ -123,7 +118,6 @@ class _EmbedTransaction:
         embedder: Embedder | None,
         runner: Runner,
         site: EmbedSite,
-        stack: ExitStack,
     ) -> None:
         self.session = session
         self.request = request
@@ -131,10 +125,8 @@ class _EmbedTransaction:
         self.runner = runner
         self.site = site
         self.plans: list[TypePlan] = []
-        self._stack = stack
-        self._intent: Declared | None = None
+        self._commit = StagedCommit(session, "embed")
         self._staged: dict[TypeKey, _StagedType] = {}
-        self._targets: set[DatasetRef] = set()
 
     def tally(self, table_key: TypeKey, name: str) -> EmbedCounts:
         staged = self._staged.get(table_key)
@@ -142,21 +134,8 @@ class _EmbedTransaction:
 
     def publish(self, branch: str) -> Commit | None:
         """Stage and publish; remove staged files that were not published."""
-        keep: set[str] = set()
-        try:
-            receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
-            keep = self._files()
-            return receipt.public_commit if receipt else None
-        except OmniGraphError as error:
-            keep = set() if error.effect is Outcome.NONE else self._files()
-            raise
-        except BaseException:
-            # An interrupt may arrive after the publish, which refers to these files.
-            keep = self._files()
-            raise
-        finally:
-            if self._intent is not None:
-                fragments.remove_staged(self.session.kernel.store, self._targets, self._intent.operation_id, keep)
+        receipt = self._commit.publish(branch, self.prepare, CommitPolicy.MAINTENANCE, self._files)
+        return receipt.public_commit if receipt else None
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         permissions = write_permissions(self.session, snapshot)
@@ -189,15 +168,8 @@ class _EmbedTransaction:
             requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
             actor=self.session.actor,
             properties=properties,
-            operation_id=self._declared(snapshot).operation_id,
+            operation_id=self._commit.declare(snapshot),
         )
-
-    def _declared(self, snapshot: Snapshot) -> Declared:
-        if self._intent is None:
-            self.session.kernel.reject_read_only()
-            intent = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
-            self._intent = self._stack.enter_context(intent)
-        return self._intent
 
     def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _StagedType:
         kernel, name = self.session.kernel, plan.type.name
@@ -210,11 +182,9 @@ class _EmbedTransaction:
         )
         if not any(fragment_ids):
             return _StagedType(pin, None, {})
-        intent, dataset = self._declared(snapshot), kernel.writable(snapshot, plan.type.table_key)
-        if dataset.ref not in self._targets:
-            intent.staging(*fragments.claims(dataset.ref, intent.operation_id))
-            self._targets.add(dataset.ref)
-        work = partial(stage_part, self.site, plan, intent.operation_id)
+        operation_id = self._commit.declare(snapshot)
+        dataset = self._commit.claim(kernel.writable(snapshot, plan.type.table_key))
+        work = partial(stage_part, self.site, plan, operation_id)
         staged = self.runner.run(f"embedding {name}", work, [Part(dataset.ref, part) for part in fragment_ids if part])
         fragment_texts = [fragment_text for part in staged for fragment_text in part.fragments]
         if not fragment_texts:

@@ -89,9 +89,12 @@ def _compile(session: GraphSession, may: WritePermissions, source: Source, name:
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
     statements = compiled.ir.statements
-    conditions = {item.type_name for item in statements if not isinstance(item, ir.Insert | ir.InsertMatched)}
     # `create` and `upsert` reveal whether an entity exists, and a pattern is a read.
-    conditions |= {item.type_name for item in statements if getattr(item, "verb", ir.Verb.INSERT) is not ir.Verb.INSERT}
+    conditions = {
+        item.type_name
+        for item in statements
+        if not isinstance(item, ir.Insert | ir.InsertMatched) or item.verb is not ir.Verb.INSERT
+    }
     for statement in statements:
         if isinstance(statement, ir.Matched):
             conditions |= {use.type_name for use in pattern_reads(statement, may.visible.catalog)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
 from omnigraph.lang.migrate.compare import compare_types
@@ -26,20 +26,78 @@ _HINTS: Final[Mapping[str | None, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationPlan:
+class SchemaPlan:
     """All steps in the order in which they apply; no step at all means that nothing changes."""
 
-    compiled: CompiledSchema
     steps: tuple[Step, ...]
 
     def __repr__(self) -> str:
         steps = "".join(f"\n  {step.render()}" for step in self.steps) or " no changes"
-        return f"<MigrationPlan{'' if self.supported else ', unsupported'}:{steps}>"
+        return f"<{type(self).__name__}{'' if self.supported else ', unsupported'}:{steps}>"
+
+    @property
+    def unsupported(self) -> tuple[Step, ...]:
+        """The steps that cannot be applied."""
+        return tuple(step for step in self.steps if step.kind == "unsupported_change")
 
     @property
     def supported(self) -> bool:
         """Whether every step can be applied."""
-        return not any(step.kind == "unsupported_change" for step in self.steps)
+        return not self.unsupported
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plan as a JSON object.
+
+        Returns:
+            Whether it is supported, and the steps.
+
+        Example:
+            >>> graph.schema.plan(graph.schema.source).to_json()
+            {'supported': True, 'steps': []}
+        """
+        return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SchemaPlan:
+        """Return the plan of its JSON, whose steps have no positions.
+
+        Args:
+            data: The JSON object.
+
+        Returns:
+            The plan.
+
+        Example:
+            >>> og.SchemaPlan.from_json({"supported": True, "steps": []}).steps
+            ()
+        """
+        return SchemaPlan(tuple(map(Step.from_json, data["steps"])))
+
+    def render(self) -> str:
+        """Format the plan: the verdict first, then a line per step.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> graph.schema.plan(graph.schema.source).render()
+            'No changes.'
+        """
+        if not self.steps:
+            return "No changes."
+        refused = len(self.unsupported)
+        count = f"{len(self.steps)} step{'s' if len(self.steps) > 1 else ''}"
+        instant = sum(step.effect == "instant" for step in self.steps)
+        speed = "all instant" if instant == len(self.steps) else f"{instant} instant"
+        head = f"Not supported: {refused} of {count} refused." if refused else f"Supported: {count}, {speed}."
+        return "\n".join([head, *(f"  {step.render()}" for step in self.steps)])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MigrationPlan(SchemaPlan):
+    """A plan with the compiled schema that it leads to, as an opened graph returns it."""
+
+    compiled: CompiledSchema
 
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
@@ -54,45 +112,13 @@ class MigrationPlan:
                 # A dropped part has no position in the new source.
                 is_placed=step.span != Span(0, 0),
             )
-            for step in self.steps
-            if step.kind == "unsupported_change"
+            for step in self.unsupported
         )
 
     @property
     def notes(self) -> tuple[Diagnostic, ...]:
         """Remarks on the new source that stop nothing, such as a rename hint that did its work."""
         return self.compiled.notes
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as a JSON object.
-
-        Returns:
-            Whether it is supported, and the steps.
-
-        Example:
-            >>> graph.schema.plan(graph.schema.source).to_json()
-            {'supported': True, 'steps': []}
-        """
-        return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
-
-    def render(self) -> str:
-        """Format the plan: the verdict first, then a line per step.
-
-        Returns:
-            The text.
-
-        Example:
-            >>> graph.schema.plan(graph.schema.source).render()
-            'No changes.'
-        """
-        if not self.steps:
-            return "No changes."
-        refused = len(self.refusals)
-        count = f"{len(self.steps)} step{'s' if len(self.steps) > 1 else ''}"
-        instant = sum(step.effect == "instant" for step in self.steps)
-        speed = "all instant" if instant == len(self.steps) else f"{instant} instant"
-        head = f"Not supported: {refused} of {count} refused." if refused else f"Supported: {count}, {speed}."
-        return "\n".join([head, *(f"  {step.render()}" for step in self.steps)])
 
 
 def plan_migration(
@@ -104,7 +130,7 @@ def plan_migration(
     steps = _steps(accepted, compiled.ir, compiled.origins, mode)
     # Every difference must show in a step: a plan that is empty by mistake would lose a change in silence.
     assert steps or accepted.shape == compiled.shape
-    return MigrationPlan(compiled, steps)
+    return MigrationPlan(steps, compiled)
 
 
 def list_steps(before: SchemaIR, after: SchemaIR) -> tuple[Step, ...]:

@@ -276,13 +276,15 @@ ASSEMBLERS: Final[dict[str, Callable[[SetCheck], RuleInput | None]]] = {
 
 
 @dataclass(frozen=True)
-class _SurvivingRows:
-    """Committed rows that the input does not replace; the rule itself sees only some of the incoming ids."""
-
+class _CommittedRows:
     check: SetCheck
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         return self.check.committed.existing(table_key, ids)
+
+
+class _SurvivingRows(_CommittedRows):
+    """Committed rows that the input does not replace; the rule itself sees only some of the incoming ids."""
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         # Replaced rows are recognised by hash. A collision could hide a committed holder of the value, with odds of
@@ -293,14 +295,10 @@ class _SurvivingRows:
 
 
 @dataclass(frozen=True)
-class _VacatedNodes:
+class _VacatedNodes(_CommittedRows):
     """A graph whose replaced node types hold only the ids that edges still refer to."""
 
-    check: SetCheck
     needed: Mapping[TypeKey, Numbers]
-
-    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        return self.check.committed.existing(table_key, ids)
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         if where:
@@ -311,14 +309,10 @@ class _VacatedNodes:
 
 
 @dataclass(frozen=True)
-class _BreachingSources:
+class _BreachingSources(_CommittedRows):
     """A graph in which only sources that may breach a cardinality have edges."""
 
-    check: SetCheck
     sources: Mapping[TypeKey, Numbers]
-
-    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        return self.check.committed.existing(table_key, ids)
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return edges of these sources: the replaced ones for a lookup by id, otherwise the surviving ones."""

@@ -154,9 +154,7 @@ def publish_partitions(
         finish(store, write_plan.intent)
 
 
-class Writer(DataSourceArrowWriter):
-    """Writes a DataFrame as one commit."""
-
+class _PartitionWriter:
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
         self._options = parse_options(options, WRITE_OPTIONS)
         self._write_plan = plan_write(self._options, overwrite)
@@ -164,6 +162,10 @@ class Writer(DataSourceArrowWriter):
     @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
         return stage_partition(self._write_plan, iterator)
+
+
+class Writer(_PartitionWriter, DataSourceArrowWriter):
+    """Writes a DataFrame as one commit."""
 
     @spark_errors()
     def commit(self, messages: list[Any]) -> None:
@@ -174,16 +176,8 @@ class Writer(DataSourceArrowWriter):
         """Do nothing: a sweep removes unpublished files once the heartbeat of the intent stops."""
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_PartitionWriter, DataSourceStreamArrowWriter):
     """Writes each batch of a stream as one commit, exactly once."""
-
-    def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._options = parse_options(options, WRITE_OPTIONS)
-        self._write_plan = plan_write(self._options, overwrite)
-
-    @spark_errors(is_planning=False)
-    def write(self, iterator: Any) -> Any:
-        return stage_partition(self._write_plan, iterator)
 
     @spark_errors()
     def commit(self, messages: list[Any], batchId: int) -> None:
