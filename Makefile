@@ -1,7 +1,7 @@
 # Everything a developer runs. `make demo` and `make test` work from a fresh clone; both call `setup` first.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := .venv/bin/python
-QUICK := -m "not slow and not long and not s3"
+QUICK := not (slow or long or s3 or spark)
 WORKERS ?= 2
 PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes, which would compile every module again without its bytecode on disk.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from omnigraph.store.objects import durability
@@ -44,17 +48,43 @@ def no_sync() -> Iterator[None]:
         yield
 
 
-class DoctestFilter:
-    """Looks for doctests only in modules that have some; also outside this folder, hence a plugin of its own."""
+class ModuleFilter:
+    """Imports no module for nothing; also outside this folder, hence a plugin of its own.
+
+    Doctests are looked for only in modules that have some, and tests only in modules that are not left out as a whole
+    by a selection of the form `not (slow or s3)`.
+    """
+
+    def __init__(self, selection: str) -> None:
+        left_out = re.fullmatch(r"not \((\w+(?: or \w+)*)\)", selection)
+        marks = left_out[1].replace(" or ", "|") if left_out else "(?!)"
+        self._left_out = re.compile(rf"^pytestmark = .*pytest\.mark\.(?:{marks})\b", re.MULTILINE)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        if collection_path.suffix != ".py" or collection_path.name.startswith("test_"):
+        if collection_path.suffix != ".py":
             return None
-        return ">>> " not in collection_path.read_text(encoding="utf-8") or None
+        text = collection_path.read_text(encoding="utf-8")
+        if collection_path.name.startswith("test_"):
+            return self._left_out.search(text) is not None or None
+        return ">>> " not in text or None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[Any], list[Any]]:
+        collectors = yield
+        if file_path.name.startswith("test_"):
+            return [collector for collector in collectors if not isinstance(collector, DoctestModule)]
+        return collectors
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(DoctestFilter())
+    config.pluginmanager.register(ModuleFilter(config.option.markexpr))
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass by the modules and the thousands of tests, which stay until the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

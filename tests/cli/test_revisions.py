@@ -14,8 +14,18 @@ from omnigraph.cli.commands import COMMANDS
 from omnigraph.cli.commit_graph import draw_history, shorten_ids
 from omnigraph.cli.conflicts import resolve_conflicts
 from omnigraph.errors import UsageError
+from tests.support.graph_template import copy_built
 
 NAMES = ("graph_commit_id", "parent_commit_id", "merged_parent_commit_id")
+
+
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, "node Person { name: String @key  age: I32?  team: String? }")
+    put(graph, age=1)
+    graph.branches.create("review")
+    put(graph, age=2)
+    put(graph, "review", age=3, team="sea")
+    return graph
 
 
 @pytest.fixture
@@ -23,12 +33,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> og.Graph:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OMNIGRAPH_STORE", "g.omni")
-    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key  age: I32?  team: String? }")
-    put(graph, age=1)
-    graph.branches.create("review")
-    put(graph, age=2)
-    put(graph, "review", age=3, team="sea")
-    return graph
+    return copy_built(build, tmp_path / "g.omni")
 
 
 def put(graph: og.Graph, branch: str = "main", **values: object) -> None:

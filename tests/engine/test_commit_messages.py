@@ -19,6 +19,7 @@ from omnigraph.graph import session_of
 from omnigraph.limits import COMMIT_MESSAGE_CHARACTERS_MAX
 from omnigraph.pipeline import algo
 from omnigraph.public_values import Commit
+from tests.support.graph_template import copy_built
 
 SCHEMA = "node Person { name: String @key  age: I32? @index  rank: F64? }\nedge Knows: Person -> Person"
 WIDER = SCHEMA.replace("rank: F64?", "rank: F64?  mail: String?")
@@ -28,11 +29,15 @@ ANN = {"type": "Person", "data": {"name": "ann", "age": 1}}
 BOB = {"type": "Person", "data": {"name": "bob"}}
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    graph = og.init(tmp_path / "g.omni", SCHEMA)
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, SCHEMA)
     graph.ingest([ANN])
     return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return copy_built(build, tmp_path / "g.omni")
 
 
 def review(graph: og.Graph) -> None:

@@ -18,17 +18,22 @@ from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.store.write.transaction import append
+from tests.support.graph_template import copy_built
 
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> Graph:
-    graph = og.init(tmp_path / "g.omni", SCHEMA)
+def build(path: Path) -> Graph:
+    graph = og.init(path, SCHEMA)
     graph.ingest([{"type": "Person", "data": {"name": name}} for name in "ab"])
     graph.ingest([{"edge": "Knows", "from": "a", "to": "b"}])
     graph.branches.create("review")
     return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return copy_built(build, tmp_path / "g.omni")
 
 
 def put(graph: Graph, key: TypeKey, row: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.pipeline.algo import MeasureOptions
 from omnigraph.pipeline.spark import executors
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person {
@@ -62,15 +63,20 @@ def _people(folder: Path) -> Path:
     return path
 
 
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, schema=SCHEMA)
+    graph.ingest([{"type": "Person", "data": {"name": name}} for name in ("Ada", "Bob")])
+    graph.ingest([{"edge": "Knows", "from": "Ada", "to": "Bob"}])
+    graph.branches.create("review")
+    graph.ingest([{"type": "Person", "data": {"name": "Cid"}}], branch="review")
+    graph.ingest([{"type": "Person", "data": {"name": "Dee"}}])
+    return graph
+
+
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[og.Graph]:
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
-    with og.init(tmp_path / "g.omni", schema=SCHEMA) as opened:
-        opened.ingest([{"type": "Person", "data": {"name": name}} for name in ("Ada", "Bob")])
-        opened.ingest([{"edge": "Knows", "from": "Ada", "to": "Bob"}])
-        opened.branches.create("review")
-        opened.ingest([{"type": "Person", "data": {"name": "Cid"}}], branch="review")
-        opened.ingest([{"type": "Person", "data": {"name": "Dee"}}])
+    with copy_built(build, tmp_path / "g.omni") as opened:
         yield opened
 
 

@@ -15,6 +15,7 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.policy import load_bundle
 from tests.support.flow_fixtures import PEOPLE, person, policy, root, salary, same_answer, template
+from tests.support.graph_template import copy_built
 
 __all__ = ["policy", "root", "template"]
 
@@ -186,15 +187,15 @@ def salary_slip(slip: str) -> dict[str, Any]:
 
 @pytest.fixture
 def wendy(tmp_path: Path) -> Iterator[Graph]:
-    og.init(tmp_path / "blind.omni", BLIND_SCHEMA).ingest(
-        [
-            *(person(name, mail=f"{name}@secret") for name in ("ann", "bob", "cy")),
-            knows("ann", "bob", "k1"),
-            knows("ann", "cy", "k2"),
-        ]
-    )
-    with og.open(tmp_path / "blind.omni", actor="wendy", policy=load_bundle(BLIND_RULES)) as graph:
+    with copy_built(build, tmp_path / "blind.omni", actor="wendy", policy=load_bundle(BLIND_RULES)) as graph:
         yield graph
+
+
+def build(path: Path) -> Graph:
+    graph = og.init(path, BLIND_SCHEMA)
+    people = [person(name, mail=f"{name}@secret") for name in ("ann", "bob", "cy")]
+    graph.ingest([*people, knows("ann", "bob", "k1"), knows("ann", "cy", "k2")])
+    return graph
 
 
 def error_of(call: Callable[[], object]) -> OmniGraphError:

@@ -14,6 +14,7 @@ from omnigraph.errors import JobExists, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.policy import Policy, load_bundle
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person { name: String @key
@@ -49,11 +50,15 @@ def policy() -> Policy:
     return load_bundle(RULES)
 
 
+def build(path: Path) -> Graph:
+    graph = og.init(path, SCHEMA, actor="root")
+    graph.ingest([person("ann"), person("bob"), salary("s1", 100)])
+    return graph
+
+
 @pytest.fixture
 def root(tmp_path: Path, policy: Policy) -> Iterator[Graph]:
-    og.init(tmp_path / "g.omni", SCHEMA, actor="root")
-    with og.open(tmp_path / "g.omni", actor="root", policy=policy) as graph:
-        graph.ingest([person("ann"), person("bob"), salary("s1", 100)])
+    with copy_built(build, tmp_path / "g.omni", actor="root", policy=policy) as graph:
         yield graph
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import graph as graphs
+from tests.support.graph_template import copy_built
 from tests.support.live_server import DATA, SCHEMA, TOKENS, Live, serving_graph
 
 POLICY = """
@@ -42,10 +43,14 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def graph_uri(tmp_path: Path) -> str:
     """A small graph of people."""
-    uri = str(tmp_path / "secret-place" / "people.omni")
-    with graphs.init(uri, SCHEMA) as graph:
-        graph.ingest(DATA)
-    return uri
+    with copy_built(build, tmp_path / "secret-place" / "people.omni") as graph:
+        return graph.uri
+
+
+def build(path: Path) -> graphs.Graph:
+    graph = graphs.init(path, SCHEMA)
+    graph.ingest(DATA)
+    return graph
 
 
 @pytest.fixture

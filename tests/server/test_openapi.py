@@ -1,20 +1,14 @@
-"""The description of the interface: checked in, true, and complete; and what a machine makes of it."""
+"""The description of the interface: checked in, true, and complete."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
 from omnigraph.errors import ERRORS
@@ -27,7 +21,7 @@ from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ROUTES
 from omnigraph.stored_queries import check_queries
 from tests.support.described_routes import OURS
-from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
+from tests.support.live_server import SCHEMA
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
@@ -176,36 +170,3 @@ def test_openapi_enum_of_codes_is_what_the_envelope_gives() -> None:
     assert {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.value).lower() for kind in ConflictKind} == {
         *get_args(MergeConflictKind)
     }
-
-
-@pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    uri = tmp_path_factory.mktemp("described") / "people.omni"
-    with graphs.init(uri, SCHEMA) as graph:
-        graph.ingest(DATA)
-    with serving_graph(uri) as live:
-        yield live
-
-
-@schemathesis.serializer("application/x-ndjson")
-def ndjson(context: object, value: object) -> bytes:
-    return value.encode("utf-8", "replace") if isinstance(value, str) else json.dumps(value).encode()
-
-
-# It writes its own findings into what it is given.
-SPECIFICATION = schemathesis.openapi.from_dict(deepcopy(DOCUMENT))
-
-
-@pytest.mark.slow
-@SPECIFICATION.parametrize()
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
-def test_server_asked_anything_described_never_fails(case: Any, described: Live) -> None:
-    if "graph_id" in case.path_parameters:
-        case.path_parameters["graph_id"] = "g"
-    if isinstance(case.body, dict) and isinstance(case.body.get("query"), str) and len(case.body["query"]) % 2:
-        # A random text is hardly ever a query, and what comes after the compiler is wanted too.
-        case.body["query"] = ADD if "mutate" in case.operation.path else PEOPLE
-    case.call_and_validate(
-        base_url=f"http://{described.host}:{described.port}",
-        checks=[not_a_server_error, content_type_conformance, response_schema_conformance],
-    )

@@ -20,6 +20,7 @@ from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from tests.support.failpoint_actions import fail_with
 from tests.support.fleet_operations import stranger
+from tests.support.graph_template import copy_built
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
 from tests.support.orphan_sweep import sweep
 from tests.support.policy_recorder import Recorder
@@ -32,11 +33,15 @@ TOWN = SCHEMA.replace("node City", 'node Town @rename_from("City")')
 WITH_SHIP = SCHEMA + "node Ship { imo: String @key  log: Blob? }\nedge Sails: Person -> Ship { since: Date? }"
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    graph = og.init(tmp_path / "graph.omni", SCHEMA)
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, SCHEMA)
     insert(session_of(graph).kernel, {PERSON: ["ann", "bob"], CITY: ["rome"], KNOWS: ["k1"]})
     return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return copy_built(build, tmp_path / "graph.omni")
 
 
 def columns(graph: og.Graph, table_key: TypeKey) -> list[str]:

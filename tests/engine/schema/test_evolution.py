@@ -19,6 +19,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person { name: String  age: I32?  photo: Blob?  tags: [I32]? }
@@ -38,9 +39,8 @@ def entities(graph: og.Graph, name: str, **options: Any) -> list[dict[str, Any]]
     ]
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    graph = og.init(tmp_path / "graph.omni", SCHEMA)
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, SCHEMA)
     people = [
         {"type": "Person", "data": {"id": f"p{n}", "name": name, "age": n, "tags": [n], "photo": "base64:aGk="}}
         for n, name in enumerate(("ann", "bob", "cid"))
@@ -51,6 +51,11 @@ def graph(tmp_path: Path) -> og.Graph:
     graph.ingest([{"edge": "Knows", "from": "p1", "to": "p2", "data": {"since": 2}}])
     graph.ingest([{"edge": "Lives", "from": "p0", "to": "rome", "data": {}}])
     return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return copy_built(build, tmp_path / "graph.omni")
 
 
 def versions(graph: og.Graph) -> dict[TypeKey, int]:

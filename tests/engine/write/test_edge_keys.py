@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import DataError, KeyConflict
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person { name: String @key }
@@ -24,11 +25,15 @@ PEOPLE = [{"type": "Person", "data": {"name": name}} for name in ("ann", "bob", 
 KNOWS: dict[str, Any] = {"edge": "Knows", "from": "ann", "to": "bob", "data": {"since": 1}}
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> og.Graph:
-    graph = og.init(tmp_path / "graph.omni", SCHEMA)
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, SCHEMA)
     graph.ingest(PEOPLE)
     return graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return copy_built(build, tmp_path / "graph.omni")
 
 
 def edges(graph: og.Graph, name: str, branch: str = "main") -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  team: String?  tags: [String]? }
@@ -25,10 +26,15 @@ KNOWS = [
 ]
 
 
+def build(path: Path) -> og.Graph:
+    graph = og.init(path, schema=SCHEMA)
+    graph.ingest([*PEOPLE, *KNOWS], mode="append")
+    return graph
+
+
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[og.Graph]:
-    with og.init(tmp_path / "g.omni", schema=SCHEMA) as graph:
-        graph.ingest([*PEOPLE, *KNOWS], mode="append")
+    with copy_built(build, tmp_path / "g.omni") as graph:
         yield graph
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from textwrap import dedent
 
 import pytest
@@ -33,7 +33,9 @@ def parses(text: str, language: LanguageName) -> bool:
     return True
 
 
-PROGRAMS = [program for program in read_programs() if parses(program[2], program[1])]
+@cache
+def programs() -> list[tuple[str, LanguageName, str]]:
+    return [program for program in read_programs() if parses(program[2], program[1])]
 
 
 def format_text(text: str, language: LanguageName) -> str:
@@ -50,9 +52,10 @@ def check(text: str, language: LanguageName) -> str:
     return formatted
 
 
+@pytest.mark.slow
 def test_format_every_program_keeps_its_meaning_and_comments() -> None:
-    assert len(PROGRAMS) > 300
-    for name, language, text in PROGRAMS:
+    assert len(programs()) > 300
+    for name, language, text in programs():
         try:
             check(text, language)
         except AssertionError as error:
@@ -60,7 +63,7 @@ def test_format_every_program_keeps_its_meaning_and_comments() -> None:
 
 
 @relaxed(max_examples=examples(500))
-@given(st.sampled_from(PROGRAMS), st.data())
+@given(st.deferred(lambda: st.sampled_from(programs())), st.data())
 def test_format_scattered_program_keeps_its_meaning(
     program: tuple[str, LanguageName, str], data: st.DataObject
 ) -> None:
