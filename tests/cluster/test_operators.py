@@ -169,3 +169,35 @@ def test_cluster_without_a_lock_warns(folder: Path) -> None:
     path = folder / "cluster.yaml"
     path.write_text(path.read_text() + "state: {lock: false}\n")
     assert "state_lock_disabled" in codes(cluster(folder).plan())
+
+
+def test_leftover_of_a_crashed_writer_is_no_lock(folder: Path) -> None:
+    locks = folder / "__cluster" / "locks"
+    for path in locks.iterdir():
+        path.unlink()
+    leftover = locks / ".og-01KA0000000000000000000000"
+    leftover.write_text("")
+    assert cluster(folder).plan().ok
+    # It may belong to a writer that is about to give it its name.
+    assert leftover.exists()
+
+
+def test_holder_that_lost_its_lock_leaves_the_next_ones_alone(folder: Path) -> None:
+    ledger = cluster(folder).ledger
+    with hold_lock(ledger, "apply", "ada") as lock:
+        assert cluster(folder).force_unlock(lock.lock_id).ok
+        with hold_lock(ledger, "apply", "bob"):
+            before = {path.name: path.read_bytes() for path in (folder / "__cluster" / "locks").iterdir()}
+            lock._write(lock._held)
+            with pytest.raises(ClusterError, match="state_lock_lost"):
+                lock.require()
+            lock.release()
+            assert {path.name: path.read_bytes() for path in (folder / "__cluster" / "locks").iterdir()} == before
+
+
+def test_lost_lock_object_stops_its_holder(folder: Path) -> None:
+    with hold_lock(cluster(folder).ledger, "apply", "ada") as lock:
+        for path in (folder / "__cluster" / "locks").iterdir():
+            path.unlink()
+        with pytest.raises(ClusterError, match="state_lock_lost"):
+            lock.require()

@@ -9,7 +9,15 @@ import pytest
 import omnigraph as og
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.lock import hold_lock
-from tests.support.cluster_folder import QUERIES, cluster, codes, crash_apply, deploy, write_folder
+from tests.support.cluster_folder import (
+    QUERIES,
+    apply_in_process,
+    cluster,
+    codes,
+    crash_apply,
+    deploy,
+    write_folder,
+)
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.server_process import running
 
@@ -65,6 +73,21 @@ def test_apply_on_s3_that_crashes_is_finished_by_the_next(tmp_path: Path, s3_ser
         check_finished(folder, storage)
         number += 9
     assert number > 21
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_apply_killed_at_any_durable_write_on_s3_is_finished(tmp_path: Path, s3_server: S3Server, moment: str) -> None:
+    number, returncode = 0, -1
+    while returncode < 0:
+        number += 1
+        folder, storage = tmp_path / f"team{number}", s3_server.uri(f"team{number}")
+        prepare(folder, storage)
+        returncode = apply_in_process(folder, moment, number).returncode
+        check_finished(folder, storage)
+    # The last number is past the end: nothing was killed.
+    assert returncode == 0
+    assert number > 40
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ lock only spares operators useless work; correctness rests on the ledger's compa
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +23,10 @@ from omnigraph.errors import StorageError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import CLUSTER_LOCK_ATTEMPTS, HEARTBEAT_SECONDS
 from omnigraph.manifest.intents import Owner, this_process
-from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.control_objects import ObjectInfo, Objects
 
 LOCK_FOLDER: Final = f"{FOLDER}/locks"
+_NAME: Final = re.compile(r"[0-9]{12}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class LockInfo:
 
 def read_lock(ledger: Ledger) -> LockInfo | None:
     """Return the newest lock, held or released, or None if there never was one."""
-    infos = ledger.objects.list(LOCK_FOLDER)
+    infos = _numbered(ledger.objects)
     if not infos:
         return None
     newest = infos[-1]
@@ -109,7 +111,7 @@ def _acquire(ledger: Ledger, operation: str, actor: str | None) -> ClusterLock:
             findings = (warning("state_lock_taken_over", LOCK_FOLDER, message),)
         lock_id, path = new_ulid(), _next_path(current)
         if ledger.objects.write_if_absent(path, _body(lock_id, operation, actor, released=False)):
-            paths = [info.path for info in ledger.objects.list(LOCK_FOLDER)]
+            paths = [info.path for info in _numbered(ledger.objects)]
             # A number can be absent because its holder is done and a later holder discarded it: only the newest counts.
             for stale in [other for other in paths if other < paths[-1]]:
                 ledger.objects.discard(stale)
@@ -126,6 +128,11 @@ def _held(lock: LockInfo) -> ClusterError:
         f" run `omnigraph cluster force-unlock {lock.lock_id}`"
     )
     return ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
+
+
+def _numbered(objects: Objects) -> list[ObjectInfo]:
+    """Return the locks, oldest first, without the temporary files of writers that run or have crashed."""
+    return [info for info in objects.list(LOCK_FOLDER) if _NAME.fullmatch(info.path.rpartition("/")[2])]
 
 
 def _next_path(current: LockInfo | None) -> str:
@@ -166,8 +173,7 @@ class ClusterLock:
 
     def require(self) -> None:
         """Raise if the lock was taken over; called before everything that changes storage."""
-        newest = self._objects.list(LOCK_FOLDER)[-1].path
-        if newest != self._path:
+        if not self._is_newest():
             message = "another operation has taken over the lock; nothing more was changed. Run the command again"
             raise ClusterError([error("state_lock_lost", LOCK_FOLDER, message)])
 
@@ -175,10 +181,18 @@ class ClusterLock:
         """Release the lock; a failure is harmless, since the lease ends by itself."""
         self._stopped.set()
         self._thread.join()
-        with suppress(StorageError):
-            self._objects.write(self._path, self._released)
+        self._write(self._released)
 
     def _renew(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):
-            with suppress(StorageError):
-                self._objects.write(self._path, self._held)
+            self._write(self._held)
+
+    def _write(self, body: bytes) -> None:
+        # A holder that was paused for longer than its lease must not bring its number back.
+        with suppress(StorageError):
+            if self._is_newest():
+                self._objects.write(self._path, body)
+
+    def _is_newest(self) -> bool:
+        numbered = _numbered(self._objects)
+        return bool(numbered) and numbered[-1].path == self._path
