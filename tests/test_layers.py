@@ -61,6 +61,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"bulk_load", "diff", "embed", "maintenance", "range_merge"}),
         frozenset({"datasource", "infer"}),
         frozenset({"algo", "declared", "export", "query"}),
+        frozenset({"scheduler"}),
     ),
 }
 HOMES = {"lance": "store", "pyspark": "pipeline"}

@@ -14,6 +14,7 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _elapsed: Callable[[], float] = lambda: time.clock_gettime(_BOOT)  # noqa: E731 - the other seam
 _storage: Callable[[int], int] = lambda modified_us: modified_us  # noqa: E731 - storage's time, as an object shows it
 _wall: Callable[[], int] = lambda: time.time_ns() // 1_000  # noqa: E731 - one replaceable seam
+_pause: Callable[[float], None] = time.sleep
 
 
 def now_us() -> int:
@@ -36,7 +37,7 @@ def storage_us(modified_us: int) -> int:
 
 def pause(seconds: float) -> None:
     """Sleep."""
-    time.sleep(seconds)
+    _pause(seconds)
 
 
 @contextmanager
@@ -44,6 +45,7 @@ def replaced(
     wall: Callable[[], int] | None = None,
     elapsed: Callable[[], float] | None = None,
     storage: Callable[[int], int] | None = None,
+    pause: Callable[[float], None] | None = None,
 ) -> Iterator[None]:
     """Replace the clocks in tests: a fixed timestamp, a counter, a clock that jumps.
 
@@ -51,10 +53,10 @@ def replaced(
     ...     now_us()
     42
     """
-    global _wall, _elapsed, _storage
-    before = (_wall, _elapsed, _storage)
-    _wall, _elapsed, _storage = wall or _wall, elapsed or _elapsed, storage or _storage
+    global _wall, _elapsed, _storage, _pause
+    before = (_wall, _elapsed, _storage, _pause)
+    _wall, _elapsed, _storage, _pause = wall or _wall, elapsed or _elapsed, storage or _storage, pause or _pause
     try:
         yield
     finally:
-        _wall, _elapsed, _storage = before
+        _wall, _elapsed, _storage, _pause = before

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -261,6 +262,33 @@ def test_run_that_broke_off_before_its_merge_is_finished(graph: Graph, spark: An
     finished = run(graph, None, tmp_path, BRANCHED)
     assert (finished.status, finished.nodes, edge_count(graph)) == ("published", {"Person": 2}, 1)
     assert len(pipeline.list_runs(graph, parse_pipelines(BRANCHED)["people"])) == 1
+
+
+def test_run_for_a_due_time_is_done_once(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    """Whole inputs are loaded again by every run, so a due time that is run twice would show."""
+    text = BRANCHED.replace(", incremental: seq", "")
+    two, three = datetime(2026, 11, 17, 2, tzinfo=UTC), datetime(2026, 11, 17, 3, tzinfo=UTC)
+    first = run(graph, spark, tmp_path, text, scheduled_for=two)
+    assert (first.status, pipeline.list_runs(graph, parse_pipelines(text)["people"])[0].scheduled_for) == (
+        "published",
+        "2026-11-17T02:00:00+00:00",
+    )
+    # A run by hand in between changes nothing.
+    assert run(graph, spark, tmp_path, text).status == "published"
+    repeated = run(graph, spark, tmp_path, text, scheduled_for=two)
+    assert (repeated.status, repeated.commit_id) == ("already_done", first.commit_id)
+    # A load that broke off before its merge is finished, and is all there is to do for its time.
+    with (
+        patch("omnigraph.engine.branches.Branches.merge", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run(graph, spark, tmp_path, text, scheduled_for=three)
+    assert run(graph, spark, tmp_path, text, scheduled_for=three).status == "already_done"
+    assert graph.branches.list() == ["main"]
+    runs = pipeline.list_runs(graph, parse_pipelines(text)["people"])
+    assert [item.scheduled_for is not None for item in runs] == [True, False, True]
+    with pytest.raises(UsageError, match="needs a time zone"):
+        run(graph, spark, tmp_path, text, scheduled_for=datetime(2026, 11, 17))
 
 
 DELETING = """

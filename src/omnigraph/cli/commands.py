@@ -425,7 +425,7 @@ COMMANDS = (
     Command(
         ("pipeline", "status"),
         "pipeline:status",
-        "Show the last run of each pipeline, and loads that wait on their branches.",
+        "Show the last and next run of each pipeline, and loads that wait on their branches.",
         "omnigraph pipeline status graph.omni -f pipelines.yaml",
         Capability.DIRECT,
     ),
@@ -434,6 +434,13 @@ COMMANDS = (
         "pipeline:history",
         "List the published runs of a pipeline, newest first.",
         "omnigraph pipeline history graph.omni crm -f pipelines.yaml",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("pipeline", "schedule"),
+        "schedule:schedule",
+        "Run pipelines when they are due, until stopped; one runner per graph or cluster.",
+        "omnigraph pipeline schedule graph.omni -f pipelines.yaml",
         Capability.DIRECT,
     ),
     Command(

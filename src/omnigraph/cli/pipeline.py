@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
     from omnigraph.lang.diagnostic import Source
     from omnigraph.pipeline import PipelineDeclaration, RunPlan, RunRecord, RunReport
+    from omnigraph.pipeline.scheduler.book import BookEntry
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="File with the pipelines.")]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Pipeline; optional if the file has only one.")]
@@ -35,6 +36,10 @@ Sample = Annotated[
     int | None, typer.Option("--sample", metavar="N", help="Read N rows of each source; implies `--dry-run`.")
 ]
 FullRefresh = Annotated[bool, typer.Option("--full-refresh", help="Read every source from its beginning.")]
+ScheduledFor = Annotated[
+    str | None,
+    typer.Option("--scheduled-for", metavar="TIME", help="Time that a scheduler starts this run for; done once."),
+]
 After = Annotated[
     str | None, typer.Option("--after", metavar="VALUE", help="Read rows above this value of the incremental column.")
 ]
@@ -106,26 +111,49 @@ def status(
     cluster: ClusterRoot = None,
     as_json: Json = False,
 ) -> int:
-    plans = _plan(target, _select(file, cluster, pipeline_name))
+    selected = _select(file, cluster, pipeline_name)
+    plans = _plan(target, selected)
+    entries = [_read_book(target, item, cluster) for item in selected]
     if as_json:
-        print_json({"pipelines": [item.to_json() for item in plans]})
+        shown = [
+            {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
+            for item, entry in zip(plans, entries, strict=True)
+        ]
+        print_json({"pipelines": shown})
         return 0
     rows = (
         [
             item.pipeline,
-            "waiting on its branch"
-            if item.unfinished_commit
-            else "never run"
-            if item.last_run is None
-            else "published",
+            _status(item, entry),
             "" if item.last_run is None else _time(item.last_run),
             "" if item.last_run is None else item.last_run.commit_id,
             item.schedule or "",
+            item.next_run or "",
         ]
-        for item in plans
+        for item, entry in zip(plans, entries, strict=True)
     )
-    _print(["pipeline", "status", "last run", "commit", "schedule"], rows)
+    _print(["pipeline", "status", "last run", "commit", "schedule", "next run"], rows)
     return 0
+
+
+def _status(plan: RunPlan, entry: BookEntry | None) -> str:
+    if entry is not None and entry.status in ("running", "failed"):
+        return entry.status
+    if plan.unfinished_commit:
+        return "waiting on its branch"
+    return "never run" if plan.last_run is None else "published"
+
+
+def _read_book(target: Target, item: Selected, cluster: str | None) -> BookEntry | None:
+    """Return what a schedule has noted about a pipeline."""
+    from omnigraph.pipeline.scheduler.book import ScheduleBook
+
+    if cluster is not None:
+        from omnigraph.cluster.applied_pipelines import schedule_book
+
+        return schedule_book(cluster).read(item.declaration.name)
+    with item.open(target) as graph:
+        return ScheduleBook(graph.uri).read(item.declaration.name)
 
 
 def run(
@@ -136,12 +164,14 @@ def run(
     dry_run: DryRun = False,
     sample: Sample = None,
     full_refresh: FullRefresh = False,
+    scheduled_for: ScheduledFor = None,
     report: ReportDir = None,
     queries: Queries = None,
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
 
+    due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = _select_one(file, cluster, pipeline_name)
     item.announce(target)
     with item.open(target, writes=True) as graph, progress_bar():
@@ -151,6 +181,7 @@ def run(
             dry_run=dry_run,
             sample=sample,
             full_refresh=full_refresh,
+            scheduled_for=due,
             report=report,
             queries=queries or item.queries,
         )
@@ -307,6 +338,16 @@ def _show_run(report: RunReport, *, as_json: bool) -> int:
     if loaded:
         echo(f"{loaded}{f', commit {report.commit_id}' if report.commit_id else ''}")
     return 1 if report.status == "stopped" else 0
+
+
+def _parse_time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(f"`{text}` is not a time with a zone; write it as 2026-11-17T02:00:00Z", value=text)
+    return moment
 
 
 def _counts(counts: dict[str, int]) -> str:

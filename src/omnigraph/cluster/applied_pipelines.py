@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from omnigraph.cluster.applied import read_queries, require_payload, storage_of
 from omnigraph.cluster.config import CONFIG_NAME
 from omnigraph.cluster.findings import ClusterError, error
-from omnigraph.cluster.ledger import STATE_FOLDER, ClusterState, Ledger
+from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger
 from omnigraph.lang.diagnostic import Source
 from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipelines
+from omnigraph.pipeline.scheduler.book import ScheduleBook
+from omnigraph.pipeline.scheduler.child import ScheduledPipeline
+from omnigraph.pipeline.scheduler.runner import ReadPipelines
+
+SCHEDULE_FOLDER: Final = f"{FOLDER}/schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,29 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
         raise ClusterError([error("cluster_state_missing", STATE_FOLDER, message)])
     folder = Path(location).absolute() if "://" not in location and (Path(location) / CONFIG_NAME).is_file() else None
     return dict(_read_pipelines(ledger, stored.state, folder))
+
+
+def schedule_book(location: str) -> ScheduleBook:
+    """Return the book of a cluster's schedule, of which there is one."""
+    return ScheduleBook(storage_of(location), SCHEDULE_FOLDER)
+
+
+def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
+    """Return a function that reads the applied pipelines if the ledger has a new revision."""
+    ledger, seen = Ledger(storage_of(location)), list[int]()
+
+    def read() -> Mapping[str, ScheduledPipeline] | None:
+        revision = ledger.newest_revision()
+        if seen == [revision]:
+            return None
+        applied = read_applied_pipelines(location)
+        seen[:] = [revision]
+        return {
+            name: ScheduledPipeline(item.declaration, item.graph_uri, item.queries, actor)
+            for name, item in applied.items()
+        }
+
+    return read
 
 
 def _read_pipelines(ledger: Ledger, state: ClusterState, folder: Path | None) -> list[tuple[str, AppliedPipeline]]:

@@ -18,6 +18,8 @@ from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
 from omnigraph.pipeline.maintenance import apply_schema, optimize, verify
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.range_merge.merge import merge
+from omnigraph.pipeline.scheduler.api import schedule
+from omnigraph.pipeline.scheduler.runner import ScheduleEvent
 from omnigraph.pipeline.spark.session import register, session
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "RunPlan",
     "RunRecord",
     "RunReport",
+    "ScheduleEvent",
     "algo",
     "apply_schema",
     "check",
@@ -46,6 +49,7 @@ __all__ = [
     "read_pipelines",
     "register",
     "run",
+    "schedule",
     "session",
     "verify",
 ]

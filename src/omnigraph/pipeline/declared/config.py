@@ -15,6 +15,7 @@ import yaml
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
 from omnigraph.pipeline.declared.document import VARIABLE, PipelineDocument
+from omnigraph.pipeline.declared.schedule import Schedule, read_schedule
 from omnigraph.public_values import Mode
 from omnigraph.source_files import read_regular_file
 
@@ -89,7 +90,7 @@ class PipelineDeclaration:
     name: str
     graph: str | None
     publication: Publication
-    schedule: str | None
+    schedule: Schedule | None
     sources: Mapping[str, SourceDeclaration]
     transforms: Mapping[str, str]
     nodes: Mapping[str, TypeMapping]
@@ -201,13 +202,14 @@ def _pipeline(
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
     spark = document.fields(members["spark"], ("master", "conf"), ()) if "spark" in members else {}
     on_error = document.word(members["on_error"], ("fail", "quarantine")) if "on_error" in members else "fail"
+    schedule = read_schedule(document, members.get("schedule"))
     if len(document.problems) > known:
         return None
     return PipelineDeclaration(
         name,
         document.scalar(members.get("graph")),
         publication,
-        document.scalar(members.get("schedule")),
+        schedule,
         sources,
         transforms,
         nodes,

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal
 
 import orjson
 
+from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import PipelineError, PolicyDenied
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.public_values import PublicValue
 
 PIPELINE: Final = "pipeline"
@@ -28,13 +31,17 @@ RUN: Final = "pipeline_run"
 STARTED: Final = "pipeline_started"
 QUARANTINED: Final = "pipeline_quarantined"
 BACKFILL: Final = "pipeline_backfill"
+SCHEDULED_FOR: Final = "pipeline_scheduled_for"
 
 Next = Literal["finish_load", "first_run", "new_rows", "all_rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord(PublicValue):
-    """A run that loaded something; `seconds` until its commit. `backfill` is its range, if it was one."""
+    """A run that loaded something; `seconds` until its commit. `backfill` is its range, if it was one.
+
+    `scheduled_for` is the time that it was due, if a schedule started it.
+    """
 
     run_id: str
     commit_id: str
@@ -47,6 +54,7 @@ class RunRecord(PublicValue):
     digest: str
     actor: str | None = None
     backfill: str | None = None
+    scheduled_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ class RunPlan(PublicValue):
         is_changed: Whether the declaration has changed since the last run.
         last_run: The last run that was published.
         unfinished_commit: The load that waits on its branch for expectations, review or a merge.
+        schedule: Its cron expression, with the time zone unless that is UTC.
+        next_run: When it is due next, in UTC; a schedule alone starts nothing.
     """
 
     pipeline: str
@@ -73,6 +83,7 @@ class RunPlan(PublicValue):
     last_run: RunRecord | None = None
     unfinished_commit: str | None = None
     schedule: str | None = None
+    next_run: str | None = None
 
 
 def list_runs(graph: Graph, pipeline: PipelineDeclaration, limit: int | None = None) -> list[RunRecord]:
@@ -126,6 +137,7 @@ def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
         step = "finish_load"
     elif last is None:
         step = "first_run"
+    schedule = pipeline.schedule
     return RunPlan(
         pipeline.name,
         step,
@@ -135,7 +147,8 @@ def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
         {} if last is None else read_watermarks(last),
         None if last is None else _record(last),
         None if unfinished is None else unfinished.commit_id,
-        pipeline.schedule,
+        None if schedule is None else schedule.describe(),
+        None if schedule is None else schedule.next_runs(moment_of(clock.now_us()), 1)[0].isoformat(),
     )
 
 
@@ -169,6 +182,14 @@ def read_counts(commit: Commit, kind: str) -> dict[str, int]:
     """Return the number of loaded entities by type."""
     keys = {TypeKey(key): count for key, count in _read_json(commit, "counts").items()}
     return {key.name: count for key, count in keys.items() if key.kind == kind}
+
+
+def find_scheduled(graph: Graph, pipeline: PipelineDeclaration, due: datetime) -> Commit | None:
+    """Return the newest load that a schedule started, if it was for a due time or a later one."""
+    commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
+    newest = next((commit for commit in commits if SCHEDULED_FOR in commit.properties), None)
+    is_done = newest is not None and datetime.fromisoformat(newest.properties[SCHEDULED_FOR]) >= due
+    return newest if is_done else None
 
 
 def _load_commits(graph: Graph, branch: str, name: str) -> Iterator[Commit]:
@@ -208,6 +229,7 @@ def _record(commit: Commit) -> RunRecord:
         properties.get(DIGEST, ""),
         commit.actor,
         properties.get(BACKFILL),
+        properties.get(SCHEDULED_FOR),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,13 +59,17 @@ class RunReport(PublicValue):
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Which rows a run reads: new ones, all (`is_full`), a range of a source (`backfill`), or a few (`sample`)."""
+    """Which rows a run reads: new ones, all (`is_full`), a range of a source (`backfill`), or a few (`sample`).
+
+    A run for a due time (`scheduled_for`) is done once.
+    """
 
     is_dry: bool = False
     is_full: bool = False
     backfill: Window | None = None
     backfill_source: str = ""
     sample: int | None = None
+    scheduled_for: datetime | None = None
 
 
 def run(
@@ -80,6 +85,7 @@ def run(
     sample: int | None = None,
     report: str | Path | None = None,
     queries: Queries | None = None,
+    scheduled_for: datetime | None = None,
     progress: Progress | None = None,
 ) -> RunReport:
     """Run a declared pipeline once.
@@ -97,6 +103,8 @@ def run(
         sample: Read at most this many rows of each source; implies `dry_run`.
         report: Directory for the report of the run, and for rejected and quarantined rows.
         queries: Directory of the `.gq` files of expectations; by default that of the declaration.
+        scheduled_for: The time for which a scheduler starts this run; its commit keeps it, and a run for this time or
+            an earlier one is then `already_done`.
         progress: Called with each stage and how much of it is done.
 
     Returns:
@@ -115,7 +123,7 @@ def run(
     """
     pipeline = find_pipeline(pipelines, name)
     is_dry = dry_run or sample is not None
-    options = RunOptions(is_dry, full_refresh, sample=sample)
+    options = RunOptions(is_dry, full_refresh, sample=sample, scheduled_for=scheduled_for)
     if backfill is not None:
         options = replace(
             options, backfill=Window(*backfill), backfill_source=_find_incremental_source(pipeline, source)
@@ -133,6 +141,10 @@ def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: o
         raise UsageError(
             f"`{pipeline.name}` appends, so rows that were loaded before would be there twice; use `mode: merge`"
         )
+    if options.scheduled_for is not None and options.scheduled_for.tzinfo is None:
+        raise UsageError(f"`scheduled_for` needs a time zone, and {options.scheduled_for.isoformat()} has none")
+    if options.scheduled_for is not None and options.backfill is not None:
+        raise UsageError("a backfill is not part of a schedule; leave out `scheduled_for`")
     if options.sample is not None and options.sample < 1:
         raise UsageError(f"`sample` is a number of rows, 1 or more; got {options.sample}", sample=options.sample)
     is_quarantining = pipeline.is_rejecting or any(item.outcome == "quarantine" for item in pipeline.expectations)
@@ -182,10 +194,15 @@ class _Run:
         self.expected = read_expected_queries(self.graph, self.pipeline, self.queries)
         if not options.is_dry:
             finished = self._finish_unfinished()
-            is_more_wanted = options.is_full or options.backfill is not None
+            is_more_wanted = options.is_full or options.backfill is not None or options.scheduled_for is not None
             if finished is not None and not (finished.status == "published" and is_more_wanted):
                 return finished
         before = record.find_progress(self.graph, self.pipeline)
+        # Read after the progress: a run for the same time that is published later starts from the same progress.
+        done = options.scheduled_for and record.find_scheduled(self.graph, self.pipeline, options.scheduled_for)
+        if done:
+            self.report = replace(self.report, commit_id=done.commit_id)
+            return self._finish("already_done", f"commit {done.commit_id} was made for this time, or a later one")
         watermarks = {} if before is None or options.is_full else record.read_watermarks(before)
         with self._stage("start"):
             spark = prepare_session(self.pipeline, self._spark)
@@ -342,6 +359,8 @@ class _Run:
             record.STARTED: str(self.started_us),
             record.QUARANTINED: str(quarantined),
         }
+        if options.scheduled_for is not None:
+            properties[record.SCHEDULED_FOR] = options.scheduled_for.astimezone(UTC).isoformat()
         if options.backfill is not None:
             # It moves no watermark, also if another run has moved them meanwhile.
             bounds = f"{options.backfill.low or ''}..{options.backfill.high or ''}"

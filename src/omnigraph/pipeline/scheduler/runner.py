@@ -1,0 +1,303 @@
+"""The runner of a schedule: starts what is due, one run of a pipeline at a time, and notes how it ended.
+
+It decides by the clock, the declarations and the book alone, so a runner that was killed anywhere is replaced by a new
+one: a due time that was loaded has a commit that says so, and its run is then `already_done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from omnigraph import clock
+from omnigraph.display import count_of
+from omnigraph.errors import ConflictError, OmniGraphError
+from omnigraph.limits import SCHEDULE_FOLLOW_SECONDS, SCHEDULE_POLL_SECONDS, SCHEDULE_STOP_SECONDS
+from omnigraph.pipeline.declared.schedule import Schedule, moment_of
+from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
+from omnigraph.pipeline.scheduler.child import FAILED, Outcome, RunningPipeline, ScheduledPipeline
+
+EventKind = Literal["started", "finished", "failed", "skipped", "added", "removed", "invalid", "stopped"]
+# Returns the pipelines by name; None if nothing has changed since the last call.
+ReadPipelines = Callable[[], Mapping[str, ScheduledPipeline] | None]
+StartRun = Callable[[ScheduledPipeline, datetime], RunningPipeline]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEvent:
+    """Something that a runner did, for its log; `due` is the time that a run was started for."""
+
+    at: datetime
+    kind: EventKind
+    message: str
+    pipeline: str | None = None
+    due: datetime | None = None
+    outcome: Outcome | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as a JSON object."""
+        return {
+            "at": self.at.isoformat(),
+            "event": self.kind,
+            "pipeline": self.pipeline,
+            "due": None if self.due is None else self.due.isoformat(),
+            "status": None if self.outcome is None else self.outcome.status,
+            "message": self.message,
+            "report": None if self.outcome is None else self.outcome.report,
+        }
+
+
+@dataclass(slots=True)
+class _Started:
+    run: RunningPipeline
+    due: datetime
+    schedule: Schedule
+
+
+class ScheduleRunner:
+    """Starts the due runs of pipelines; `step` is called again and again.
+
+    Args:
+        book: What was settled.
+        read: Returns the pipelines.
+        start: Starts a run.
+        parallel: How many runs may go on at once.
+        emit: Called with every event.
+        is_lease_lost: Whether another runner has taken over.
+    """
+
+    def __init__(
+        self,
+        book: ScheduleBook,
+        read: ReadPipelines,
+        start: StartRun,
+        *,
+        parallel: int,
+        emit: Callable[[ScheduleEvent], None] = lambda event: None,
+        is_lease_lost: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._book = book
+        self._read = read
+        self._start = start
+        self._parallel = parallel
+        self._emit = emit
+        self._is_lease_lost = is_lease_lost
+        self._pipelines: dict[str, ScheduledPipeline] = {}
+        self._entries: dict[str, BookEntry] = {}
+        # Before this moment, a pipeline needs no look.
+        self._next_look: dict[str, datetime] = {}
+        self._running: dict[str, _Started] = {}
+        self._read_at: float | None = None
+        self._is_stopping = False
+        self.has_failed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run goes on and no retry waits."""
+        return not self._running and not any(
+            entry.retry_at is not None for name, entry in self._entries.items() if name in self._pipelines
+        )
+
+    def request_stop(self) -> None:
+        """Start no more runs; those that go on have a while to finish. May be called by a signal handler."""
+        self._is_stopping = True
+
+    def run_forever(self) -> None:
+        """Run until `request_stop` is called."""
+        while not self._is_stopping:
+            self.step()
+            if not self._is_stopping:
+                clock.pause(SCHEDULE_POLL_SECONDS)
+        self.drain()
+
+    def run_once(self) -> None:
+        """Start what is due now, and wait for it and its retries."""
+        self.step()
+        while not self.is_idle and not self._is_stopping:
+            clock.pause(SCHEDULE_POLL_SECONDS)
+            self.step()
+        self.drain()
+
+    def step(self) -> None:
+        """Note what has ended, follow the declarations, and start what is due."""
+        self._finish_runs()
+        self._follow()
+        for name in sorted(self._pipelines):
+            if name not in self._running and len(self._running) < self._parallel:
+                self._start_if_due(name)
+
+    def drain(self) -> None:
+        """Wait for runs to finish, and end those that do not in time: the next runner does them again."""
+        deadline = clock.elapsed() + SCHEDULE_STOP_SECONDS
+        while self._running and clock.elapsed() < deadline:
+            self._finish_runs()
+            if self._running:
+                clock.pause(SCHEDULE_POLL_SECONDS)
+        self.stop_runs()
+
+    def stop_runs(self) -> None:
+        """End all runs at once."""
+        for name, started in self._running.items():
+            started.run.stop()
+            self._tell("stopped", "it was cut off, and is done again by the next runner", name, started.due)
+        self._running.clear()
+
+    # -- declarations ------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        now = clock.elapsed()
+        if self._read_at is not None and now - self._read_at < SCHEDULE_FOLLOW_SECONDS:
+            return
+        try:
+            pipelines = self._read()
+        except OmniGraphError as error:
+            if self._read_at is None:
+                raise
+            # What was read before goes on.
+            self._tell("invalid", f"the declarations cannot be read, so the earlier ones stay: {error.message}")
+            pipelines = None
+        self._read_at = now
+        if pipelines is None:
+            return
+        scheduled = {name: item for name, item in pipelines.items() if item.declaration.schedule is not None}
+        for name in sorted(scheduled.keys() ^ self._pipelines.keys()):
+            if name in scheduled:
+                self._tell("added", f"scheduled: {_schedule_of(scheduled[name]).describe()}", name)
+            else:
+                self._tell("removed", "it is no longer scheduled", name)
+        self._pipelines = scheduled
+        self._next_look.clear()
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def _start_if_due(self, name: str) -> None:
+        now = moment_of(clock.now_us())
+        if name in self._next_look and now < self._next_look[name]:
+            return
+        item, entry = self._pipelines[name], self._find_entry(name, now)
+        schedule = _schedule_of(item)
+        # A run that is tried again was not missed; a newer one takes its place, unless all are caught up.
+        after = entry.settled_until
+        if entry.retry_at is not None and entry.due is not None and schedule.catch_up != "all":
+            after = max(after, entry.due)
+        due_runs, skipped = schedule.due_runs(after, now)
+        due = due_runs[0] if due_runs else entry.due if entry.retry_at is not None else None
+        if due is not None and due == entry.due and entry.retry_at is not None and now < entry.retry_at:
+            return
+        if skipped:
+            message = f"{count_of(len(skipped), 'missed run')} skipped, as `catch_up: {schedule.catch_up}` says"
+            self._tell("skipped", message, name, skipped[-1])
+            entry = replace(entry, settled_until=max(entry.settled_until, skipped[-1]))
+            self._write(name, entry)
+        if due is None:
+            self._next_look[name] = schedule.next_runs(now, 1)[0]
+            return
+        failures = entry.failures if entry.retry_at is not None and entry.due == due else 0
+        entry = replace(entry, due=due, status="running", message="", failures=failures, retry_at=None, started_at=now)
+        self._write(name, entry)
+        self._running[name] = _Started(self._start(item, due), due, schedule)
+        self._tell("started", "started", name, due)
+
+    def _find_entry(self, name: str, now: datetime) -> BookEntry:
+        entry = self._entries.get(name) or self._book.read(name)
+        if entry is None:
+            # Its first run is the next one that is due.
+            entry = BookEntry(now)
+            self._write(name, entry)
+        if entry.status == "running":
+            # The runner before was killed; whether its run was done, the commit says.
+            entry = replace(entry, status=None, started_at=None, retry_at=now)
+        self._entries[name] = entry
+        return entry
+
+    def _finish_runs(self) -> None:
+        for name, started in list(self._running.items()):
+            outcome = started.run.poll()
+            if outcome is not None:
+                del self._running[name]
+                self._note(name, started, outcome)
+
+    def _note(self, name: str, started: _Started, outcome: Outcome) -> None:
+        now = moment_of(clock.now_us())
+        entry = replace(self._entries[name], status=outcome.status, message=outcome.message, finished_at=now)
+        if outcome.status != FAILED:
+            self._settle(name, replace(entry, failures=0), started.due)
+            self.has_failed |= outcome.status == "stopped"
+            self._tell("finished", f"{outcome.status}: {outcome.message}", name, started.due, outcome)
+            return
+        failures = entry.failures + 1
+        retry_at = started.schedule.retry_at(failures, now)
+        if retry_at is None:
+            self.has_failed = True
+            self._settle(name, replace(entry, failures=failures), started.due)
+            advice = f"it has failed {count_of(failures, 'time')} and is not tried again before it is due again"
+        else:
+            self._write(name, replace(entry, failures=failures, retry_at=retry_at))
+            advice = f"it is tried again at {retry_at.isoformat(timespec='seconds')}"
+        self._tell("failed", f"{outcome.message}; {advice}", name, started.due, outcome)
+
+    def _settle(self, name: str, entry: BookEntry, due: datetime) -> None:
+        self._write(name, replace(entry, settled_until=max(entry.settled_until, due), retry_at=None))
+
+    def _write(self, name: str, entry: BookEntry) -> None:
+        if self._is_lease_lost():
+            self.stop_runs()
+            raise ConflictError("another runner has taken over the schedule; this one stops. Its runs are done again")
+        self._book.write(name, entry)
+        self._entries[name] = entry
+        self._next_look.pop(name, None)
+
+    def _tell(
+        self,
+        kind: EventKind,
+        message: str,
+        pipeline: str | None = None,
+        due: datetime | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        self._emit(ScheduleEvent(moment_of(clock.now_us()), kind, message, pipeline, due, outcome))
+
+
+def _schedule_of(item: ScheduledPipeline) -> Schedule:
+    schedule = item.declaration.schedule
+    assert schedule is not None, "pipelines without a schedule are left out"
+    return schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """What a runner would do for a pipeline: runs that are due now, and the next ones."""
+
+    pipeline: str
+    schedule: str
+    due_now: tuple[datetime, ...]
+    skipped: int
+    next_runs: tuple[datetime, ...]
+    last: BookEntry | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "pipeline": self.pipeline,
+            "schedule": self.schedule,
+            "due_now": [due.isoformat() for due in self.due_now],
+            "skipped": self.skipped,
+            "next_runs": [due.isoformat() for due in self.next_runs],
+            "last": None if self.last is None else self.last.to_json(),
+        }
+
+
+def list_upcoming(book: ScheduleBook, pipelines: Iterable[ScheduledPipeline], count: int) -> list[Upcoming]:
+    """Return what is due now and next, by the book; writes nothing."""
+    now, upcoming = moment_of(clock.now_us()), []
+    for item in pipelines:
+        schedule, name = item.declaration.schedule, item.declaration.name
+        if schedule is None:
+            continue
+        entry = book.read(name)
+        due, skipped = schedule.due_runs(entry.settled_until, now) if entry is not None else ([], [])
+        next_runs = tuple(schedule.next_runs(now, count))
+        upcoming.append(Upcoming(name, schedule.describe(), tuple(due), len(skipped), next_runs, entry))
+    return upcoming
