@@ -1,10 +1,12 @@
-"""A tour of what OmniGraph does, on the packages of Debian: load, ask, branch, compare, merge, look back.
+"""A tour of what OmniGraph does, on the packages of Debian: load, ask, follow, branch, compare, merge, look back.
 
 Shows the product and adds nothing to it; `make demo` runs it.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -51,6 +54,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, og.init(Path(folder) / "g.omni", DEBIAN / "schema.pg", actor="ada") as graph:
         load(graph)
         ask(graph, queries.text)
+        follow(graph, queries.text, Path(folder))
         change(graph, queries.text)
     console.print(f"\nAll of it took {time.perf_counter() - started:.0f} s.")
     console.print("[bold]Next:[/] the quickstart in README.md, docs/pipeline.md, docs/index.md")
@@ -107,6 +111,43 @@ def ask(graph: Graph, queries: str) -> None:
     step("Texts are searched in the same language", "`find` ranks, `misspelt` forgives")
     show(graph, queries, "find", words="terminal music player", most=4)
     show(graph, queries, "misspelt", words="spredsheet", most=3)
+
+
+def follow(graph: Graph, queries: str, folder: Path) -> None:
+    step("A pipeline follows the archive", "examples/debian/pipelines.yaml: the next day's snapshot against the graph")
+    before = graph.commits()[0].commit_id
+    os.environ |= {"DEBIAN_GRAPH": graph.uri, "DEBIAN_SNAPSHOT": str(write_next_day(folder / "next_day"))}
+    with timed("pipeline"), progress_bar():
+        report = pipeline.run(graph, DEBIAN / "pipelines.yaml", "archive")
+    for verdict in report.expectations:
+        console.print(f"{'holds' if verdict.passed else 'fails'}: {verdict.expectation}, {verdict.message}")
+    console.print(f"{report.status}: {report.message}, commit {report.commit_id}")
+
+    step("What changed over night", f"{before} against main")
+    changed = graph.diff(before, "main").changes.column("id").to_pylist()
+    was, now = (
+        {
+            row["package"]: row["version"]
+            for row in graph.query(queries, {"names": changed}, name="versions", at=at).rows()
+        }
+        for at in (before, None)
+    )
+    table = Table("package", "before", "after", box=None, header_style="bold")
+    for name in sorted(was | now):
+        table.add_row(name, was.get(name, "[dim]new[/]"), now.get(name, "[dim]removed[/]"))
+    console.print(table)
+
+
+def write_next_day(folder: Path) -> Path:
+    """Write a snapshot of all packages, with the changes of `next_day.ndjson`; no version means that one is gone."""
+    changes = {row["name"]: row for row in map(json.loads, (DEBIAN / "next_day.ndjson").open())}
+    with pa.input_stream(str(DEBIAN / "nodes.ndjson.zst"), compression="zstd") as stream:
+        records = [json.loads(line) for line in stream.read().splitlines()]
+    packages = (one["data"] | changes.get(one["data"]["name"], {}) for one in records if one["type"] == "Package")
+    folder.mkdir()
+    with (folder / "packages.json").open("w") as file:
+        file.writelines(f"{json.dumps(package)}\n" for package in packages if package["version"])
+    return folder
 
 
 def change(graph: Graph, queries: str) -> None:

@@ -371,7 +371,7 @@ def test_timestamp_watermark_ignores_the_zone_of_the_session(graph: Graph, spark
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("SELECT name, age", "SELECT nam, age", "transform `persons` is not valid"),
+        ("SELECT name, age", "SELECT nam, age", "transform `persons` is not a valid query"),
         ("dst: friend", "dst: freind", "has no column `freind`; did you mean `friend`"),
         ("{ Person:", "{ Persn:", "no node type `Persn`; did you mean `Person`"),
         ("SELECT name, age", "SELECT name, age AS agee", "no property `agee`; did you mean `age`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from omnigraph.errors import UsageError
 from omnigraph.pipeline.declared.check import find_pipeline
 from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
+from omnigraph.pipeline.declared.explain import explained_errors
 
 VALID = """\
 version: 1
@@ -70,6 +72,32 @@ def test_digest_covers_what_is_loaded_and_not_where() -> None:
         ("review: false", "review: perhaps", "perhaps", "expected `true` or `false`"),
         ("branch: load/crm", "branch: main", "{ branch", "cannot be merged into itself"),
         ("      people:", "      accounts:", 'accounts: "SELECT', "`accounts` is a source, too"),
+        ("      people:", "      Accounts:", 'Accounts: "SELECT', "`accounts` is a source, too"),
+        ("      tickets:", "      ACCOUNTS:", "ACCOUNTS:", "does not tell the two names apart"),
+        ("branch: load/crm", 'branch: "load crm"', '"load crm"', "cannot name a branch"),
+        ("merge_into: main", "merge_into: a//b", "a//b", "cannot name a branch"),
+        ("format: csv", 'format: ""', '""', "expected a value for `format`"),
+        ("path: tickets", 'path: " "', '" "', "expected a value for `path`"),
+        ("incremental: updated_at", "incremental: true", "true", "expected a value for `incremental`"),
+        ('url: "${CRM_JDBC}", ', "", "{ format: jdbc", "needs a `url`"),
+        (" table: accounts,", "", "{ format: jdbc", "needs a `table` or a `query`"),
+        ("table: accounts,", 'table: a, query: "SELECT 1",', "{ format: jdbc", "only one of them"),
+        (" table: accounts,", " path: accounts,", "{ format: jdbc", "and no `path`"),
+        ("table: accounts,", "accessKey: AKIA1,", "AKIA1", "a secret must not be in the file"),
+        ("table: accounts,", "api_key: abc,", "abc", "a secret must not be in the file"),
+        ("table: accounts,", "passwd: abc,", "abc", "a secret must not be in the file"),
+        ("table: accounts,", 'password: "abc${X}",', '"abc${X}"', "a secret must not be in the file"),
+        ('"${CRM_JDBC}"', '"jdbc:oracle:thin:scott/tiger@//db"', '"jdbc:', "a secret must not be in the file"),
+        ("path: tickets", 'path: "https://x/y?sig=abc"', '"https:', "a secret must not be in the file"),
+        ('"${CRM_JDBC}"', '"$CRM_JDBC"', '"$CRM', "a variable is written as `${NAME}`"),
+        ('"${CRM_JDBC}"', '"${CRM_JDBC"', '"${CRM', "a variable is written as `${NAME}`"),
+        ('"${CRM_JDBC}"', '"${CRM_JDBC:-x}"', '"${CRM', "there are no defaults"),
+        ("columns: { name: name }", "columns: { name: null }", "{ name: null }", "expected the column of `name`"),
+        ("rows: 0,", 'rows: 0, at_most: "5 %",', '"5 %"', "`at_most` is about the rows of a view"),
+        ("query: orphans", "query: orphans, unique: [a]", "[a]", "`unique` is about the rows of a view"),
+        ('at_most: "0.1 %"', "rows: 5", "5,", "a view has `min_rows`"),
+        ("not_null: [name], at_most", "min_rows: 1, at_most", '"0.1 %"', "a share of rows may fail"),
+        ("rows: 0", 'rows: "²"', '"²"', "expected an integer"),
         ("version: 1", "version: 2", "2", "unsupported version"),
     ],
 )
@@ -82,6 +110,35 @@ def test_mistake_is_reported_with_its_position(before: str, after: str, place: s
         parse_pipelines(text, "team.yaml")
     lines = [line for line in str(caught.value).splitlines() if message in line]
     assert [line.partition(": ")[0] for line in lines] == [f"team.yaml:{position}"]
+
+
+def test_branch_of_two_pipelines_is_refused() -> None:
+    both = VALID + VALID.partition("pipelines:\n")[2].replace("  crm:", "  erp:")
+    with pytest.raises(UsageError, match=r"^pipelines.yaml:20:3: pipeline `crm` loads to the branch `load/crm`, too"):
+        parse_pipelines(both)
+    # Branches of two graphs of a cluster are two branches.
+    first, second = both.split("  erp:")
+    assert len(parse_pipelines(f"{first}  erp:{second.replace('graph: knowledge', 'graph: other')}")) == 2
+
+
+def test_positions_of_parts_are_known() -> None:
+    positions = parse_pipelines(VALID, "team.yaml")["crm"].positions
+    assert positions["transforms.people"] == "team.yaml:11:15"
+    assert positions["expect.1"] == "team.yaml:16:9"
+    assert positions["nodes.Person"] == "team.yaml:12:22"
+
+
+def test_values_of_variables_are_kept_out_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    [pipeline] = parse_pipelines(VALID).values()
+    monkeypatch.setenv("CRM_JDBC", "jdbc:derby://db:1527/crm;user=ann;password=hunter2")
+    text = f"no route to {os.environ['CRM_JDBC']}, nor to db with password=hunter2; ann:hunter2"
+    failure = UsageError(text, part="sources.accounts", url=os.environ["CRM_JDBC"])
+    failure.__cause__ = ValueError(text)
+    with pytest.raises(UsageError) as caught, explained_errors(pipeline):
+        raise failure
+    assert str(caught.value) == ("pipelines.yaml:8:17: no route to ${CRM_JDBC}, nor to db with password=***; ann:***")
+    assert caught.value.context == {"url": "${CRM_JDBC}"}
+    assert caught.value.__cause__ is None
 
 
 def test_overwrite_of_incremental_rows_is_refused() -> None:
@@ -100,7 +157,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 def test_pipeline_of_a_file_is_chosen_by_name(tmp_path: Path) -> None:
     file = tmp_path / "pipelines.yaml"
-    file.write_text(VALID + VALID.partition("pipelines:\n")[2].replace("  crm:", "  erp:"))
+    file.write_text(
+        VALID + VALID.partition("pipelines:\n")[2].replace("  crm:", "  erp:").replace("load/crm", "load/erp")
+    )
     assert list(read_pipelines(file)) == ["crm", "erp"]
     assert find_pipeline(file, "erp").folder == tmp_path
     with pytest.raises(UsageError, match="name the pipeline; there are `crm`, `erp`"):

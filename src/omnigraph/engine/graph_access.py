@@ -34,11 +34,15 @@ class GraphAccess:
 
     def store(self) -> Store:
         """Return the store; tasks of one operation in one process share it."""
+        self.apply_settings()
+        return _cached_store(self)
+
+    def apply_settings(self) -> None:
+        """Set the storage settings of the driver in the process of a task."""
         # A Spark worker serves one operation after another, so each sets and unsets what its own driver sent.
         os.environ.update({name: value for name, value in self.settings if value is not None})
         for name in (name for name, value in self.settings if value is None):
             os.environ.pop(name, None)
-        return _cached_store(self)
 
     def open(self, ref: DatasetRef) -> Dataset:
         return self.store().open(ref)

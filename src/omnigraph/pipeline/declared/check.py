@@ -13,6 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import Source, did_you_mean
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines, resolve_variables
 from omnigraph.pipeline.declared.expectations import row_condition
+from omnigraph.pipeline.declared.explain import explained_errors
 from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.public_values import PublicValue
@@ -83,7 +84,13 @@ def check(
         {'Person': ['name', 'age']}
     """
     pipeline = find_pipeline(pipelines, name)
+    with explained_errors(pipeline):
+        return _check(graph, pipeline, spark, queries)
+
+
+def _check(graph: Graph, pipeline: PipelineDeclaration, spark: Any, queries: Queries | None) -> CheckReport:
     read_expected_queries(graph, pipeline, queries)
+    require_target(graph, pipeline)
     session = prepare_session(pipeline, spark)
     frames: dict[str, Any] = {}
     for view in (*pipeline.sources, *pipeline.transforms):
@@ -105,6 +112,14 @@ def check(
         {type_name: list(columns.data.columns) for type_name, columns in nodes.items()},
         {type_name: list(columns.data.columns) for type_name, columns in edges.items()},
     )
+
+
+def require_target(graph: Graph, pipeline: PipelineDeclaration) -> None:
+    """Refuse a pipeline that publishes to a branch which does not exist."""
+    branches, target = graph.branches.list(), pipeline.publication.merge_into
+    if target is not None and target not in branches:
+        hint = did_you_mean(target, branches) or "create it first"
+        raise UsageError(f"there is no branch `{target}` to merge into; {hint}", part="publish", branch=target)
 
 
 def read_expected_queries(

@@ -15,6 +15,14 @@ import yaml
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
 from omnigraph.pipeline.declared.document import VARIABLE, PipelineDocument
+from omnigraph.pipeline.declared.mistakes import (
+    check_branch_name,
+    check_branches,
+    check_members,
+    check_place,
+    check_views,
+    find_positions,
+)
 from omnigraph.pipeline.declared.schedule import Schedule, read_schedule
 from omnigraph.public_values import Mode
 from omnigraph.source_files import read_regular_file
@@ -68,6 +76,7 @@ class Expectation:
     query: str | None = None
     rows: int | None = None
     outcome: str = "stop"
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,8 @@ class PipelineDeclaration:
     """A pipeline. Its `digest` covers everything that decides what a run loads.
 
     `is_rejecting` if entities that break a rule of the schema are left out and reported, instead of failing the run.
-    Relative paths start at `folder`, that of the file. `text` is a file with this pipeline alone.
+    Relative paths start at `folder`, that of the file. `text` is a file with this pipeline alone. `positions` has the
+    file, line and column of its parts, such as `transforms.people`.
     """
 
     name: str
@@ -104,6 +114,7 @@ class PipelineDeclaration:
     folder: Path | None = None
     digest: str = field(default="", compare=False)
     text: str = field(default="", compare=False, repr=False)
+    positions: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def target_branch(self) -> str:
@@ -164,6 +175,8 @@ def read_declarations(
         pipeline = _pipeline(document, name, entry, folder)
         if pipeline is not None:
             declared[name] = pipeline
+    merging = {name: item for name, item in declared.items() if item.publication.merge_into is not None}
+    check_branches(document, node, {name: (item.graph, item.publication.branch) for name, item in merging.items()})
     return declared
 
 
@@ -187,8 +200,7 @@ def _pipeline(
     }
     transforms = {view: document.text(item) or "" for view, item in document.named(members.get("transforms")).items()}
     views = {*sources, *transforms}
-    for view in sources.keys() & transforms.keys():
-        document.fault(members["transforms"], f"`{view}` is a source, too; give the transform another name")
+    check_views(document, members)
     nodes = _mappings(document, members.get("nodes"), views, is_edge=False)
     edges = _mappings(document, members.get("edges"), views, is_edge=True)
     if not nodes and not edges:
@@ -223,6 +235,7 @@ def _pipeline(
         folder,
         _digest(node, ("sources", "transforms", "nodes", "edges", "expect", "embed")),
         _serialize(name, node),
+        dict(find_positions(document.name, members)),
     )
 
 
@@ -246,8 +259,7 @@ def _source(document: PipelineDocument, name: str, node: yaml.Node) -> SourceDec
     values = document.settings(node)
     if "format" not in values:
         document.fault(node, f"source `{name}` needs a `format`: csv, json, parquet, jdbc, or any that Spark reads")
-    if "path" not in values and not {"table", "dbtable", "query", "url"} & values.keys():
-        document.fault(node, f"source `{name}` needs a `path`, or a `table`")
+    check_place(document, name, node, values)
     options = {key: value for key, value in values.items() if key not in ("format", "path", "incremental")}
     return SourceDeclaration(name, values.get("format", ""), values.get("path"), options, values.get("incremental"))
 
@@ -268,6 +280,8 @@ def _mappings(
         mode: Any = document.word(members["mode"], MODES) if "mode" in members else "merge"
         source, target = (document.text(members[end]) if end in members else None for end in ("src", "dst"))
         columns = document.scalars(members.get("columns"))
+        for name in (name for name, column in columns.items() if not column.strip() or column == "null"):
+            document.fault(members["columns"], f"expected the column of `{name}`")
         mappings[type_name] = TypeMapping(type_name, view or "", columns, mode or "merge", source, target, delete_when)
     return mappings
 
@@ -276,6 +290,8 @@ def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) 
     members = document.fields(node, ("branch", "merge_into", "review"), ()) if node is not None else {}
     merge_into = document.text(members["merge_into"]) if "merge_into" in members else None
     branch = document.text(members["branch"]) if "branch" in members else None
+    for member in members.keys() & {"branch", "merge_into"}:
+        check_branch_name(document, members[member], branch if member == "branch" else merge_into)
     if merge_into is not None and branch == merge_into:
         document.fault(node, "a branch cannot be merged into itself; name another `branch`")
     needs_review = document.boolean(members.get("review"))
@@ -288,7 +304,7 @@ def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) 
 
 def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set[str]) -> tuple[Expectation, ...]:
     expectations = []
-    for item in document.items(node) if node is not None else ():
+    for index, item in enumerate(document.items(node) if node is not None else ()):
         fields = ("on", "not_null", "unique", "condition", "min_rows", "at_most", "query", "rows", "else")
         members = document.fields(item, fields, ())
         view = document.text(members["on"]) if "on" in members else None
@@ -300,6 +316,7 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
         checks = {"not_null", "unique", "condition", "min_rows"} & members.keys()
         if view is not None and not checks:
             document.fault(item, "nothing is expected; add `not_null`, `unique`, `condition` or `min_rows`")
+        check_members(document, members, query)
         outcome = document.word(members["else"], OUTCOMES) if "else" in members else "stop"
         if outcome == "quarantine" and (query is not None or {"unique", "min_rows"} & checks):
             document.fault(item, "only rows that fail `not_null` or `condition` can be left out; use `stop` or `warn`")
@@ -316,6 +333,7 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
                 query,
                 document.integer(members.get("rows")) if "rows" in members else (0 if query is not None else None),
                 outcome or "stop",
+                f"expect.{index}",
             )
         )
     return tuple(expectations)

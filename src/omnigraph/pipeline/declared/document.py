@@ -14,8 +14,15 @@ from omnigraph.yaml_document import Document, Problem
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
-_SECRET_NAME: Final = re.compile(r"(?i)password|secret|token|credential")
-_SECRET_IN_URL: Final = re.compile(r"(?i)(?:password|pwd)=(?!\$\{)|://[^/@\s]+:(?!\$\{)[^/@\s]+@")
+_VARIABLES_ONLY: Final = re.compile(rf"(?:{VARIABLE.pattern})+")
+SECRET_NAME: Final = re.compile(r"(?i)passw|pwd|secret|token|credential|(?:access|api|private|account|sas)[._-]?key")
+_SECRET_IN_URL: Final = re.compile(
+    r"(?i)(?:passw(?:or)?d|pwd|secret|token|sig|signature|api_?key)=(?!\$\{)"
+    r"|://[^/@\s]+:(?!\$\{)[^/@\s]+@"
+    # As in jdbc:oracle:thin:scott/tiger@//host
+    r"|:[^/:@\s]+/(?!\$\{)[^/:@\s]+@"
+)
+_BROKEN_VARIABLE: Final = re.compile(r"\$\{|^\$[A-Za-z_][A-Za-z0-9_]*$")
 
 
 class PipelineDocument(Document):
@@ -59,9 +66,13 @@ class PipelineDocument(Document):
     def settings(self, node: yaml.Node | None) -> dict[str, str]:
         """Return a mapping of scalars that may need secrets; these must be variables."""
         for name, item in self.entries(node).items() if node is not None else ():
-            text = self.scalar(item) or ""
-            if (_SECRET_NAME.search(name) and not VARIABLE.search(text)) or _SECRET_IN_URL.search(text):
+            text = str(item.value) if isinstance(item, yaml.ScalarNode) else ""
+            if (SECRET_NAME.search(name) and not _VARIABLES_ONLY.fullmatch(text.strip())) or _SECRET_IN_URL.search(
+                text
+            ):
                 self.fault(item, "a secret must not be in the file; name the variable that holds it as `${NAME}`")
+            elif _BROKEN_VARIABLE.search(VARIABLE.sub("", text).strip()):
+                self.fault(item, "a variable is written as `${NAME}`; there are no defaults")
         return self.scalars(node)
 
     def boolean(self, node: yaml.Node | None) -> bool:
@@ -78,7 +89,7 @@ class PipelineDocument(Document):
         text = self.scalar(node)
         if node is None or text is None:
             return None
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()):
             self.fault(node, "expected an integer that is not negative")
             return None
         return int(text)

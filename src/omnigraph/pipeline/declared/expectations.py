@@ -12,8 +12,7 @@ from omnigraph.display import count_of
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.declared.config import Expectation, PipelineDeclaration
-from omnigraph.pipeline.declared.sources import first_line
-from omnigraph.pipeline.spark.session import run_job
+from omnigraph.pipeline.spark.session import first_line, run_job
 from omnigraph.public_values import PublicValue
 
 
@@ -66,16 +65,17 @@ def row_condition(frame: Any, expectation: Expectation) -> Any:
     for name in (*expectation.not_null, *expectation.unique):
         if name not in frame.columns:
             hint = did_you_mean(name, frame.columns) or f"it has {', '.join(frame.columns)}"
-            raise UsageError(f"an expectation names `{name}`; `{expectation.view}` has no such column; {hint}")
-    conditions = [functions.col(name).isNotNull() for name in expectation.not_null]
+            message = f"an expectation names `{name}`; `{expectation.view}` has no such column; {hint}"
+            raise UsageError(message, part=expectation.part)
+    conditions = [functions.col(f"`{name}`").isNotNull() for name in expectation.not_null]
     if expectation.condition is not None:
         # Unknown fails, so that a null does not pass unnoticed.
-        condition = functions.coalesce(functions.expr(expectation.condition), functions.lit(False))
         try:
+            condition = functions.coalesce(functions.expr(expectation.condition), functions.lit(False))
             _ = frame.filter(condition).schema
         except Exception as error:
-            reason = first_line(error)
-            raise UsageError(f"the condition `{expectation.condition}` is not valid: {reason}") from error
+            message = f"the condition `{expectation.condition}` is not valid: {first_line(error)}"
+            raise UsageError(message, part=expectation.part) from error
         conditions.append(condition)
     return reduce(lambda first, second: first & second, conditions) if conditions else None
 
@@ -88,9 +88,12 @@ def _judge(frame: Any, expectation: Expectation) -> Verdict:
     counts += [functions.count_if(~holds).alias("failed")] if holds is not None else []
     if expectation.unique:
         # As in SQL, a row without one of the values equals no other.
-        counts.append(functions.count_distinct(*map(functions.col, expectation.unique)).alias("distinct"))
+        counts.append(
+            functions.count_distinct(*(functions.col(f"`{name}`") for name in expectation.unique)).alias("distinct")
+        )
         complete = reduce(
-            lambda first, second: first & second, (functions.col(n).isNotNull() for n in expectation.unique)
+            lambda first, second: first & second,
+            (functions.col(f"`{name}`").isNotNull() for name in expectation.unique),
         )
         counts.append(functions.count_if(complete).alias("complete"))
     stage = f"judging {expectation.label}"

@@ -16,7 +16,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
-from omnigraph.errors import PipelineError, PolicyDenied
+from omnigraph.errors import PipelineError, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Commit
@@ -26,6 +26,7 @@ from omnigraph.public_values import PublicValue
 
 PIPELINE: Final = "pipeline"
 WATERMARKS: Final = "pipeline_watermarks"
+COMPARED: Final = "pipeline_compared"
 DIGEST: Final = "pipeline_digest"
 RUN: Final = "pipeline_run"
 STARTED: Final = "pipeline_started"
@@ -98,6 +99,7 @@ def list_runs(graph: Graph, pipeline: PipelineDeclaration, limit: int | None = N
         The runs, as their commits record them.
 
     Raises:
+        UsageError: The limit is negative.
         BranchNotFound: The branch that the pipeline publishes to does not exist.
         PolicyDenied: The policy hides the runs of another actor.
 
@@ -107,6 +109,8 @@ def list_runs(graph: Graph, pipeline: PipelineDeclaration, limit: int | None = N
         >>> [run.nodes for run in pipeline.list_runs(graph, crm)]  # doctest: +SKIP
         [{'Person': 2}]
     """
+    if limit is not None and limit < 0:
+        raise UsageError(f"`limit` is a number of runs, 0 or more; got {limit}", limit=limit)
     return list(islice(map(_record, _load_commits(graph, pipeline.target_branch, pipeline.name)), limit))
 
 
@@ -176,6 +180,11 @@ def is_reachable(graph: Graph, commit_id: str | None, branch: str) -> bool:
 def read_watermarks(commit: Commit) -> dict[str, str]:
     """Return the watermarks by source that a load has reached."""
     return _read_json(commit, WATERMARKS)
+
+
+def read_compared(commit: Commit) -> dict[str, str]:
+    """Return the columns of the watermarks by source, with how their values are compared: `updated_at (time)`."""
+    return _read_json(commit, COMPARED)
 
 
 def read_counts(commit: Commit, kind: str) -> dict[str, int]:

@@ -30,7 +30,8 @@ from omnigraph.pipeline.declared import progress as record
 from omnigraph.pipeline.declared.check import Pipelines, Queries, find_pipeline, prepare_session, read_expected_queries
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
-from omnigraph.pipeline.declared.sources import OpenSource, Window, open_source, read_source
+from omnigraph.pipeline.declared.explain import explained_errors
+from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
 from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import run_job
 from omnigraph.public_values import PublicValue
@@ -124,13 +125,17 @@ def run(
     pipeline = find_pipeline(pipelines, name)
     is_dry = dry_run or sample is not None
     options = RunOptions(is_dry, full_refresh, sample=sample, scheduled_for=scheduled_for)
+    if backfill == (None, None):
+        raise UsageError("a backfill needs a range; give a lower bound, an upper bound, or both")
+    if source is not None and backfill is None:
+        raise UsageError("`source` is that of a backfill; give its range, or leave out `source`", source=source)
     if backfill is not None:
         options = replace(
             options, backfill=Window(*backfill), backfill_source=_find_incremental_source(pipeline, source)
         )
     _check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
-    with reporting_to(progress):
+    with reporting_to(progress), explained_errors(pipeline):
         return _Run(graph, pipeline, spark, folder, queries).execute(options)
 
 
@@ -204,10 +209,12 @@ class _Run:
             self.report = replace(self.report, commit_id=done.commit_id)
             return self._finish("already_done", f"commit {done.commit_id} was made for this time, or a later one")
         watermarks = {} if before is None or options.is_full else record.read_watermarks(before)
+        compared = {} if before is None or options.is_full else record.read_compared(before)
         with self._stage("start"):
             spark = prepare_session(self.pipeline, self._spark)
         with self._stage("read"):
-            sources = self._open_sources(spark, options, watermarks)
+            sources = self._open_sources(spark, options, watermarks, compared)
+        self.compared = {name: item.compared for name, item in sources.items() if item.compared is not None}
         reached = {
             name: source.window.high
             for name, source in sources.items()
@@ -241,13 +248,16 @@ class _Run:
 
     # -- rows --------------------------------------------------------------------------------------------------
 
-    def _open_sources(self, spark: Any, options: RunOptions, watermarks: Mapping[str, str]) -> dict[str, OpenSource]:
+    def _open_sources(
+        self, spark: Any, options: RunOptions, watermarks: Mapping[str, str], compared: Mapping[str, str]
+    ) -> dict[str, OpenSource]:
         opened = {}
         for name, source in self.pipeline.sources.items():
             if options.backfill is not None and source.incremental is not None and name != options.backfill_source:
                 item = OpenSource(read_source(spark, source, self.pipeline.folder).limit(0))
             else:
-                item = open_source(spark, source, self.pipeline, watermarks.get(name), options.backfill)
+                watermark = Watermark(watermarks.get(name), compared.get(name))
+                item = open_source(spark, source, self.pipeline, watermark, options.backfill)
             if options.sample is not None:
                 item = replace(item, frame=item.frame.limit(options.sample))
             opened[name] = item
@@ -366,7 +376,8 @@ class _Run:
             bounds = f"{options.backfill.low or ''}..{options.backfill.high or ''}"
             return properties | {record.BACKFILL: f"{options.backfill_source} {bounds}"}
         watermarks = orjson.dumps(dict(self.report.watermarks), option=orjson.OPT_SORT_KEYS).decode()
-        return properties | {record.WATERMARKS: watermarks}
+        compared = orjson.dumps(self.compared, option=orjson.OPT_SORT_KEYS).decode()
+        return properties | {record.WATERMARKS: watermarks, record.COMPARED: compared}
 
     def _remove_merged_branch(self) -> None:
         """Delete a branch that was merged by hand, so that the load starts from the newest state of the target."""

@@ -7,6 +7,7 @@ when this run began. Rows that arrive meanwhile belong to the next run, so no ro
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any, Final
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
-from omnigraph.pipeline.spark.session import run_job
+from omnigraph.pipeline.declared.s3_files import is_without_file_system, read_s3_files
+from omnigraph.pipeline.spark.session import first_line, run_job
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """What the last run has read of a source: up to `value`, of a column that was `compared` as `updated_at (time)`."""
+
+    value: str | None = None
+    compared: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OpenSource:
     """The rows that a run reads of a source.
 
@@ -37,54 +48,121 @@ class OpenSource:
         window: What they are bounded to; None if the source is read whole.
         is_empty: Whether the window is known to have no rows.
         rows_without_value: Rows that no window has, because their incremental column is null.
+        compared: The incremental column, and how its values are compared: `updated_at (time)`.
     """
 
     frame: Any
     window: Window | None = None
     is_empty: bool = False
     rows_without_value: int = 0
+    compared: str | None = None
 
 
 def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> Any:
     """Return all rows of a source. Spark reads no data here, except to infer the schema of some formats."""
+    part = f"sources.{source.name}"
     options = {name: resolve_variables(value, os.environ) for name, value in source.options.items()}
     if source.format == "jdbc" and "table" in options:
         options["dbtable"] = options.pop("table")
+    if source.format in ("csv", "json") and not any(name.lower() == "mode" for name in options):
+        # Otherwise Spark turns what it cannot parse into nulls, and says nothing.
+        options["mode"] = "FAILFAST"
     try:
-        reader = spark.read.format(source.format).options(**options)
-        frame = reader.load() if source.path is None else reader.load(_locate(source.path, folder))
+        frame = _load(spark, source, options, folder)
         columns = frame.columns
-    except UsageError:
-        raise
+    except UsageError as error:
+        raise UsageError(f"source `{source.name}` cannot be read: {error.message}", part=part) from error
     except Exception as error:
-        raise UsageError(f"source `{source.name}` cannot be read: {first_line(error)}", source=source.name) from error
+        raise UsageError(f"source `{source.name}` cannot be read: {first_line(error)}", part=part) from error
+    require_distinct_columns(frame, f"source `{source.name}`", part)
     if source.incremental is not None and source.incremental not in columns:
         hint = did_you_mean(source.incremental, columns) or f"it has {', '.join(columns)}"
-        raise UsageError(f"source `{source.name}` has no column `{source.incremental}`; {hint}", source=source.name)
+        if source.format == "csv" and columns[0] == "_c0":
+            hint += "; add `header: true` if its first line has the names"
+        raise UsageError(f"source `{source.name}` has no column `{source.incremental}`; {hint}", part=part)
+    if source.incremental is not None and find_family(frame, source.incremental) is None:
+        kind = frame.schema[source.incremental].dataType.simpleString()
+        raise UsageError(
+            f"`{source.incremental}` of source `{source.name}` is a {kind}, which does not grow; name a number, a time"
+            " or a text as `incremental`",
+            part=part,
+        )
     return frame
 
 
+def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder: Path | None) -> Any:
+    # Spark has no option of this name, and would ignore it.
+    schema = options.pop("schema", None)
+    reader = spark.read.format(source.format).options(**options)
+    reader = reader if schema is None else reader.schema(schema)
+    if source.path is None:
+        return reader.load()
+    path = _locate(source.path, folder)
+    try:
+        return reader.load(path)
+    except Exception as error:
+        if not is_without_file_system(path, error):
+            raise
+        return read_s3_files(spark, source.format, path, options, schema)
+
+
+def require_distinct_columns(frame: Any, what: str, part: str) -> None:
+    """Refuse a view in which two columns have the same name."""
+    seen: set[str] = set()
+    for name in frame.columns:
+        if name.lower() in seen:
+            raise UsageError(f"{what} has two columns `{name}`; give one of them another name", part=part)
+        seen.add(name.lower())
+
+
+def find_family(frame: Any, column: str) -> str | None:
+    """Return how the values of an incremental column are compared: as numbers, times or text; None if they cannot."""
+    kind = frame.schema[column].dataType.typeName()
+    if kind in ("byte", "short", "integer", "long", "decimal", "float", "double"):
+        return "number"
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return "time"
+    return "text" if kind in ("string", "varchar", "char") else None
+
+
 def open_source(
-    spark: Any, source: SourceDeclaration, pipeline: PipelineDeclaration, low: str | None, bounds: Window | None
+    spark: Any,
+    source: SourceDeclaration,
+    pipeline: PipelineDeclaration,
+    watermark: Watermark,
+    bounds: Window | None,
 ) -> OpenSource:
     """Return the rows of a source above a watermark; `bounds` replaces the window of a backfill."""
     frame = read_source(spark, source, pipeline.folder)
-    column = source.incremental
+    column, low = source.incremental, watermark.value
     if column is None:
         return OpenSource(frame)
+    compared = f"{column} ({find_family(frame, column)})"
     if bounds is not None:
-        return OpenSource(_within(frame, column, bounds), bounds)
+        _require_range(frame, column, bounds)
+        return OpenSource(_within(frame, column, bounds), bounds, compared=compared)
+    if watermark.compared not in (None, compared):
+        # It would skip rows, and nobody would notice.
+        raise UsageError(
+            f"source `{source.name}` was read up to `{low}` of {watermark.compared}, and now grows by {compared}; run"
+            " the pipeline with `--full-refresh`, which starts anew",
+            part=f"sources.{source.name}",
+        )
     high, rows_without_value = _measure(spark, frame, column, low)
+    _require_no_number_as_text(source.name, compared, high or low)
     if high is None:
-        return OpenSource(frame.limit(0), Window(low, low), True, rows_without_value)
+        return OpenSource(frame.limit(0), Window(low, low), True, rows_without_value, compared)
     window = Window(low, high)
-    return OpenSource(_within(frame, column, window), window, False, rows_without_value)
+    return OpenSource(_within(frame, column, window), window, False, rows_without_value, compared)
 
 
-def first_line(error: Exception) -> str:
-    """Return the message of a Spark error without its stack."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:500] if lines else type(error).__name__
+def _require_no_number_as_text(name: str, compared: str, value: str | None) -> None:
+    if value is not None and compared.endswith("(text)") and _NUMBER.fullmatch(value):
+        raise UsageError(
+            f"source `{name}` grows by {compared} with numbers such as `{value}`, and as text 10 is below 9; read them"
+            " as numbers, with `inferSchema: true`, a `schema`, or a `query` that casts them",
+            part=f"sources.{name}",
+        )
 
 
 def _locate(path: str, folder: Path | None) -> str:
@@ -93,11 +171,22 @@ def _locate(path: str, folder: Path | None) -> str:
     return str(folder / path) if is_relative and folder is not None else path
 
 
+def _require_range(frame: Any, column: str, bounds: Window) -> None:
+    if bounds.low is None or bounds.high is None:
+        return
+    is_empty = _bound(frame, column, bounds.low) >= _bound(frame, column, bounds.high)
+    if frame.sparkSession.range(1).select(is_empty.alias("is_empty")).first()["is_empty"]:
+        raise UsageError(f"no value is above `{bounds.low}` and at most `{bounds.high}`; swap them")
+
+
 def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str | None, int]:
     """Return the largest value above a bound, as text, and the number of rows without a value, in one pass."""
     from pyspark.sql import functions
 
     value = functions.col(column)
+    if frame.schema[column].dataType.typeName() in ("float", "double"):
+        # It is above every number, so no later row would be read.
+        value = functions.when(~functions.isnan(value), value)
     above = frame if low is None else frame.filter(value.isNull() | (value > _bound(frame, column, low)))
     largest = functions.max(value)
     if _is_timestamp(frame, column):

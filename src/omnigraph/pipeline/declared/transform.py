@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
-from omnigraph.pipeline.declared.sources import first_line
+from omnigraph.pipeline.declared.sources import require_distinct_columns
+from omnigraph.pipeline.spark.session import first_line
+
+_LINE: Final = re.compile(r"\bline ([0-9]+)")
 
 
 def run_statement(spark: Any, view: str, statement: str) -> Any:
     """Return the result of a transform, which sees sources and earlier transforms. Spark only analyses it."""
+    part = f"transforms.{view}"
     try:
-        frame = spark.sql(statement)
+        # Only a query can be in brackets: Spark would run other statements at once, and validating changes nothing.
+        frame = spark.sql(f"SELECT * FROM (\n{statement}\n)")
         _ = frame.columns
     except Exception as error:
-        raise UsageError(f"transform `{view}` is not valid: {first_line(error)}", transform=view) from error
+        reason = _LINE.sub(lambda match: f"line {int(match[1]) - 1}", first_line(error))
+        hint = "; a transform sees sources and earlier transforms" if "TABLE_OR_VIEW_NOT_FOUND" in reason else ""
+        raise UsageError(f"transform `{view}` is not a valid query: {reason}{hint}", part=part) from error
+    require_distinct_columns(frame, f"transform `{view}`", part)
     return frame
 
 
@@ -43,7 +53,8 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
             continue
         type_, frame = catalog.nodes[name], frames[mapping.from_view]
         if len(type_.key) != 1:
-            raise UsageError(f"`delete_when` needs a key of one property, and that of `{name}` is not", type=name)
+            message = f"`delete_when` needs a key of one property, and that of `{name}` is not"
+            raise UsageError(message, type=name, part=f"nodes.{name}")
         [key] = type_.key
         column = mapping.columns.get(key, key)
         marked = frame.filter(_is_marked(mapping.delete_when) & functions.col(f"`{column}`").isNotNull())
@@ -63,9 +74,41 @@ def map_types(
     pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog
 ) -> tuple[dict[str, Columns], dict[str, Columns]]:
     """Return the rows of every node type and edge type, with their columns checked against the schema."""
-    nodes = {name: _map(frames[item.from_view], item, catalog.nodes, "node") for name, item in pipeline.nodes.items()}
-    edges = {name: _map(frames[item.from_view], item, catalog.edges, "edge") for name, item in pipeline.edges.items()}
+    nodes, edges = {}, {}
+    for name, item in pipeline.nodes.items():
+        with _about(f"nodes.{name}"):
+            nodes[name] = _map(frames[item.from_view], item, catalog.nodes, "node")
+    for name, item in pipeline.edges.items():
+        with _about(f"edges.{name}"):
+            edges[name] = _map(frames[item.from_view], item, catalog.edges, "edge")
+            _check_ends(frames[item.from_view], item, catalog)
     return nodes, edges
+
+
+@contextmanager
+def _about(part: str) -> Iterator[None]:
+    """Say in errors which part of the declaration they are about."""
+    try:
+        yield
+    except UsageError as error:
+        error.context["part"] = part
+        raise
+
+
+def _check_ends(frame: Any, mapping: TypeMapping, catalog: Catalog) -> None:
+    """Refuse ends that cannot be the key or the id of a node."""
+    type_ = catalog.edges[mapping.type_name]
+    for column, end in ((mapping.source, type_.source), (mapping.target, type_.target)):
+        node = catalog.nodes.get(end)
+        key = node.properties[node.key[0]] if node is not None and len(node.key) == 1 else None
+        found = frame.schema[str(column)].dataType.typeName()
+        if found in _TEXT or found == "void" or (key is not None and found in _accepted(key.type)):
+            continue
+        wanted = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
+        raise UsageError(
+            f"column `{column}` of `{mapping.from_view}` is a {found}, and {wanted}; cast it in a transform",
+            column=column,
+        )
 
 
 def _map(frame: Any, mapping: TypeMapping, types: Mapping[str, Any], kind: str) -> Columns:
@@ -141,7 +184,12 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
     for name, column in columns.items():
         item = type_.properties.get(name)
         found = frame.schema[column].dataType.typeName()
-        if item is not None and found not in _accepted(item.type):
+        element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
+        is_accepted = item is None or found in _accepted(item.type)
+        if item is not None and element is not None:
+            is_accepted = element in _accepted(replace(item.type, is_list=False))
+            found = f"{found} of {element}"
+        if item is not None and not is_accepted:
             raise UsageError(
                 f"column `{column}` of `{mapping.from_view}` is a {found}, and `{mapping.type_name}.{name}` is"
                 f" {item.type}; cast it in a transform",
@@ -151,6 +199,11 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
 
 
 _WHOLE: Sequence[str] = ("byte", "short", "integer", "long", "decimal")
+_TEXT: Sequence[str] = ("string", "varchar", "char")
+
+
+def _element(kind: Any) -> str | None:
+    return str(kind.elementType.typeName()) if kind.typeName() == "array" else None
 
 
 def _accepted(type_: PropertyType) -> frozenset[str]:
@@ -175,4 +228,4 @@ def _accepted_names(type_: PropertyType) -> Iterator[str]:
     elif scalar is Scalar.BLOB:
         yield from ("binary", "string")
     else:
-        yield from ("string", "varchar", "char")
+        yield from _TEXT

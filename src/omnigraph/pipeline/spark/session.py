@@ -83,11 +83,11 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
         return _connect(SparkSession, remote) if remote else _start(SparkSession, master, options or {})
     except ImportError as error:
         raise PipelineUnavailable(
-            f"Spark Connect at `{remote}` needs packages that are not installed ({_first_line(error)}); type"
+            f"Spark Connect at `{remote}` needs packages that are not installed ({first_line(error)}); type"
             ' `pip install "pyspark[connect]"`, or unset SPARK_REMOTE to run Spark on this machine'
         ) from error
     except (PySparkException, Py4JError, OSError, RuntimeError, ValueError) as error:
-        raise PipelineError(f"Spark did not start: {_first_line(error)}; check the master and Java") from error
+        raise PipelineError(f"Spark did not start: {first_line(error)}; check the master and Java") from error
 
 
 def _connect(builder_of: Any, remote: str) -> Any:
@@ -284,7 +284,8 @@ def _failure_reason(error: Exception) -> str:
     return (named or lines or [type(error).__name__])[-1][:300]
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the reason of a Spark error without its stack."""
     # A Java error starts with the failed call; the reason follows.
     text = str(error).partition("\n: ")[2].strip() or str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

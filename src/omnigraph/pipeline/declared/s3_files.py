@@ -1,0 +1,127 @@
+"""Reads files on S3 as Spark frames where Spark itself has no file system for `s3://`, as in `pip install pyspark`.
+
+Tasks read the files with Arrow and the storage settings of the driver, one task for each file. Spark still parses JSON
+and CSV, so options mean the same as anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph.engine.graph_access import GraphAccess, graph_access
+from omnigraph.errors import UsageError
+from omnigraph.ids import new_ulid
+from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
+from omnigraph.pipeline.bulk_load.splits import File, find_files
+from omnigraph.pipeline.filesystems import open_file, open_stream
+from omnigraph.rules.arrow_typing import pc
+
+S3: Final = "s3://"
+# What Hadoop says if no class is configured for the scheme of an address.
+_NO_FILE_SYSTEM: Final = "No FileSystem for scheme"
+_LINES: Final = ("csv", "json", "text")
+_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_LINE_BLOCK_BYTES: Final = 8 << 20
+
+ReadFile = Callable[[str], Iterator[pa.RecordBatch]]
+
+
+def is_without_file_system(path: str, error: Exception) -> bool:
+    """Return True if Spark could not read an address on S3 because it has no file system for it."""
+    return path.startswith(S3) and _NO_FILE_SYSTEM in str(error)
+
+
+def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, str], schema: str | None = None) -> Any:
+    """Return the rows of a file, folder or pattern on S3; reads the footer of a Parquet file for its columns."""
+    files = find_files(path)
+    if format_name == "parquet":
+        return _read_parquet(spark, files, is_merged=options.get("mergeSchema", "").lower() == "true")
+    refused = [name for name, value in options.items() if name.lower() == "multiline" and value.lower() == "true"]
+    if format_name not in _LINES or refused or any(file.partitions for file in files):
+        what = f"`{refused[0]}`" if refused else f"`{format_name}`"
+        what = what if refused or format_name not in _LINES else "partition columns of text files"
+        raise UsageError(
+            f"{what} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
+            " org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
+            " org.apache.hadoop.fs.s3a.S3AFileSystem` to `spark.conf`",
+            path=path,
+        )
+    lines = _map_files(spark, files, _read_lines, "value string")
+    reader = spark.read.options(**options)
+    reader = reader if schema is None else reader.schema(schema)
+    return lines if format_name == "text" else getattr(reader, format_name)(lines)
+
+
+def _read_parquet(spark: Any, files: Sequence[File], *, is_merged: bool) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    schemas = [pq.read_schema(open_file(file.name)) for file in (files if is_merged else files[:1])]
+    partitions = {name: pa.string() for file in files for name, _ in file.partitions}
+    found = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
+    for name, kind in partitions.items():
+        found = found if name in found.names else found.append(pa.field(name, kind))
+    columns = from_arrow_schema(found, prefer_timestamp_ntz=True)
+    wanted = to_arrow_schema(columns, timezone="UTC")
+    values = {file.name: dict(file.partitions) for file in files}
+    return _map_files(spark, files, partial(_read_row_groups, wanted, values), columns)
+
+
+def _map_files(spark: Any, files: Sequence[File], read: ReadFile, schema: Any) -> Any:
+    access = graph_access(files[0].name, new_ulid())
+    names = [file.name for file in files]
+    return spark.range(0, len(names), 1, len(names)).mapInArrow(partial(_read_files, access, names, read), schema)
+
+
+def _read_files(
+    access: GraphAccess, names: Sequence[str], read: ReadFile, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    access.apply_settings()
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            assert index is not None
+            yield from read(names[index])
+
+
+def _read_row_groups(
+    schema: pa.Schema, partitions: dict[str, dict[str, str | None]], name: str
+) -> Iterator[pa.RecordBatch]:
+    file = pq.ParquetFile(open_file(name))
+    for batch in file.iter_batches(PIPELINE_S3_BATCH_ROWS):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns |= {
+            column: pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+            for column, value in partitions[name].items()
+        }
+        yield pa.RecordBatch.from_arrays(
+            [
+                # A file that was written before a column was added has nulls there. Spark has microseconds.
+                columns.get(field.name, pa.nulls(batch.num_rows)).cast(
+                    field.type, safe=not pa.types.is_temporal(field.type)
+                )
+                for field in schema
+            ],
+            schema=schema,
+        )
+
+
+def _read_lines(name: str) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a text file, without those that are empty."""
+    compression = next((kind for ending, kind in _COMPRESSIONS.items() if name.endswith(ending)), None)
+    rest = b""
+    with open_stream(name, compression) as stream:
+        while block := stream.read(_LINE_BLOCK_BYTES):
+            lines, _, rest = (rest + block).rpartition(b"\n")
+            yield _batch_of_lines(lines)
+    yield _batch_of_lines(rest)
+
+
+def _batch_of_lines(block: bytes) -> pa.RecordBatch:
+    text = pa.array([block.decode("utf-8-sig", "replace")], pa.large_string())
+    lines = pc.utf8_rtrim(pc.list_flatten(pc.split_pattern(text, "\n")), "\r")
+    filled = lines.filter(pc.greater(pc.utf8_length(lines), 0)).cast(pa.string())
+    return pa.RecordBatch.from_arrays([filled], names=["value"])
