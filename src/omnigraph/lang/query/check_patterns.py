@@ -5,8 +5,9 @@ Pure. Clauses are checked in written order, then optional blocks, then negations
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
@@ -121,6 +122,14 @@ def _binding_type(ctx: Context, clause: ast.Binding) -> str | None:
     return ir.join_types(members)
 
 
+_NOT_NODES: Final = {
+    Kind.EDGE: ("an edge", "T23"),
+    Kind.HOPS: ("a number of hops", "T37"),
+    Kind.PATH: ("a path", "T41"),
+    Kind.VALUE: ("a value", "T42"),
+}
+
+
 def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     variable, scope = clause.variable.text, block.scope
     type_name = _binding_type(ctx, clause)
@@ -130,9 +139,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
             scope.setdefault(variable, Variable(variable, Kind.BROKEN))
         return
     bound = scope.get(variable)
-    nouns = {Kind.EDGE: ("an edge", "T23"), Kind.HOPS: ("a number of hops", "T37"), Kind.PATH: ("a path", "T41")}
-    if bound is not None and bound.kind in nouns:
-        noun, code = nouns[bound.kind]
+    if bound is not None and bound.kind in _NOT_NODES:
+        noun, code = _NOT_NODES[bound.kind]
         ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
     if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
@@ -225,6 +233,15 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
             yield from _bound_names([clause.traversal])
         elif isinstance(clause, ast.Optional):
             yield from _bound_names(clause.clauses)
+
+
+def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tuple[str, ast.Clause]]:
+    """Yield which of some names clauses bind, inner blocks included, with the clause that does."""
+    for clause in clauses:
+        if isinstance(clause, ast.Negation | ast.Optional):
+            yield from find_rebound(clause.clauses, names)
+        else:
+            yield from ((name, clause) for name in dict.fromkeys(_bound_names([clause])) if name in names)
 
 
 def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:

@@ -18,7 +18,6 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
     Context,
     Kind,
-    Scope,
     TooManyFindings,
     TypeUse,
     shared_properties,
@@ -26,18 +25,11 @@ from omnigraph.lang.query.check_context import (
     types_written,
     with_null,
 )
-from omnigraph.lang.query.check_entities import expand_entities
 from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
-from omnigraph.lang.query.check_patterns import Block, Start, check_block
-from omnigraph.lang.query.check_returns import (
-    DescribedColumn,
-    check_bound,
-    check_distinct_on,
-    check_having,
-    check_order,
-    check_projections,
-)
+from omnigraph.lang.query.check_patterns import Block, Start
+from omnigraph.lang.query.check_reads import check_read
+from omnigraph.lang.query.check_returns import DescribedColumn
 from omnigraph.lang.query.check_traversals import Walk
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
@@ -275,33 +267,11 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
     _declare(ctx, query.params)
-    if isinstance(query.body, ast.Read):
-        return _read(ctx, query, query.body)
+    if not isinstance(query.body, ast.Mutation):
+        lowering = _Lowering(ctx.catalog)
+        return check_read(ctx, query.name.text, query.body, lowering.block)
     statements = check_mutation(ctx, query.body, lambda block: lower_pattern(ctx.catalog, block))
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
-
-
-def _read(ctx: Context, query: ast.Query, body: ast.Read) -> tuple[ir.ReadIR, tuple[DescribedColumn, ...]]:
-    block = check_block(ctx, body.clauses, Scope())
-    projections = expand_entities(ctx, block.scope, body.projections)
-    returned, is_grouped = check_projections(ctx, block.scope, projections)
-    having, hidden = check_having(ctx, block.scope, body, returned, is_grouped)
-    ordered = check_order(ctx, block.scope, body, returned, is_grouped)
-    compiled = ir.ReadIR(
-        name=query.name.text,
-        params=tuple(ctx.params.values()),
-        pipeline=lower_pattern(ctx.catalog, block),
-        columns=(*(item.column for item in returned), *hidden),
-        is_grouped=is_grouped,
-        is_distinct=body.distinct,
-        rank=ordered.rank,
-        order=ordered.keys,
-        skip=check_bound(ctx, body.skip, "skip"),
-        limit=check_bound(ctx, body.limit, "limit"),
-        having=having,
-        distinct_on=check_distinct_on(ctx, block.scope, body, is_grouped, ordered.rank),
-    )
-    return compiled, tuple(item.described for item in returned)
 
 
 def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
