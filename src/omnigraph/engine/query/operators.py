@@ -454,6 +454,36 @@ class ExpandIntersect:
 
 
 @dataclass
+class PathNodes:
+    """Bind each node of a bound path, one row each."""
+
+    path: str
+    variable: str
+    node_type: str
+    conditions: tuple[Condition, ...]
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
+
+    @cached_property
+    def title(self) -> str:
+        return f"bind ${self.variable}: {self.node_type} in nodes(${self.path}){format_conditions(self.conditions)}"
+
+    def run(self, run: QueryRun, rows: Rows) -> Rows:
+        rows = drop_null_rows(rows, self.path)
+        numbers = rows.columns[self.path]
+        if not rows.count:
+            return Rows(0, {name: np.empty(0, np.int32) for name in {*self.keep, self.variable}})
+        table = run.scratch[path_key(self.path)]
+        lengths = table.lengths[numbers] + 1
+        outer = rows.only(self.keep)
+        run.spending.reserve(int(lengths.sum()), outer.row_bytes + 16, self.title)
+        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        nodes = table.nodes[np.repeat(table.offsets[:-1][numbers], lengths) + places]
+        parents = np.repeat(np.arange(rows.count), lengths)
+        return extend_rows(run, outer, parents, {self.variable: nodes}, self.conditions)
+
+
+@dataclass
 class Filter:
     """Keep the rows for which all conditions are true."""
 

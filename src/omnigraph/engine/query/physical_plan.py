@@ -173,7 +173,10 @@ def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey |
     types: dict[str, TypeKey | None] = {}
     for operator in pipeline:
         match operator:
-            case ir.NodeScan(variable=variable, node_type=node_type):
+            case (
+                ir.NodeScan(variable=variable, node_type=node_type)
+                | ir.PathNodes(variable=variable, node_type=node_type)
+            ):
                 types[variable] = TypeKey.of("node", node_type)
             case ir.Expand():
                 types[operator.target] = TypeKey.of("node", operator.target_type)
@@ -214,7 +217,7 @@ def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
-        if isinstance(operator, ir.NodeScan | ir.Expand):
+        if isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
             yield from operator.filters
             bounds: tuple[object, ...] = ()
             if isinstance(operator, ir.Expand):

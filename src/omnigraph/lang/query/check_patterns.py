@@ -15,7 +15,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable, shared_properties
 from omnigraph.lang.query.check_expressions import match_value
 from omnigraph.lang.query.check_filters import check_condition, variables_of
-from omnigraph.lang.query.check_paths import check_path
+from omnigraph.lang.query.check_paths import check_path, check_path_nodes, path_of_nodes
 from omnigraph.lang.query.check_traversals import Walk, check_traversal
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
@@ -36,6 +36,8 @@ class Block:
     scope: Scope
     starts: list[Start] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)
+    # The nodes of paths, as variable and path.
+    path_nodes: list[tuple[str, str]] = field(default_factory=list)
     conditions: list[ir.Expr] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[Variable, ...]]] = field(default_factory=list)
     late_conditions: list[ir.Expr] = field(default_factory=list)
@@ -68,6 +70,8 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
                     block.walks.append(walk)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
+        elif (named := path_of_nodes(clause)) is not None and check_path_nodes(ctx, scope, *named):
+            block.path_nodes.append((named[0].name, named[1].name))
         elif not isinstance(clause, ast.Negation):
             if any(name in optional_names and name not in scope for name in variables_of(clause)):
                 late_conditions.append(clause)
@@ -231,6 +235,8 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
         elif isinstance(clause, ast.Path):
             yield clause.variable.text
             yield from _bound_names([clause.traversal])
+        elif (named := path_of_nodes(clause)) is not None:
+            yield named[0].name
         elif isinstance(clause, ast.Optional):
             yield from _bound_names(clause.clauses)
 

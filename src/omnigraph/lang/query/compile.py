@@ -101,6 +101,8 @@ class _Pattern:
             self._touching.setdefault(left, []).append(index)
             if right != left:
                 self._touching.setdefault(right, []).append(index)
+        self._path_nodes = list(block.path_nodes)
+        self._types = {name: variable.type_name for name, variable in block.scope.items()}
         self._waiting: list[int] = []
         self._emitted: set[int] = set()
 
@@ -115,6 +117,8 @@ class _Pattern:
             self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
         for variable in self._bound & self._touching.keys():
             self._reach(variable)
+        for path in [path for _, path in self._path_nodes if path in self._bound]:
+            self._bind_path_nodes(path)
         self._walk()
         for variable, start in self._starts:
             self._scan(variable, start.node_type)
@@ -149,6 +153,25 @@ class _Pattern:
             else:
                 self._operators.append(self._expand_back(left, right, walk))
                 self._reach(left)
+            if walk.path is not None:
+                self._bind_path_nodes(walk.path.variable)
+
+    def _bind_path_nodes(self, path: str) -> None:
+        """Bind the nodes of a path that has just been bound."""
+        for variable, _ in [item for item in self._path_nodes if item[1] == path]:
+            self._path_nodes.remove((variable, path))
+            node_type = self._types[variable]
+            assert node_type is not None
+            if variable not in self._bound:
+                filters = tuple(self._filters.get(variable, ()))
+                self._operators.append(ir.PathNodes(path, variable, node_type, filters))
+                self._reach(variable)
+                continue
+            temporary = self._lowering.temporary()
+            self._operators.append(ir.PathNodes(path, temporary, node_type))
+            bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
+            same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)
+            self._operators.append(ir.Filter(same))
 
     def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
         """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""

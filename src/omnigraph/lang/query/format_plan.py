@@ -68,6 +68,9 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
             yield f"scan ${operator.variable}: {operator.node_type}{_where(operator.filters)}"
         elif isinstance(operator, ir.Expand):
             yield _expand(operator)
+        elif isinstance(operator, ir.PathNodes):
+            ends = f"${operator.variable}: {operator.node_type} in nodes(${operator.path})"
+            yield f"bind {ends}{_where(operator.filters)}"
         elif isinstance(operator, ir.Filter):
             yield f"filter {_show(operator.condition)}"
         else:

@@ -469,6 +469,16 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class PathNodes:
+    """Each node of a bound path, one row each."""
+
+    path: str
+    variable: str
+    node_type: str
+    filters: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """Keep the rows for which the condition is true; unknown is not true."""
 
@@ -499,7 +509,7 @@ class OptionalJoin:
     bindings: tuple[Bound, ...]
 
 
-Operator: TypeAlias = NodeScan | Expand | Filter | AntiJoin | OptionalJoin
+Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin
 
 
 @dataclass(frozen=True, slots=True)
