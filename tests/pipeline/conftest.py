@@ -17,3 +17,17 @@ def spark() -> Iterator[Any]:
     running = session("local[2]")
     yield running
     running.stop()
+
+
+_QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.fixture
+def quick(spark: Any) -> Iterator[Any]:
+    """Give tiny data few tasks."""
+    before = {name: spark.conf.get(name) for name in _QUICK}
+    for name, value in _QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)

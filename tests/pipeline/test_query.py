@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,19 +33,6 @@ from tests.support.case_expectations import CaseFailure
 from tests.support.case_file import CASES, Case, Step, read_cases
 from tests.support.case_runner import needs_graph, run_case
 from tests.support.pipeline_fixtures import world
-
-_QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
-
-
-@pytest.fixture
-def quick(spark: Any) -> Iterator[Any]:
-    """Give tiny data few tasks."""
-    before = {name: spark.conf.get(name) for name in _QUICK}
-    for name, value in _QUICK.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 def query_cases() -> list[Case]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -177,6 +177,10 @@ class QueryRun:
     def traversal_mode(self) -> str:
         """How edges are walked, by `OMNIGRAPH_TRAVERSAL_MODE`; read when the first of them is."""
         return settings.read("OMNIGRAPH_TRAVERSAL_MODE")
+
+    def fork(self) -> QueryRun:
+        """Return a run of a part of the query: the same budget and caches, and room of its own for what it keeps."""
+        return replace(self, scratch={})
 
     def parameter(self, name: str) -> Value:
         if name not in self.params:

@@ -17,7 +17,7 @@ from omnigraph.engine.query.operators import Pipeline, PlanStep
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.search import Rows
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.lang.query.ir import Direction, ParameterRef
+from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
 from omnigraph.store.objects.request_meter import Meter
 
 # Assumed selectivity of a condition; there are no value statistics.
@@ -132,15 +132,34 @@ def explain_plan(
     name: str, plan: ReadPlan, run: QueryRun, profile: Profile | None, totals: dict[str, object]
 ) -> Explanation:
     """Return the plan as a tree; with a profile, of a run that has ended."""
-    operators, rows = _report_steps(run, plan.pipeline, 1.0, profile)
-    if plan.uses_weights(run):
-        operators = (
-            OperatorReport("count by weights on nodes, without making these rows", max(round(rows), 0), {}, operators),
-        )
-    end = _report_projection(run, plan, rows)
+    reports, _ = _report_plan(run, plan, profile, "return")
     if profile is not None and "rows" in totals:
-        end.actual["rows"] = totals["rows"]
-    return Explanation(name, (*operators, end), totals)
+        reports[-1].actual["rows"] = totals["rows"]
+    return Explanation(name, reports, totals)
+
+
+def _report_plan(
+    run: QueryRun, plan: ReadPlan, profile: Profile | None, word: str
+) -> tuple[tuple[OperatorReport, ...], float]:
+    """Return what a read starts from, its steps, and what it makes of the rows; with about how many rows there are."""
+    before, rows = _report_source(run, plan, profile)
+    operators, rows = _report_steps(run, plan.pipeline, rows, profile)
+    if plan.uses_weights(run):
+        title = "count by weights on nodes, without making these rows"
+        operators = (OperatorReport(title, max(round(rows), 0), {}, operators),)
+    end = _report_projection(run, plan, rows, word)
+    return (*before, *operators, end), float(end.estimated_rows)
+
+
+def _report_source(run: QueryRun, plan: ReadPlan, profile: Profile | None) -> tuple[tuple[OperatorReport, ...], float]:
+    if plan.source is None:
+        return (), 1.0
+    if isinstance(plan.query.source, ReadIR):
+        [stage] = plan.source.plans
+        return _report_plan(run.fork(), stage, profile, "with")
+    blocks = [_report_plan(run.fork(), block, profile, "return") for block in plan.source.plans]
+    reports = tuple(OperatorReport("block of the union", max(round(rows), 0), {}, inner) for inner, rows in blocks)
+    return reports, sum(rows for _, rows in blocks)
 
 
 def _report_steps(
@@ -231,9 +250,10 @@ def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:
     return {"texts": "; ".join(descriptions)} if descriptions else {}
 
 
-def _report_projection(run: QueryRun, plan: ReadPlan, rows: float) -> OperatorReport:
+def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) -> OperatorReport:
     query = plan.query
-    parts = ["group" if query.is_grouped else "return distinct" if query.is_distinct else "return"]
+    grouped = "group" if word == "return" else f"{word} group"
+    parts = [grouped if query.is_grouped else f"{word} distinct" if query.is_distinct else word]
     parts.append(", ".join(column.name for column in query.returned))
     if query.rank is not None:
         parts.append(f"ranked by {type(query.rank).__name__.lower()}")

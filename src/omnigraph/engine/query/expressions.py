@@ -57,6 +57,10 @@ def compile_value(expression: ir.Expr) -> Evaluate:
             return lambda run, rows: run.entities(key).values(name, rows.columns[variable])
         case ir.HopsRef(variable=variable):
             return lambda run, rows: _hop_counts(rows, variable)
+        case ir.ValueRef(variable=variable):
+            return lambda run, rows: source_values(run, variable, rows.columns[variable])
+        case ir.VariableRef(variable=variable):
+            return lambda run, rows: Numbers(rows.columns[variable], None)
         case ir.PathRef(variable=variable):
             return lambda run, rows: path_values(run, expression, rows.columns[variable])
         case ir.TypeRef(variable=variable, owner_kind=kind, owner=owner):
@@ -166,6 +170,17 @@ def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str
     if isinstance(expression, ir.NodeRef):
         return TypeKey.of("node", expression.node_type), "id"
     return TypeKey.of(expression.owner_kind, expression.owner), expression.property
+
+
+def source_values(run: QueryRun, variable: str, row_indices: Ids) -> Vector:
+    """Return the values of a variable that the source of a read has bound, by the rows of the source."""
+    values: Vector = run.scratch[source_key(variable)]
+    return values if isinstance(values, Constant) else values.take(row_indices)
+
+
+def source_key(variable: str) -> str:
+    """Return where a run keeps the values of such a variable."""
+    return f"source {variable}"
 
 
 def _hop_counts(rows: Rows, variable: str) -> Numbers:

@@ -358,7 +358,7 @@ class FactorizedAggregate:
         keys = {
             item.expression.variable
             for item in query.columns
-            if isinstance(item.expression, ir.PropertyRef | ir.NodeRef)
+            if isinstance(item.expression, ir.PropertyRef | ir.NodeRef | ir.VariableRef)
         }
         if len(keys) > 1 or not forest.roots:
             return None
@@ -401,7 +401,7 @@ class FactorizedAggregate:
         keys = [item.expression for item in self.query.columns if not isinstance(item.expression, ir.Aggregate)]
         if not keys:
             return SingleGroup(rows.count)
-        if any(isinstance(key, ir.NodeRef) for key in keys):
+        if any(isinstance(key, ir.NodeRef | ir.VariableRef) for key in keys):
             return SingletonGroups(rows.count)
         return Groups(finish.group_keys(run, rows), rows.count)
 
@@ -464,7 +464,7 @@ class FactorizedAggregate:
 
 
 def _is_factorizable(expression: ir.Expr, forest: Forest) -> bool:
-    if isinstance(expression, ir.NodeRef | ir.PropertyRef):
+    if isinstance(expression, ir.NodeRef | ir.PropertyRef | ir.VariableRef):
         return expression.variable in forest.vertices
     if not isinstance(expression, ir.Aggregate) or expression.is_distinct:
         return False

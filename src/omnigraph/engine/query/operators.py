@@ -32,7 +32,7 @@ from omnigraph.engine.query.expand import (
     is_indexed_cheaper,
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
-from omnigraph.engine.query.paths import PathSearch, build_path_graph
+from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
 from omnigraph.engine.query.search import (
     Constant,
     Ids,
@@ -66,7 +66,7 @@ def compile_join(variable: str, bound: set[str], condition: ir.Expr, text: str) 
         return None
     sides = (condition.left, condition.right)
     for scanned, bound_side in (sides, sides[::-1]):
-        is_pair = isinstance(scanned, ir.PropertyRef) and isinstance(bound_side, ir.PropertyRef)
+        is_pair = isinstance(scanned, ir.PropertyRef) and isinstance(bound_side, ir.PropertyRef | ir.ValueRef)
         if (
             is_pair
             and variables_of(scanned) == {variable}
@@ -303,7 +303,7 @@ class Expand:
         count = None if path.is_all else run.bound(path.count, "shortest", least=1)
         search = PathSearch(run, graph, bounds, count, space.id_ranks, self.title)
         found, table = search.search(starts, ends, (space, edges))
-        run.scratch[f"path {path.variable}"] = table
+        run.scratch[path_key(path.variable)] = table
         targets = convert_ids(found.targets, space, self.space, run.nodes(self.target_type), self.target_type)
         kept = np.flatnonzero(targets >= 0)
         bindings: dict[str, Ids] = {self.target: targets[kept], path.variable: found.numbers[kept]}
@@ -451,6 +451,36 @@ class ExpandIntersect:
     def _one_by_one(self, run: QueryRun, rows: Rows) -> Rows:
         walked = self.walk.run(run, rows).only(self.walk.keep)
         return self.closing.run(run, walked) if walked.count else walked
+
+
+@dataclass
+class PathNodes:
+    """Bind each node of a bound path, one row each."""
+
+    path: str
+    variable: str
+    node_type: str
+    conditions: tuple[Condition, ...]
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
+
+    @cached_property
+    def title(self) -> str:
+        return f"bind ${self.variable}: {self.node_type} in nodes(${self.path}){format_conditions(self.conditions)}"
+
+    def run(self, run: QueryRun, rows: Rows) -> Rows:
+        rows = drop_null_rows(rows, self.path)
+        numbers = rows.columns[self.path]
+        if not rows.count:
+            return Rows(0, {name: np.empty(0, np.int32) for name in {*self.keep, self.variable}})
+        table = run.scratch[path_key(self.path)]
+        lengths = table.lengths[numbers] + 1
+        outer = rows.only(self.keep)
+        run.spending.reserve(int(lengths.sum()), outer.row_bytes + 16, self.title)
+        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        nodes = table.nodes[np.repeat(table.offsets[:-1][numbers], lengths) + places]
+        parents = np.repeat(np.arange(rows.count), lengths)
+        return extend_rows(run, outer, parents, {self.variable: nodes}, self.conditions)
 
 
 @dataclass

@@ -129,9 +129,14 @@ class PathTable:
         return Lists(lists.take(pa.array(ids.astype(np.int64), mask=~present)))
 
 
+def path_key(variable: str) -> str:
+    """Return where a run keeps the paths of a variable."""
+    return f"path {variable}"
+
+
 def path_values(run: QueryRun, path: ir.PathRef, ids: Ids) -> Vector:
     """Return a function of the paths of a variable."""
-    table = run.scratch.get(f"path {path.variable}")
+    table = run.scratch.get(path_key(path.variable))
     if table is not None:
         return table.values(path.function, ids)  # type: ignore[no-any-return]
     # The search was never reached, so there are no paths, and every number is null.

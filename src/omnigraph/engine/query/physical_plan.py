@@ -19,6 +19,7 @@ from omnigraph.engine.query.planning import Planner
 from omnigraph.engine.query.projection import Projection, SkipLimit
 from omnigraph.engine.query.ranking import Ranked, Ranking
 from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
+from omnigraph.engine.query.sources import Source
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
@@ -31,19 +32,26 @@ class ReadPlan:
 
     def __init__(self, query: ir.ReadIR, catalog: Catalog) -> None:
         self.query = query
+        self.source = _plan_source(query, catalog)
         self.tables = bound_variable_types(query.pipeline)
+        self.values: tuple[str, ...] = ()
+        if self.source is not None:
+            self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
-        self.projection = Projection(query, self.tables, keys)
+        self.projection = Projection(query, self.tables, self.values, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _used_parameters(query)
         # A ranked variable is ranked where it is written: among all of its kind at a root, else among what is reached.
         planner = Planner(catalog, keeps_roots=query.rank is not None)
-        self.pipeline = planner.pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
-        self.factorized = FactorizedAggregate.of(query, self.pipeline)
+        outer = () if self.source is None else [column.name for column in self.source.columns]
+        needed = self._needed()
+        self.pipeline = planner.pipeline(query.pipeline, outer, needed, as_set=self._is_set())
+        self.factorized = FactorizedAggregate.of(query, self.pipeline) if self.source is None else None
         self._root = self._ranked_scan()
         # With nothing but the ranked nodes, one row each, the best of them are the result.
         is_plain = not query.is_grouped and not query.is_distinct
-        self._is_alone = self._root is not None and len(self.pipeline.steps) == 1 and is_plain
+        is_first = self.source is None and self._root is not None
+        self._is_alone = is_first and len(self.pipeline.steps) == 1 and is_plain
 
     def run(self, run: QueryRun) -> pa.Table:
         """Run the plan and return its columns."""
@@ -68,7 +76,8 @@ class ReadPlan:
     def _run_rows(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
         if self._root is not None:
             run.scratch[_RANKED_LISTS] = None
-        rows = self.pipeline.run(run, UNIT_ROW)
+        rows = UNIT_ROW if self.source is None else self.source.rows(run)
+        rows = self.pipeline.run(run, rows).only(self.pipeline.outputs)
         if self.ranking is None:
             return self.projection.run(run, rows, bounds, None, None)
         rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, bounds)
@@ -97,7 +106,7 @@ class ReadPlan:
         has_rows = not query.is_grouped and not query.is_distinct
         if has_rows and (query.is_ordered or query.rank is not None or query.distinct_on):
             # Rows that the keys leave equal are put in order by all that is bound.
-            needed |= self.tables.keys()
+            needed |= {*self.tables, *self.values}
         return needed
 
     def _is_set(self) -> bool:
@@ -151,12 +160,23 @@ class ReadPlan:
         return rows.take(top_rows(keys, rows.count, limit, ties)), ranked
 
 
+def _plan_source(query: ir.ReadIR, catalog: Catalog) -> Source | None:
+    source = query.source
+    if source is None:
+        return None
+    parts = source.parts if isinstance(source, ir.Union) else (source,)
+    return Source(source.returned, [ReadPlan(part, catalog) for part in parts])
+
+
 def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
     """Return the variables that a pattern binds by name, with their types; hops and paths have none."""
     types: dict[str, TypeKey | None] = {}
     for operator in pipeline:
         match operator:
-            case ir.NodeScan(variable=variable, node_type=node_type):
+            case (
+                ir.NodeScan(variable=variable, node_type=node_type)
+                | ir.PathNodes(variable=variable, node_type=node_type)
+            ):
                 types[variable] = TypeKey.of("node", node_type)
             case ir.Expand():
                 types[operator.target] = TypeKey.of("node", operator.target_type)
@@ -178,7 +198,8 @@ def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey |
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
     """Return the parameters that a read uses, in name order."""
-    used = {name for expression in _expressions(query) for name in parameters_of(expression)}
+    expressions = (expression for read in ir.reads_of(query) for expression in _expressions(read))
+    used = {name for expression in expressions for name in parameters_of(expression)}
     return tuple(sorted(used))
 
 
@@ -196,7 +217,7 @@ def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
-        if isinstance(operator, ir.NodeScan | ir.Expand):
+        if isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
             yield from operator.filters
             bounds: tuple[object, ...] = ()
             if isinstance(operator, ir.Expand):

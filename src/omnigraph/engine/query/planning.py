@@ -23,6 +23,7 @@ from omnigraph.engine.query.operators import (
     Filter,
     KeyLookup,
     OptionalJoin,
+    PathNodes,
     Pipeline,
     PlanStep,
     Scan,
@@ -240,6 +241,8 @@ class Planner:
                     operator.is_backwards, operator.source_type, operator.legs,
                     operator.path,
                 )  # fmt: skip
+            case ir.PathNodes(path=path, variable=variable):
+                return PathNodes(path, variable, operator.node_type, compiled)
             case ir.Filter():
                 return Filter(compiled)
             case ir.AntiJoin():
@@ -317,8 +320,8 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed
     placed: list[PlacedOperator] = _filter_operator([item for item, _ in pending.bind(outer)])
     for operator in patterns:
         defined = _defined_variables(operator)
-        is_binding = isinstance(operator, ir.NodeScan | ir.Expand)
-        local_conditions = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
+        is_binding = isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes)
+        local_conditions = list(getattr(operator, "filters", ()))
         later_conditions: list[ir.Expr] = []
         ready = pending.bind(defined)
         has_closing = any(_closes(operator, item) for item, _ in ready)
@@ -386,7 +389,7 @@ def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> st
 
 def _defined_variables(operator: ir.Operator) -> set[str]:
     match operator:
-        case ir.NodeScan(variable=variable):
+        case ir.NodeScan(variable=variable) | ir.PathNodes(variable=variable):
             return {variable}
         case ir.Expand(target=target, edge_variable=edge, hops_variable=hops, path=path):
             names = (target, edge, hops, None if path is None else path.variable)
@@ -403,6 +406,8 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
     if isinstance(operator, ir.Expand):
         used.add(operator.source)
         used |= {operator.path.end} if operator.path is not None and operator.path.end is not None else set()
+    elif isinstance(operator, ir.PathNodes):
+        used.add(operator.path)
     elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
         used |= free_variables(operator.inner)
     return used - _defined_variables(operator)
@@ -416,7 +421,7 @@ def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
         conditions: tuple[ir.Expr, ...] = ()
         if isinstance(operator, ir.Filter):
             conditions = (operator.condition,)
-        elif isinstance(operator, ir.NodeScan | ir.Expand):
+        elif isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
             conditions = operator.filters
         free |= _used_variables(operator, conditions) - bound
         bound |= _defined_variables(operator)

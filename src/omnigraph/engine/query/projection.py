@@ -5,7 +5,7 @@ Late materialisation: property values are read only for the rows that are return
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +18,7 @@ from omnigraph.engine.query.expressions import (
     Evaluate,
     compile_predicate,
     compile_value,
+    source_values,
     stored_column,
     variables_of,
     walk,
@@ -27,6 +28,7 @@ from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, stri
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.search import (
     Constant,
+    Ids,
     Numbers,
     Rows,
     Strings,
@@ -36,7 +38,7 @@ from omnigraph.engine.query.search import (
     vector_to_arrow,
 )
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import KINDS, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
@@ -61,12 +63,23 @@ class SkipLimit:
 
 
 class Projection:
-    """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
+    """The compiled end of one read.
 
-    def __init__(self, query: ir.ReadIR, tables: Mapping[str, TypeKey | None], keys: Mapping[str, str]) -> None:
+    `tables` names the type of every variable that breaks ties, None for hops and paths; values of what the read starts
+    from, `source_names`, break them after those.
+    """
+
+    def __init__(
+        self,
+        query: ir.ReadIR,
+        tables: Mapping[str, TypeKey | None],
+        source_names: Sequence[str],
+        keys: Mapping[str, str],
+    ) -> None:
         self.query = query
         self._is_identified = _returns_identity(query, keys)
         self._tables = tables
+        self._source_names = sorted(source_names)
         self.values = [_compile_column(column.expression) for column in query.columns]
         self.composites = compile_composites(query) if query.is_grouped else {}
         self._arrays = [_compile_arrow_column(column) for column in query.columns]
@@ -214,7 +227,8 @@ class Projection:
         ]
 
     def _key_codes(self, run: QueryRun, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
-        if isinstance(key, ir.HopsRef) or (isinstance(key, ir.NodeRef) and not ir.is_union(key.node_type)):
+        is_union = isinstance(key, ir.NodeRef) and ir.is_union(key.node_type)
+        if isinstance(key, ir.HopsRef | ir.VariableRef | ir.NodeRef) and not is_union:
             ids = rows.columns[key.variable]
             return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
         if isinstance(key, ir.PropertyRef) and key.type.is_text:
@@ -256,13 +270,9 @@ class Projection:
             if table is None:
                 keys.append(ids)
                 continue
-            entities = run.entities(table)
-            if len(ids) * 4 >= entities.count or ir.is_union(table.name):
-                keys.append(np.append(entities.id_ranks, entities.dtype(-1))[ids])
-            else:
-                ids_as_strings = entities.values("id", ids)
-                assert isinstance(ids_as_strings, Strings)
-                keys.append(string_ranks(ids_as_strings.array))
+            keys.append(_rank_entities(run, table, ids))
+        for name in self._source_names:
+            keys.extend(sort_keys(source_values(run, name, rows.columns[name][row_indices]), False))
         return keys
 
     def _cut_table(
@@ -274,11 +284,22 @@ class Projection:
             keys: list[SortKey] = []
             for order in self.query.order:
                 keys.extend(sort_keys(self._column_key(run, order.expression, columns, count), order.descending))
-            row_indices = top_rows(keys, count, bounds.end, lambda tied: _tie_breakers(columns, tied))
+            row_indices = top_rows(keys, count, bounds.end, lambda tied: self._tie_breakers(run, columns, tied))
         row_indices = row_indices[bounds.skip : bounds.end]
         return self._table(
             [column(row_indices if len(row_indices) < count or self.query.is_ordered else None) for column in columns]
         )
+
+    def _tie_breakers(self, run: QueryRun, columns: list[Deferred], row_indices: RowIndices) -> list[SortKey]:
+        keys: list[SortKey] = []
+        for column, values in zip(self.query.columns, columns, strict=False):
+            passed = column.expression
+            if isinstance(passed, ir.VariableRef) and passed.kind in KINDS:
+                ids = values(row_indices).to_numpy(zero_copy_only=False)
+                keys.append(_rank_entities(run, TypeKey.of(passed.kind, passed.type_name), ids))
+            else:
+                keys.extend(sort_keys(vector_from_arrow(values(row_indices)), False))
+        return keys
 
     def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
         """Return an order key that reads columns alone."""
@@ -313,8 +334,15 @@ def _restrict_column(column: Deferred, kept: RowIndices) -> Deferred:
     return lambda indices: column(kept if indices is None else kept[indices])
 
 
-def _tie_breakers(columns: list[Deferred], row_indices: RowIndices) -> list[SortKey]:
-    return [key for column in columns for key in sort_keys(vector_from_arrow(column(row_indices)), False)]
+def _rank_entities(run: QueryRun, table: TypeKey, ids: Ids) -> SortKey:
+    """Return numbers in the order of the ids of entities, those of a union by type first; null comes first."""
+    entities = run.entities(table)
+    if len(ids) * 4 >= entities.count or ir.is_union(table.name):
+        ranks: SortKey = np.append(entities.id_ranks, entities.dtype(-1))[ids]
+        return ranks
+    ids_as_strings = entities.values("id", ids)
+    assert isinstance(ids_as_strings, Strings)
+    return string_ranks(ids_as_strings.array)
 
 
 def over_columns(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
@@ -337,9 +365,9 @@ def _returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     for column in query.columns:
         expression = column.expression
         used |= variables_of(expression)
-        if isinstance(expression, ir.NodeRef | ir.HopsRef):
+        if isinstance(expression, ir.NodeRef | ir.HopsRef | ir.VariableRef):
             # Ids are unique in a type, not in a union of types.
-            is_identity = isinstance(expression, ir.HopsRef) or not ir.is_union(expression.node_type)
+            is_identity = not isinstance(expression, ir.NodeRef) or not ir.is_union(expression.node_type)
             identified |= {expression.variable} if is_identity else set()
         elif isinstance(expression, ir.PropertyRef) and expression.owner_kind == "node":
             identified |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
@@ -409,6 +437,9 @@ def _compile_arrow_column(column: ir.Column) -> Project | None:
         key, property_ = stored_column(expression)
         variable = expression.variable
         return lambda run, rows: run.entities(key).arrow(property_, rows.columns[variable], result_type)
+    if isinstance(expression, ir.VariableRef):
+        passed = expression.variable
+        return lambda run, rows: pa.array(rows.columns[passed].astype(np.int64))
     evaluate = compile_value(expression)
     return lambda run, rows: vector_to_arrow(evaluate(run, rows), result_type, rows.count)
 

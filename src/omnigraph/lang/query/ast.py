@@ -290,8 +290,11 @@ Clause: TypeAlias = Binding | Traversal | Path | Negation | Optional | Expressio
 
 @dataclass(frozen=True, slots=True)
 class Projection:
+    """A column, or a variable that a `with` binds; an alias `is_variable` if it is written with `$`."""
+
     expression: Expression
     alias: Name | None
+    is_variable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +322,28 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read; `distinct_on` are the keys of which the first row each is returned."""
+    """A read; `distinct_on` are the keys of which the first row each is returned.
+
+    `stages` are what stands before each `with`, in written order: a pattern, and what the `with` makes of its rows.
+    """
 
     clauses: tuple[Clause, ...]
     distinct: bool
     distinct_on: tuple[Expression, ...]
     projections: tuple[Projection | EntityProjection, ...]
     having: Expression | None
+    order: tuple[Ordering, ...]
+    skip: Bound | None
+    limit: Bound | None
+    stages: tuple[Read, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Several reads one after the other; equal rows once, unless it `is_all`. The order is that of the whole."""
+
+    parts: tuple[Read, ...]
+    is_all: bool
     order: tuple[Ordering, ...]
     skip: Bound | None
     limit: Bound | None
@@ -412,4 +430,4 @@ class Query:
     params: tuple[Param, ...]
     description: str | None
     instruction: str | None
-    body: Read | Mutation
+    body: Read | Union | Mutation

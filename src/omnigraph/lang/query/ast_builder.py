@@ -6,6 +6,7 @@ Pure. Raises `SyntaxFault` for what the grammar accepts and the language does no
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from lark import Token
@@ -418,14 +419,22 @@ class MutationBuilder(PatternBuilder):
         return ast.Mutation(tuple(c))
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A `with` and the clauses behind it; those of its own pattern stand before it."""
+
+    read: ast.Read
+    clauses: tuple[ast.Clause, ...]
+
+
 class Builder(MutationBuilder):
     """Whole queries."""
 
     def projection(self, c: list[object]) -> ast.Projection:
         expression, _, alias = c
-        return ast.Projection(
-            check_depth(expression_of(expression)), name_of(alias) if isinstance(alias, Token) else None
-        )
+        is_variable = isinstance(alias, Token) and alias.startswith("$")
+        name = name_of(alias) if isinstance(alias, Token) else None
+        return ast.Projection(check_depth(expression_of(expression)), name, is_variable)
 
     def all_properties(self, c: list[Token]) -> ast.EntityProjection:
         variable = name_of(c[0])
@@ -463,11 +472,37 @@ class Builder(MutationBuilder):
     def limit(self, c: list[Token]) -> ast.Bound:
         return self._bound(c[0], "limit")
 
-    def read(self, c: list[object]) -> ast.Read:
-        clauses, distinct, *projections, having, order, skip, limit = c
+    def stage(self, c: list[object]) -> _Stage:
+        *written, clauses = c
+        made = self._result((), written)
+        for item in made.projections:
+            if isinstance(item, ast.EntityProjection):
+                hint = f"write `${item.variable.text}`: its properties can be read behind the `with`"
+                raise SyntaxFault("a `with` passes an entity on as a whole", item.span, hint)
+            if item.alias is not None and not item.is_variable:
+                hint = f"write `as ${item.alias.text}`"
+                raise SyntaxFault("a `with` binds variables, which begin with `$`", item.alias.span, hint)
+        return _Stage(made, clauses or ())  # type: ignore[arg-type]
+
+    def part(self, c: list[object]) -> ast.Read:
+        stages: list[ast.Read] = []
+        clauses: tuple[ast.Clause, ...] = c[0]  # type: ignore[assignment]
+        rest = c[1:]
+        while isinstance(rest[0], _Stage):
+            stages.append(replace(rest[0].read, clauses=clauses))
+            clauses, rest = rest[0].clauses, rest[1:]
+        read = self._result(clauses, rest)
+        for item in read.projections:
+            if isinstance(item, ast.Projection) and item.alias is not None and item.is_variable:
+                hint = f"write `as {item.alias.text}`; a `with` binds variables"
+                raise SyntaxFault("a column is named without `$`", item.alias.span, hint)
+        return replace(read, stages=tuple(stages))
+
+    def _result(self, clauses: tuple[ast.Clause, ...], c: list[object]) -> ast.Read:
+        distinct, *projections, having, order, skip, limit = c
         distinct_on: tuple[ast.Expression, ...] = distinct or ()  # type: ignore[assignment]
         return ast.Read(
-            clauses=clauses,  # type: ignore[arg-type]
+            clauses=clauses,
             distinct=distinct is not None and not distinct_on,
             distinct_on=distinct_on,
             projections=tuple(item for item in projections if isinstance(item, ast.Projection | ast.EntityProjection)),
@@ -476,6 +511,28 @@ class Builder(MutationBuilder):
             skip=skip,  # type: ignore[arg-type]
             limit=limit,  # type: ignore[arg-type]
         )
+
+    def union(self, c: list[Token | None]) -> ast.Name:
+        word, is_all = c
+        assert word is not None
+        return ast.Name("union all" if is_all is not None else "union", span_of(word))
+
+    def read(self, c: list[object]) -> ast.Read | ast.Union:
+        parts, words = _only(c, ast.Read), _only(c, ast.Name)
+        last = parts[-1]
+        if not words:
+            return last
+        for part in parts[:-1]:
+            ends = [*(key.expression for key in part.order), part.skip, part.limit]
+            for end in (item for item in ends if item is not None):
+                hint = "write it behind the last block; to order or cut a single block, do that in a `with`"
+                raise SyntaxFault("`order`, `skip` and `limit` apply to the whole union", end.span, hint)
+        for word in words[1:]:
+            if word.text != words[0].text:
+                hint = "keep one of them; put a union of its own into another query"
+                raise SyntaxFault("`union` and `union all` cannot be mixed", word.span, hint)
+        plain = (*parts[:-1], replace(last, order=(), skip=None, limit=None))
+        return ast.Union(plain, words[0].text == "union all", last.order, last.skip, last.limit)
 
     def type_scalar(self, c: list[Token]) -> tuple[PropertyType, Span]:
         return PropertyType(self._base(c[0]), nullable=len(c) > 1), span_of(c[0])
@@ -501,7 +558,7 @@ class Builder(MutationBuilder):
     def query(self, c: list[object]) -> ast.Query:
         name, body = c[0], c[-1]
         assert isinstance(name, Token)
-        assert isinstance(body, ast.Read | ast.Mutation)
+        assert isinstance(body, ast.Read | ast.Union | ast.Mutation)
         metadata: dict[str, str] = {}
         for word, text in _only(c, tuple):
             if word not in ("@description", "@instruction"):
@@ -513,7 +570,7 @@ class Builder(MutationBuilder):
         params = _only(c, ast.Param)
         return ast.Query(name_of(name), params, metadata.get("@description"), metadata.get("@instruction"), body)
 
-    def unnamed(self, c: list[ast.Read | ast.Mutation]) -> ast.Query:
+    def unnamed(self, c: list[ast.Read | ast.Union | ast.Mutation]) -> ast.Query:
         return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, c[0])
 
     def start(self, c: list[ast.Query]) -> tuple[ast.Query, ...]:

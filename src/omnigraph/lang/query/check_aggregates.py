@@ -75,7 +75,7 @@ def _sum_scalar(scalar: Scalar) -> Scalar:
     return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
 
 
-REFERENCES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef
+REFERENCES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef | ir.ValueRef | ir.VariableRef
 
 
 def is_group_key(expression: ir.Expr) -> bool:

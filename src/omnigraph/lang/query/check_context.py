@@ -22,6 +22,7 @@ class Kind(StrEnum):
     HOPS = "hops"
     PATH = "path"
     ITEM = "item"
+    VALUE = "value"
     # The clause that binds the variable has an error; errors in its uses would only be consequences of that.
     BROKEN = "broken"
 
@@ -34,7 +35,7 @@ class Variable:
     kind: Kind
     type_name: str | None = None
     nullable: bool = False
-    # The type of an item of a list.
+    # The type of an item of a list, or of a value that a `with` binds.
     value_type: PropertyType | None = None
 
     def bound(self) -> Bound:
@@ -75,6 +76,10 @@ class Context:
     pattern_clauses: int = 0
     # The returned columns, once they are known; `order` and `having` may name them.
     columns: dict[str, ir.Column] = field(default_factory=dict)
+    # In a `with` they are variables, written with `$`.
+    is_stage: bool = False
+    # Variables of earlier stages that a `with` did not pass on.
+    dropped: set[str] = field(default_factory=set)
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
@@ -124,7 +129,8 @@ class TypeUse:
 def types_read(query: ir.QueryIR, catalog: Catalog) -> tuple[TypeUse, ...]:
     """Return the types a query reads, the endpoints of its edges included."""
     if isinstance(query, ir.ReadIR):
-        return tuple(sorted(set(_pipeline_reads(query.pipeline, catalog))))
+        patterns = (read.pipeline for read in ir.reads_of(query))
+        return tuple(sorted({use for pattern in patterns for use in _pipeline_reads(pattern, catalog)}))
     return tuple(sorted(set(_statement_reads(query.statements, catalog))))
 
 

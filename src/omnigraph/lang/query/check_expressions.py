@@ -244,8 +244,19 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
         return path_value(binding, "nodes")
     if binding.kind is Kind.ITEM:
         return ir.ColumnRef(f"${binding.name}", binding.value_type)
+    if binding.kind is Kind.VALUE:
+        assert binding.value_type is not None
+        return ir.ValueRef(binding.name, binding.value_type)
     assert binding.type_name is not None
     return ir.NodeRef(binding.name, binding.type_name, with_null(ir.ID, binding.nullable))
+
+
+_WITHOUT_PROPERTIES: Final = {
+    Kind.HOPS: "a number of hops",
+    Kind.PATH: "a path",
+    Kind.ITEM: "an item of a list",
+    Kind.VALUE: "a value",
+}
 
 
 def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.PropertyRef | None:
@@ -262,9 +273,9 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
         return None
     if binding.kind is Kind.BROKEN:
         return None
-    if binding.kind in (Kind.HOPS, Kind.PATH, Kind.ITEM):
-        nouns = {Kind.HOPS: "a number of hops", Kind.PATH: "a path", Kind.ITEM: "an item of a list"}
-        ctx.report(code, name.span, f"`${variable.text}` is {nouns[binding.kind]} and has no properties")
+    if binding.kind in _WITHOUT_PROPERTIES:
+        noun = _WITHOUT_PROPERTIES[binding.kind]
+        ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
         return None
     properties = ctx.properties(binding)
     property_ = properties.get(name.text)
@@ -292,7 +303,7 @@ def describe(expression: ir.Expr) -> str:
         return f"`${expression.variable}.{expression.property}` is {expression.type}"
     if isinstance(expression, ir.ParameterRef):
         return f"`${expression.name}` is {expression.type}"
-    if isinstance(expression, ir.HopsRef):
+    if isinstance(expression, ir.HopsRef | ir.ValueRef):
         return f"`${expression.variable}` is {expression.type}"
     if isinstance(expression, ir.ColumnRef):
         return f"`{expression.name}` is {expression.type}"
@@ -302,6 +313,8 @@ def describe(expression: ir.Expr) -> str:
 def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
     if name == "_":
         return "`$_` matches anything and binds nothing; give the variable a name"
+    if name in ctx.dropped:
+        return f"pass it on in the `with` before: `with {{ ${name}, … }}`"
     names = [*scope, *ctx.params]
     otherwise = f"bind it before it is used, as in `${name}: SomeType`"
     return did_you_mean(name, names, prefix="$") or otherwise

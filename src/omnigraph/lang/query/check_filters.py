@@ -43,6 +43,10 @@ class Place(StrEnum):
     ARGUMENT = "argument"
 
 
+# Where a column can be read by its name.
+_OF_COLUMNS: Final = (Place.ORDER, Place.HAVING)
+
+
 def _inside(place: Place) -> Place:
     return Place.VALUE if place is Place.MATCH else place
 
@@ -88,6 +92,8 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, pla
             return None if inner is None else ir.negate(inner)
         case ast.Alias():
             return _alias(ctx, expression, place)
+        case ast.Variable(name=name, span=span) if ctx.is_stage and place in _OF_COLUMNS and name in ctx.columns:
+            return _alias(ctx, ast.Alias(name, span), place)
         case ast.Case():
             return _case(ctx, scope, expression, place)
         case ast.Quantifier():
@@ -163,10 +169,10 @@ def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, place: P
 def _alias(ctx: Context, alias: ast.Alias, place: Place) -> ir.Expr | None:
     if alias.name == "null":
         return NULL
-    column = ctx.columns.get(alias.name) if place in (Place.ORDER, Place.HAVING) else None
+    column = ctx.columns.get(alias.name) if place in _OF_COLUMNS else None
     if column is not None:
         return column.expression if place is Place.HAVING else ir.ColumnRef(column.name, column.type)
-    if place in (Place.ORDER, Place.HAVING):
+    if place in _OF_COLUMNS:
         hint = did_you_mean(alias.name, ctx.columns, otherwise="return it under that name")
         ctx.report("T33", alias.span, f"no column is called `{alias.name}`", hint)
     elif place in (Place.MATCH, Place.VALUE):

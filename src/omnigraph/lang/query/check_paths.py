@@ -33,6 +33,32 @@ def check_path(ctx: Context, scope: Scope, clause: ast.Path) -> Walk | None:
     return replace(walk, legs=legs, path=ir.Path(variable.text, clause.is_all, count, weight))
 
 
+def path_of_nodes(clause: ast.Clause) -> tuple[ast.Variable, ast.Variable] | None:
+    """Return the variable and the path of a clause `$v in nodes($p)`."""
+    if not isinstance(clause, ast.Membership) or clause.negated or not isinstance(clause.operand, ast.Variable):
+        return None
+    call = clause.collection
+    if not isinstance(call, ast.Call) or call.function != "nodes" or not isinstance(call.arguments[0], ast.Variable):
+        return None
+    return clause.operand, call.arguments[0]
+
+
+def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: ast.Variable) -> bool:
+    """Bind a variable to the nodes of a path; a bound one must be among them. True if the clause is of that kind."""
+    bound, way = scope.get(variable.name), scope.get(path.name)
+    if way is None or way.kind is not Kind.PATH or variable.name in ctx.params or variable.name == "_":
+        return False
+    assert way.type_name is not None
+    if bound is None:
+        scope.bind(variable.name, Kind.NODE, way.type_name)
+        return True
+    if bound.kind is not Kind.NODE or bound.type_name == way.type_name:
+        return bound.kind is Kind.NODE
+    message = f"`${variable.name}` is a `{bound.type_name}`, but `${path.name}` visits nodes of `{way.type_name}`"
+    ctx.report("T41", variable.span, message, "use another variable")
+    return True
+
+
 def _check_variable(ctx: Context, scope: Scope, clause: ast.Path) -> bool:
     name, traversal = clause.variable.text, clause.traversal
     taken = {traversal.left.text, traversal.right.text}

@@ -5,8 +5,9 @@ Pure. Clauses are checked in written order, then optional blocks, then negations
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
@@ -14,7 +15,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable, shared_properties
 from omnigraph.lang.query.check_expressions import match_value
 from omnigraph.lang.query.check_filters import check_condition, variables_of
-from omnigraph.lang.query.check_paths import check_path
+from omnigraph.lang.query.check_paths import check_path, check_path_nodes, path_of_nodes
 from omnigraph.lang.query.check_traversals import Walk, check_traversal
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
@@ -35,6 +36,8 @@ class Block:
     scope: Scope
     starts: list[Start] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)
+    # The nodes of paths, as variable and path.
+    path_nodes: list[tuple[str, str]] = field(default_factory=list)
     conditions: list[ir.Expr] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[Variable, ...]]] = field(default_factory=list)
     late_conditions: list[ir.Expr] = field(default_factory=list)
@@ -67,6 +70,8 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
                     block.walks.append(walk)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
+        elif (named := path_of_nodes(clause)) is not None and check_path_nodes(ctx, scope, *named):
+            block.path_nodes.append((named[0].name, named[1].name))
         elif not isinstance(clause, ast.Negation):
             if any(name in optional_names and name not in scope for name in variables_of(clause)):
                 late_conditions.append(clause)
@@ -121,6 +126,14 @@ def _binding_type(ctx: Context, clause: ast.Binding) -> str | None:
     return ir.join_types(members)
 
 
+_NOT_NODES: Final = {
+    Kind.EDGE: ("an edge", "T23"),
+    Kind.HOPS: ("a number of hops", "T37"),
+    Kind.PATH: ("a path", "T41"),
+    Kind.VALUE: ("a value", "T42"),
+}
+
+
 def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     variable, scope = clause.variable.text, block.scope
     type_name = _binding_type(ctx, clause)
@@ -130,9 +143,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
             scope.setdefault(variable, Variable(variable, Kind.BROKEN))
         return
     bound = scope.get(variable)
-    nouns = {Kind.EDGE: ("an edge", "T23"), Kind.HOPS: ("a number of hops", "T37"), Kind.PATH: ("a path", "T41")}
-    if bound is not None and bound.kind in nouns:
-        noun, code = nouns[bound.kind]
+    if bound is not None and bound.kind in _NOT_NODES:
+        noun, code = _NOT_NODES[bound.kind]
         ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
     if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
@@ -223,8 +235,19 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
         elif isinstance(clause, ast.Path):
             yield clause.variable.text
             yield from _bound_names([clause.traversal])
+        elif (named := path_of_nodes(clause)) is not None:
+            yield named[0].name
         elif isinstance(clause, ast.Optional):
             yield from _bound_names(clause.clauses)
+
+
+def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tuple[str, ast.Clause]]:
+    """Yield which of some names clauses bind, inner blocks included, with the clause that does."""
+    for clause in clauses:
+        if isinstance(clause, ast.Negation | ast.Optional):
+            yield from find_rebound(clause.clauses, names)
+        else:
+            yield from ((name, clause) for name in dict.fromkeys(_bound_names([clause])) if name in names)
 
 
 def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:

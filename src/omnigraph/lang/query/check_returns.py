@@ -12,7 +12,7 @@ from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
-from omnigraph.lang.query.check_context import Context, Scope
+from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import describe
 from omnigraph.lang.query.check_filters import Place, check_condition, check_expression
 from omnigraph.lang.query.check_search import rank
@@ -89,6 +89,11 @@ def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Retur
 
 def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
     expression = projection.expression
+    if ctx.is_stage and isinstance(expression, ast.Variable) and expression.name not in ctx.params:
+        bound = scope.get(expression.name)
+        if bound is not None and bound.kind in (Kind.NODE, Kind.EDGE, Kind.PATH):
+            assert bound.type_name is not None
+            return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         return _score(ctx, scope, expression, projection.alias)
     typed = check_expression(ctx, scope, expression, Place.RETURN)
@@ -116,7 +121,7 @@ def _column_name(expression: ir.Expr) -> str:
 def _described_name(expression: ir.Expr) -> str:
     if isinstance(expression, ir.PropertyRef):
         return expression.property
-    if isinstance(expression, ir.NodeRef | ir.HopsRef):
+    if isinstance(expression, ir.NodeRef | ir.HopsRef | ir.ValueRef | ir.VariableRef):
         return expression.variable
     if isinstance(expression, ir.TypeRef):
         return "type"

@@ -101,6 +101,9 @@ def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
         if binding is not None and binding.kind is Kind.PATH:
             ctx.report("T41", end.span, f"`${end.text}` is a path; a traversal joins nodes")
             return False
+        if binding is not None and binding.kind is Kind.VALUE:
+            ctx.report("T42", end.span, f"`${end.text}` is a value; a traversal joins nodes", "pass the node on, too")
+            return False
     return True
 
 

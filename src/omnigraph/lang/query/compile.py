@@ -18,7 +18,6 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
     Context,
     Kind,
-    Scope,
     TooManyFindings,
     TypeUse,
     shared_properties,
@@ -26,18 +25,11 @@ from omnigraph.lang.query.check_context import (
     types_written,
     with_null,
 )
-from omnigraph.lang.query.check_entities import expand_entities
 from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
-from omnigraph.lang.query.check_patterns import Block, Start, check_block
-from omnigraph.lang.query.check_returns import (
-    DescribedColumn,
-    check_bound,
-    check_distinct_on,
-    check_having,
-    check_order,
-    check_projections,
-)
+from omnigraph.lang.query.check_patterns import Block, Start
+from omnigraph.lang.query.check_reads import check_read
+from omnigraph.lang.query.check_returns import DescribedColumn
 from omnigraph.lang.query.check_traversals import Walk
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
@@ -109,6 +101,8 @@ class _Pattern:
             self._touching.setdefault(left, []).append(index)
             if right != left:
                 self._touching.setdefault(right, []).append(index)
+        self._path_nodes = list(block.path_nodes)
+        self._types = {name: variable.type_name for name, variable in block.scope.items()}
         self._waiting: list[int] = []
         self._emitted: set[int] = set()
 
@@ -123,6 +117,8 @@ class _Pattern:
             self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
         for variable in self._bound & self._touching.keys():
             self._reach(variable)
+        for path in [path for _, path in self._path_nodes if path in self._bound]:
+            self._bind_path_nodes(path)
         self._walk()
         for variable, start in self._starts:
             self._scan(variable, start.node_type)
@@ -157,6 +153,25 @@ class _Pattern:
             else:
                 self._operators.append(self._expand_back(left, right, walk))
                 self._reach(left)
+            if walk.path is not None:
+                self._bind_path_nodes(walk.path.variable)
+
+    def _bind_path_nodes(self, path: str) -> None:
+        """Bind the nodes of a path that has just been bound."""
+        for variable, _ in [item for item in self._path_nodes if item[1] == path]:
+            self._path_nodes.remove((variable, path))
+            node_type = self._types[variable]
+            assert node_type is not None
+            if variable not in self._bound:
+                filters = tuple(self._filters.get(variable, ()))
+                self._operators.append(ir.PathNodes(path, variable, node_type, filters))
+                self._reach(variable)
+                continue
+            temporary = self._lowering.temporary()
+            self._operators.append(ir.PathNodes(path, temporary, node_type))
+            bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
+            same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)
+            self._operators.append(ir.Filter(same))
 
     def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
         """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""
@@ -275,33 +290,11 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
     _declare(ctx, query.params)
-    if isinstance(query.body, ast.Read):
-        return _read(ctx, query, query.body)
+    if not isinstance(query.body, ast.Mutation):
+        lowering = _Lowering(ctx.catalog)
+        return check_read(ctx, query.name.text, query.body, lowering.block)
     statements = check_mutation(ctx, query.body, lambda block: lower_pattern(ctx.catalog, block))
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
-
-
-def _read(ctx: Context, query: ast.Query, body: ast.Read) -> tuple[ir.ReadIR, tuple[DescribedColumn, ...]]:
-    block = check_block(ctx, body.clauses, Scope())
-    projections = expand_entities(ctx, block.scope, body.projections)
-    returned, is_grouped = check_projections(ctx, block.scope, projections)
-    having, hidden = check_having(ctx, block.scope, body, returned, is_grouped)
-    ordered = check_order(ctx, block.scope, body, returned, is_grouped)
-    compiled = ir.ReadIR(
-        name=query.name.text,
-        params=tuple(ctx.params.values()),
-        pipeline=lower_pattern(ctx.catalog, block),
-        columns=(*(item.column for item in returned), *hidden),
-        is_grouped=is_grouped,
-        is_distinct=body.distinct,
-        rank=ordered.rank,
-        order=ordered.keys,
-        skip=check_bound(ctx, body.skip, "skip"),
-        limit=check_bound(ctx, body.limit, "limit"),
-        having=having,
-        distinct_on=check_distinct_on(ctx, block.scope, body, is_grouped, ordered.rank),
-    )
-    return compiled, tuple(item.described for item in returned)
 
 
 def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:

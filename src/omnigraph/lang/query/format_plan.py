@@ -29,13 +29,24 @@ def format_plan(query: ir.QueryIR) -> str:
     if isinstance(query, ir.MutationIR):
         lines = [f"mutation {query.name}({params})", *(f"{_INDENT}{_statement(item)}" for item in query.statements)]
         return "\n".join(lines)
-    lines = [f"read {query.name}({params})", *(_INDENT + line for line in _pipeline(query.pipeline))]
-    lines.extend(_INDENT + line for line in _tail(query))
-    return "\n".join(lines)
+    return "\n".join([f"read {query.name}({params})", *(_INDENT + line for line in _read(query, "return"))])
 
 
-def _tail(query: ir.ReadIR) -> Iterator[str]:
-    word = "group" if query.is_grouped else "return"
+def _read(query: ir.ReadIR, word: str) -> Iterator[str]:
+    """Yield what a read starts from, its pattern, and what it makes of the rows: `with` or `return`."""
+    if isinstance(query.source, ir.ReadIR):
+        yield from _read(query.source, "with")
+    elif query.source is not None:
+        yield "union"
+        for part in query.source.parts:
+            yield f"{_INDENT}block"
+            yield from (_INDENT * 2 + line for line in _read(part, "return"))
+    yield from _pipeline(query.pipeline)
+    yield from _tail(query, word)
+
+
+def _tail(query: ir.ReadIR, word: str) -> Iterator[str]:
+    word = ("with group" if word == "with" else "group") if query.is_grouped else word
     columns = ", ".join(f"{column.name} = {_show(column.expression)}: {column.type}" for column in query.columns)
     first_of = f" distinct on ({', '.join(_show(key) for key in query.distinct_on)})" if query.distinct_on else ""
     yield f"{word}{' distinct' if query.is_distinct else first_of} {columns}"
@@ -57,6 +68,9 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
             yield f"scan ${operator.variable}: {operator.node_type}{_where(operator.filters)}"
         elif isinstance(operator, ir.Expand):
             yield _expand(operator)
+        elif isinstance(operator, ir.PathNodes):
+            ends = f"${operator.variable}: {operator.node_type} in nodes(${operator.path})"
+            yield f"bind {ends}{_where(operator.filters)}"
         elif isinstance(operator, ir.Filter):
             yield f"filter {_show(operator.condition)}"
         else:
@@ -137,8 +151,8 @@ def _show(expression: ir.Expr) -> str:
             return "now()"
         case ir.PropertyRef(variable=variable, property=name):
             return f"${variable}.{name}"
-        case ir.NodeRef(variable=variable) | ir.HopsRef(variable=variable):
-            return f"${variable}"
+        case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef():
+            return f"${expression.variable}"
         case ir.TypeRef(variable=variable):
             return f"type(${variable})"
         case ir.PathRef(variable=variable, function=function):

@@ -5,7 +5,7 @@ Pure values. Engines run it without asking the catalog; `lower` makes it and `pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -128,6 +128,24 @@ class PathRef:
     function: str
     space: str
     type: PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRef:
+    """A value that the source of a read has bound: a column of a `with`, or of a union."""
+
+    variable: str
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class VariableRef:
+    """A bound node, edge or path as it is, which a `with` passes on; equal only to itself."""
+
+    variable: str
+    kind: str
+    type_name: str
+    type: PropertyType = ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +284,9 @@ class Or:
 
 Rank: TypeAlias = Nearest | Bm25 | Rrf
 Expr: TypeAlias = (
-    Literal | ParameterRef | Now | PropertyRef | NodeRef | HopsRef | TypeRef | PathRef | ColumnRef | TextMatch | Nearest
-    | Bm25 | Rrf | Aggregate | Compare | IsNull | In | Not | And | Or | Call | Quantifier | Case
+    Literal | ParameterRef | Now | PropertyRef | NodeRef | HopsRef | TypeRef | PathRef | ValueRef | VariableRef
+    | ColumnRef | TextMatch | Nearest | Bm25 | Rrf | Aggregate | Compare | IsNull | In | Not | And | Or | Call
+    | Quantifier | Case
 )  # fmt: skip
 
 
@@ -450,6 +469,16 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class PathNodes:
+    """Each node of a bound path, one row each."""
+
+    path: str
+    variable: str
+    node_type: str
+    filters: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """Keep the rows for which the condition is true; unknown is not true."""
 
@@ -480,7 +509,7 @@ class OptionalJoin:
     bindings: tuple[Bound, ...]
 
 
-Operator: TypeAlias = NodeScan | Expand | Filter | AntiJoin | OptionalJoin
+Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +533,8 @@ class ReadIR:
     """A read. A `rank` replaces the order keys; `is_grouped` is True if any column is an aggregate.
 
     `having` filters groups and reads columns; those that are there for it alone are hidden, with names that no source
-    can spell. Of rows that are equal in `distinct_on`, the first in order is returned.
+    can spell. Of rows that are equal in `distinct_on`, the first in order is returned. The pattern starts from the rows
+    of `source`, whose columns are bound as variables: entities that it passes on, and values.
     """
 
     name: str
@@ -519,6 +549,7 @@ class ReadIR:
     limit: int | ParameterRef | None
     having: Expr | None = None
     distinct_on: tuple[Expr, ...] = ()
+    source: ReadIR | Union | None = None
 
     @property
     def returned(self) -> tuple[Column, ...]:
@@ -529,6 +560,28 @@ class ReadIR:
     def is_ordered(self) -> bool:
         """True if rows have an order: by keys, or for pages (`skip`) by what breaks ties."""
         return bool(self.order) or (self.skip is not None and self.rank is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The rows of several reads, one after the other, as columns of common types."""
+
+    parts: tuple[ReadIR, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def returned(self) -> tuple[Column, ...]:
+        return self.columns
+
+
+def reads_of(read: ReadIR) -> Iterator[ReadIR]:
+    """Yield a read and all reads that it starts from, the innermost first."""
+    if isinstance(read.source, ReadIR):
+        yield from reads_of(read.source)
+    elif read.source is not None:
+        for part in read.source.parts:
+            yield from reads_of(part)
+    yield read
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def lint_queries(sources: Sequence[Source], catalog: Catalog) -> LintReport:
             findings.extend(_about(item, None) for item in error.diagnostics)
             continue
         for query in parsed:
-            kind: QueryKind = "read" if isinstance(query.body, ast.Read) else "mutation"
+            kind: QueryKind = "mutation" if isinstance(query.body, ast.Mutation) else "read"
             try:
                 compiled = compile_parsed(source, catalog, query)
             except LanguageError as error:

@@ -1,7 +1,7 @@
 """Read queries on Spark, as DataFrames, for data that one machine cannot hold.
 
 The same IR and the same results as in process (`engine.query`): `needs` prunes columns and pushes down filters, `scan`
-reads types, `lower` turns patterns into joins, `search` ranks, `projection` finishes, `result` collects.
+reads types, `lower` turns patterns into joins, `search` ranks, `projection` finishes, `frames` joins all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.functions import AGGREGATES
-from omnigraph.lang.query.ir import NodeScan, ReadIR
+from omnigraph.lang.query.ir import ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
@@ -127,11 +127,7 @@ def _compile(
 def _frame(
     view: View, compiled: CompiledQuery, params: Mapping[str, object], spark: Any, embedder: Embedder | None
 ) -> Any:
-    from omnigraph.pipeline.query.expressions import Expressions
-    from omnigraph.pipeline.query.lower import Lowering
-    from omnigraph.pipeline.query.projection import Projection
-    from omnigraph.pipeline.query.scan import Names, collect_needs, push_down_filters
-    from omnigraph.pipeline.query.search import Search
+    from omnigraph.pipeline.query.frames import read_frame
     from omnigraph.pipeline.spark.session import session
 
     read = compiled.ir
@@ -143,15 +139,7 @@ def _frame(
     )
     for parameter in plan.parameters:
         run.parameter(parameter)
-    cut = plan.cut(run)
-    spark = spark if spark is not None else session()
-    names, search = Names(), Search(spark, plan, run)
-    expressions = Expressions(run.params, now_ms, names)
-    pipeline = push_down_filters(read.pipeline)
-    lowering = Lowering(spark, view, expressions, names, collect_needs(read, pipeline), search)
-    roots = {operator.variable for operator in pipeline if isinstance(operator, NodeScan)}
-    narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
-    return Projection(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)
+    return read_frame(spark if spark is not None else session(), plan, run)
 
 
 def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:

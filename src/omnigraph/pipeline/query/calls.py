@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Two 64-bit integers multiply to 38 digits at most.
 _EXACT: Final = "decimal(38,0)"
 _NATIVE: Final = frozenset({"+", "-", "*", "/", "%", "coalesce"})
-_LEAVES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef | ir.ColumnRef
+_LEAVES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef | ir.ValueRef | ir.ColumnRef
 
 
 def is_native(expression: ir.Expr) -> bool:

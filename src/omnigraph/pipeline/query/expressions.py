@@ -16,9 +16,10 @@ import numpy as np
 
 from omnigraph.engine.arguments import Value, decode_literal, missing_parameter_error
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, KINDS, PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.pipeline.query.scan import TYPE_MARK, is_mark
+from omnigraph.pipeline.query.paths import PATH_COLUMNS
+from omnigraph.pipeline.query.scan import TYPE_MARK, VALUE, is_mark
 
 Op = ir.CompareOp
 _WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})
@@ -96,6 +97,10 @@ class Expressions:
                 if ir.is_union(owner):
                     return Operand(self.type_name(column), expression.type)
                 return Operand(self.functions.when(column.isNotNull(), self.functions.lit(owner)), expression.type)
+            case ir.ValueRef(variable=variable):
+                return Operand(self.functions.col(self._names(variable, VALUE)), expression.type)
+            case ir.VariableRef():
+                return Operand(self._entity(expression), expression.type)
             case ir.HopsRef(variable=variable):
                 return Operand(self.functions.col(self._names(variable, "hops")), expression.type)
             case ir.ColumnRef(name=name, type=type_) if type_ is not None:
@@ -106,6 +111,14 @@ class Expressions:
                 return Operand(self.condition(expression), expression.type)
         name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
+
+    def _entity(self, passed: ir.VariableRef) -> Any:
+        """Return a node or edge as its id, with its type if there are several; a path as all that is known of it."""
+        col = self.functions.col
+        if passed.kind in KINDS:
+            return col(self._names(passed.variable, "id"))
+        columns = [col(self._names(passed.variable, name)).alias(name) for name, _ in PATH_COLUMNS]
+        return self.functions.when(columns[0].isNotNull(), self.functions.struct(*columns))
 
     def type_name(self, column: Any) -> Any:
         """Return the type of ids of several types."""

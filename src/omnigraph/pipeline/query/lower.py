@@ -120,6 +120,8 @@ class Lowering:
                     rows = self._scan(operator, rows, (narrow or {}).get(operator.variable))
                 case ir.Expand():
                     rows = self._expand(operator, self._or_empty_row(rows))
+                case ir.PathNodes():
+                    rows = self._path_nodes(operator, self._or_empty_row(rows))
                 case ir.Filter(condition=condition):
                     rows = self._or_empty_row(rows).where(self._expressions.condition(condition))
                 case ir.AntiJoin():
@@ -226,7 +228,15 @@ class Lowering:
             walked = rows.join(self._small(edges, key), col(source) == col(NEAR)).drop(NEAR)
         else:
             walked = self._expand_hops(operator, rows, bounds, about_edge)
-        return self._where(self._bind_target(operator, walked, about_target), others)
+        walked = self._bind_target(operator.target, operator.target_type, walked, about_target)
+        return self._where(walked, others)
+
+    def _path_nodes(self, operator: ir.PathNodes, rows: Any) -> Any:
+        path = self._functions.col(self._names(operator.path, HOPS))
+        about_node, others = _partition_conditions(operator.filters, {operator.variable})
+        # An absent path has no nodes, and `explode` drops the row.
+        each = rows.withColumn(FAR, self._functions.explode(path))
+        return self._where(self._bind_target(operator.variable, operator.node_type, each, about_node), others)
 
     def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: Hops, about_edge: tuple[ir.Expr, ...]) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
@@ -360,15 +370,24 @@ class Lowering:
         frame = self._tagged(frame, NEAR, near_type) if ir.is_union(near) else frame
         return self._tagged(frame, FAR, far_type) if ir.is_union(far) else frame
 
-    def _bind_target(self, operator: ir.Expand, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
+    def _bind_target(self, variable: str, node_type: str, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
         """Bind the target of a traversal; its node is scanned only if a property or condition needs it."""
-        col, target = self._functions.col, self._names(operator.target, ID)
-        need = self._needs.get(operator.target, _NO_NEED)
+        col, target = self._functions.col, self._names(variable, ID)
+        need = self._needs.get(variable, _NO_NEED)
         if not conditions and not need.properties and not need.marks:
             return walked.withColumnRenamed(FAR, target)
-        table_key = TypeKey.of("node", operator.target_type)
-        nodes = self._frames(operator.target, table_key, conditions)
+        table_key = TypeKey.of("node", node_type)
+        nodes = self._frames(variable, table_key, conditions)
         return walked.join(self._small(nodes, table_key), col(FAR) == col(target)).drop(FAR)
+
+    def passed_on(self, rows: Any, variable: str, table_key: TypeKey) -> Any:
+        """Add what is needed of a node or edge that the rows have by its id."""
+        need = self._needs.get(variable, _NO_NEED)
+        if not need.properties and not need.marks:
+            return rows
+        col, column = self._functions.col, self._names(variable, ID)
+        entities = self._frames(variable, table_key, ()).withColumnRenamed(column, FAR)
+        return rows.join(self._small(entities, table_key), col(column) == col(FAR), "left").drop(FAR)
 
     # -- blocks ------------------------------------------------------------------------------------------------
 
@@ -429,6 +448,9 @@ def _variables_used(operators: Iterable[ir.Operator]) -> set[str]:
     for operator in operators:
         match operator:
             case ir.NodeScan(filters=filters):
+                variables.update(*(variables_of(condition) for condition in filters))
+            case ir.PathNodes(path=path_variable, filters=filters):
+                variables |= {path_variable}
                 variables.update(*(variables_of(condition) for condition in filters))
             case ir.Expand(source=source, filters=filters, path=path):
                 variables |= {source, path.end} if path is not None and path.end is not None else {source}

@@ -15,7 +15,7 @@ from omnigraph.engine.query.projection import SkipLimit
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import HOPS, ID, Names, spark_type
+from omnigraph.pipeline.query.scan import HOPS, ID, VALUE, Names, spark_type
 from omnigraph.pipeline.query.search import POSITION, SCORE, Search
 
 # Wide enough for a sum of more 64-bit integers than any graph has rows.
@@ -35,7 +35,7 @@ class Projection:
         self._search = search
 
     def run(self, rows: Any, cut: SkipLimit) -> Any:
-        """Return the result with the column names of the query."""
+        """Return the columns of the query, named by their places."""
         query = self._query
         rows = self._scored(rows)
         if query.is_grouped:
@@ -48,15 +48,18 @@ class Projection:
             rows = rows.offset(cut.skip)
         if cut.limit is not None:
             rows = rows.limit(cut.limit)
-        return rows.toDF(*(column.name for column in query.returned))
+        return rows
 
     # -- columns -----------------------------------------------------------------------------------------------
 
     def _columns(self) -> list[Any]:
         return [
-            self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}")
+            self._cast(self._value(index, column), column).alias(f"r{index}")
             for index, column in enumerate(self._query.columns)
         ]
+
+    def _cast(self, value: Any, column: ir.Column) -> Any:
+        return value if isinstance(column.expression, ir.VariableRef) else value.cast(spark_type(column.type))
 
     def _value(self, index: int, column: ir.Column) -> Any:
         if isinstance(column.expression, _RANKS):
@@ -89,7 +92,7 @@ class Projection:
         keys, references = [], {}
         for index, column in enumerate(self._query.columns):
             if not ir.has_aggregate(column.expression):
-                keys.append(self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}"))
+                keys.append(self._cast(self._value(index, column), column).alias(f"r{index}"))
                 references[column.expression] = ir.ColumnRef(f"r{index}", column.type)
         calls = [part for column in self._query.columns for part in walk(column.expression)]
         aggregates: list[Any] = []
@@ -100,7 +103,7 @@ class Projection:
         columns = [ir.substitute(column.expression, references) for column in self._query.columns]
         computed = groups.select(
             *(
-                self._expressions.value(expression).cast(spark_type(column.type)).alias(f"r{index}")
+                self._cast(self._expressions.value(expression), column).alias(f"r{index}")
                 for index, (expression, column) in enumerate(zip(columns, self._query.columns, strict=True))
             )
         )
@@ -206,7 +209,9 @@ class Projection:
 
     def _ties(self) -> list[Any]:
         tables = sorted(self._plan.tables.items(), key=lambda item: (item[1] is None, item[0]))
-        return [self._functions.col(self._names(name, HOPS if table is None else ID)) for name, table in tables]
+        columns = [self._names(name, HOPS if table is None else ID) for name, table in tables]
+        columns += [self._names(name, VALUE) for name in sorted(self._plan.values)]
+        return [self._functions.col(column) for column in columns]
 
     def _directed(self, column: Any, descending: bool) -> Any:
         return column.desc_nulls_last() if descending else column.asc_nulls_first()

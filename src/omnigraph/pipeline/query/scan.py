@@ -62,7 +62,7 @@ def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, .
 
 
 def _bound_by(operator: ir.Operator) -> Iterator[str]:
-    if isinstance(operator, ir.NodeScan):
+    if isinstance(operator, ir.NodeScan | ir.PathNodes):
         yield operator.variable
     elif isinstance(operator, ir.Expand):
         yield operator.target
@@ -73,7 +73,9 @@ def _bound_by(operator: ir.Operator) -> Iterator[str]:
 def _add_filters(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
     if not conditions:
         return operator
-    assert isinstance(operator, ir.NodeScan | ir.Expand), "only operators that bind a variable take its conditions"
+    assert isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes), (
+        "only operators that bind a variable take its conditions"
+    )
     return replace(operator, filters=(*operator.filters, *conditions))
 
 
@@ -137,6 +139,7 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
 
 ID = "id"
 HOPS = "hops"
+VALUE = "value"
 # Stands between type and id where ids of several types are in one column. No type name holds it, and it sorts before
 # all their characters, so that such ids sort by type, then id.
 TYPE_MARK = "/"
@@ -174,7 +177,7 @@ class Names:
         return [
             name
             for (variable, attribute), name in self._names.items()
-            if variable in selected and attribute in (ID, HOPS) and name in present
+            if variable in selected and attribute in (ID, HOPS, VALUE) and name in present
         ]
 
 

@@ -1,0 +1,216 @@
+"""Whole reads: the stages that `with` ends, the last pattern and its `return`, and unions of such blocks.
+
+Pure. A stage and a union become reads that another read starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_calls import is_null_literal
+from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
+from omnigraph.lang.query.check_entities import expand_entities
+from omnigraph.lang.query.check_expressions import describe
+from omnigraph.lang.query.check_filters import Place, check_expression
+from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
+from omnigraph.lang.query.check_returns import (
+    DescribedColumn,
+    Returned,
+    check_bound,
+    check_distinct_on,
+    check_having,
+    check_order,
+    check_projections,
+)
+
+Lower: TypeAlias = Callable[[Block, frozenset[str]], tuple[ir.Operator, ...]]
+Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]
+
+
+def check_read(ctx: Context, name: str, body: ast.Read | ast.Union, lower: Lower) -> Checked:
+    """Check a read; `lower` turns a checked pattern into operators that start from some bound variables."""
+    if isinstance(body, ast.Union):
+        return _check_union(ctx, name, body, lower)
+    scope, source = Scope(), None
+    ctx.dropped.clear()
+    for stage in body.stages:
+        ctx.is_stage = True
+        block, returned, read = _check_part(ctx, name, stage, scope, source, lower)
+        source, scope = read, _bind_columns(ctx, block.scope, stage, returned)
+        ctx.is_stage = False
+    _, returned, read = _check_part(ctx, name, body, scope, source, lower)
+    return read, tuple(item.described for item in returned)
+
+
+def _check_part(
+    ctx: Context, name: str, read: ast.Read, scope: Scope, source: ir.ReadIR | None, lower: Lower
+) -> tuple[Block, tuple[Returned, ...], ir.ReadIR]:
+    """Check a pattern and the `with` or `return` behind it."""
+    is_stage, ctx.is_stage = ctx.is_stage, False
+    for variable, clause in find_rebound(read.clauses, ctx.dropped - scope.keys()):
+        message = f"`${variable}` was bound before a `with` that does not pass it on"
+        ctx.report("T42", clause.span, message, f"add `${variable}` to the `with`, or use another name")
+    block = check_block(ctx, read.clauses, scope)
+    ctx.is_stage = is_stage
+    projections = expand_entities(ctx, block.scope, read.projections)
+    returned, is_grouped = check_projections(ctx, block.scope, projections)
+    having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
+    ordered = check_order(ctx, block.scope, read, returned, is_grouped)
+    compiled = ir.ReadIR(
+        name=name,
+        params=tuple(ctx.params.values()),
+        pipeline=lower(block, frozenset(scope)),
+        columns=(*(item.column for item in returned), *hidden),
+        is_grouped=is_grouped,
+        is_distinct=read.distinct,
+        rank=ordered.rank,
+        order=ordered.keys,
+        skip=check_bound(ctx, read.skip, "skip"),
+        limit=check_bound(ctx, read.limit, "limit"),
+        having=having,
+        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, ordered.rank),
+        source=source,
+    )
+    return block, returned, compiled
+
+
+# -- stages ----------------------------------------------------------------------------------------------------
+
+
+def _bind_columns(ctx: Context, scope: Scope, stage: ast.Read, returned: tuple[Returned, ...]) -> Scope:
+    """Return the variables that a `with` binds; one whose value has an error is bound as broken."""
+    columns = {item.column.name: item.column for item in returned}
+    bound = Scope()
+    for projection in stage.projections:
+        assert isinstance(projection, ast.Projection)
+        name = _name_of(ctx, projection)
+        if name is None:
+            continue
+        if name.text in bound:
+            ctx.report("T42", name.span, f"`${name.text}` is bound twice", "rename one of them, as in `… as $other`")
+        elif name.text in ctx.params or name.text == "_":
+            noun = "stands for anything" if name.text == "_" else "is a parameter"
+            hint = "use another name" if projection.is_variable else "leave it out: parameters are known everywhere"
+            ctx.report("T42", name.span, f"`${name.text}` {noun} and cannot be bound by a `with`", hint)
+        else:
+            bound[name.text] = _variable(scope, name.text, columns.get(name.text))
+    ctx.dropped |= scope.keys() - bound.keys()
+    ctx.dropped -= bound.keys()
+    return bound
+
+
+def _name_of(ctx: Context, projection: ast.Projection) -> ast.Name | None:
+    expression = projection.expression
+    if projection.alias is not None:
+        return projection.alias
+    if isinstance(expression, ast.Variable):
+        return ast.Name(expression.name, expression.span)
+    ctx.report("T42", expression.span, "a value that a `with` passes on needs a name", "write `… as $name`")
+    return None
+
+
+def _variable(scope: Scope, name: str, column: ir.Column | None) -> Variable:
+    if column is None:
+        return Variable(name, Kind.BROKEN)
+    expression = column.expression
+    if isinstance(expression, ir.VariableRef):
+        return replace(scope[expression.variable], name=name)
+    return Variable(name, Kind.VALUE, value_type=column.type)
+
+
+# -- unions ----------------------------------------------------------------------------------------------------
+
+
+def _check_union(ctx: Context, name: str, union: ast.Union, lower: Lower) -> Checked:
+    checked = [check_read(ctx, name, part, lower) for part in union.parts]
+    first, described = checked[0]
+    names = [column.name for column in first.returned]
+    columns = list(first.returned)
+    for part, (read, _) in zip(union.parts[1:], checked[1:], strict=True):
+        other = [column.name for column in read.returned]
+        if other != names and not ctx.findings:
+            message = f"the first block of the union returns {_list(names)}, but this one returns {_list(other)}"
+            hint = "return the same columns in the same order, named with `as`"
+            ctx.report("T43", _span_of(part), message, hint)
+        elif other == names:
+            columns = list(_common_columns(ctx, part, columns, read.returned))
+    bound = tuple(ir.Column(item.name, ir.ValueRef(item.name, item.type), item.type) for item in columns)
+    read = ir.ReadIR(
+        name=name,
+        params=tuple(ctx.params.values()),
+        pipeline=(),
+        columns=bound,
+        is_grouped=False,
+        is_distinct=not union.is_all,
+        rank=None,
+        order=tuple(_union_keys(ctx, union, bound)),
+        skip=check_bound(ctx, union.skip, "skip"),
+        limit=check_bound(ctx, union.limit, "limit"),
+        source=ir.Union(tuple(read for read, _ in checked), bound),
+    )
+    return read, tuple(
+        replace(item, type=item.type if all(item in other for _, other in checked) else str(column.type))
+        for item, column in zip(described, bound, strict=False)
+    )
+
+
+def _span_of(part: ast.Read) -> Span:
+    first = part.projections[0]
+    return first.span if isinstance(first, ast.EntityProjection) else first.expression.span
+
+
+def _list(names: list[str]) -> str:
+    return join_words([f"`{name}`" for name in names], conjunction="and")
+
+
+def _common_columns(
+    ctx: Context, part: ast.Read, columns: list[ir.Column], others: tuple[ir.Column, ...]
+) -> Iterator[ir.Column]:
+    for column, other in zip(columns, others, strict=True):
+        if is_null_literal(column.expression):
+            yield replace(other, type=replace(other.type, nullable=True))
+            continue
+        common = _common_type(column.type, column.type if is_null_literal(other.expression) else other.type)
+        if common is None:
+            message = f"column `{column.name}` is {column.type} in one block of the union and {other.type} in another"
+            ctx.report("T43", _span_of(part), message, f"convert one of them: `cast(… as {column.type})`")
+        yield replace(column, type=common or column.type)
+
+
+def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | None:
+    """Return the type of a column in which values of two types stand; None if they are not of one kind."""
+    kinds = [(type_.scalar, type_.is_list, type_.dimension) for type_ in (first, second)]
+    if kinds[0] != kinds[1]:
+        return None
+    words = first.enum_values if first.enum_values == second.enum_values else None
+    return replace(first, nullable=first.nullable or second.nullable, enum_values=words)
+
+
+def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) -> Iterator[ir.OrderKey]:
+    ctx.columns = {column.name: column for column in columns}
+    for key in union.order:
+        parts = list(ast.walk_expression(key.expression))
+        variable = next((part for part in parts if isinstance(part, ast.PropertyAccess)), None) or next(
+            (part for part in parts if isinstance(part, ast.Variable) and part.name not in ctx.params), None
+        )
+        if variable is not None:
+            hint = "name the column with `as` in every block, and order by that name"
+            ctx.report("T38", variable.span, "a union is ordered by its columns, not by variables", hint)
+            continue
+        unknown = next((part for part in parts if isinstance(part, ast.Alias) and part.name not in ctx.columns), None)
+        if unknown is not None:
+            near = did_you_mean(unknown.name, ctx.columns, otherwise=f"it returns {_list(list(ctx.columns))}")
+            ctx.report("T38", unknown.span, f"no column of the union is called `{unknown.name}`", near)
+            continue
+        typed = check_expression(ctx, Scope(), key.expression, Place.ORDER)
+        if typed is None or typed.type is None:
+            continue
+        if typed.type.is_list or typed.type.dimension is not None:
+            ctx.report("T33", key.expression.span, f"{describe(typed)}, which has no order", "order by a single value")
+            continue
+        yield ir.OrderKey(typed, key.direction is not None and key.direction.text == "desc")
