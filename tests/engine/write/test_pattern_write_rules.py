@@ -116,3 +116,13 @@ def test_statement_by_type_after_a_pattern_is_refused(graph: og.Graph, statement
 
 def test_pattern_that_nothing_uses_is_refused(graph: og.Graph) -> None:
     refused(graph, "Q000", lambda: run(graph, "match { $p: Port } match { $q: Port } delete $q"))
+
+
+def test_default_of_a_key_member_is_part_of_the_id(tmp_path: Path) -> None:
+    schema = 'node P { k: String @key }\nedge E: P -> P { kind: String @default("x")  w: I32?  @key(src, dst, kind) }'
+    with og.init(tmp_path / "k.omni", schema=schema) as graph:
+        run(graph, 'insert P { k: "a" } insert P { k: "b" } insert E { from: "a", to: "b", w: 1 }')
+        run(graph, 'match { $p: P { k: "a" } } insert E { from: $p, to: "b", w: 2 }')
+        graph.ingest([{"edge": "E", "from": "b", "to": "a", "data": {}}], mode="merge")
+        found = {key: row["w"] for key, row in rows(graph, "edge:E").items()}
+    assert found == {'["a","b","x"]': 2, '["b","a","x"]': None}

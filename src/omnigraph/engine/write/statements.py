@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +108,7 @@ class Run:
         type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         if type_.key:
+            values |= self._defaults(index, type_, set(type_.key) - values.keys())
             values["id"] = key_id(type_, values)
         else:
             # Ids are reused by a retry, so that it inserts the same entity.
@@ -120,19 +121,21 @@ class Run:
         pending, ids = self._of(type_), pa.array([values["id"]], pa.string())
         current = pending.current(ids) if verb is not ir.Verb.INSERT else None
         if current is None or not current.num_rows:
-            items = type_.properties.items()
-            absent = {name: item for name, item in items if name not in values and item.default is not None}
-            pending.insert(values | {name: self._default(index, item) for name, item in absent.items()})
+            pending.insert(values | self._defaults(index, type_, type_.properties.keys() - values.keys()))
         elif verb is ir.Verb.CREATE:
             raise _exists(type_, values["id"])
         else:
             pending.update(current, {name: values[name] for name in values.keys() - {"id", *type_.key}})
 
-    def _default(self, index: int, item: Property) -> Any:
-        value = self._constants.default(item)
-        # A retry inserts the same entity, so it reuses the value.
-        is_random = item.default is not None and item.default.kind == "uuid"
-        return self._fresh.setdefault((index, item.name), value) if is_random else value
+    def _defaults(self, index: int, type_: NodeType | EdgeType, absent: Collection[str]) -> dict[str, Any]:
+        """Return the defaults of absent properties that have one."""
+        items = [item for name, item in type_.properties.items() if name in absent and item.default is not None]
+        values = {item.name: self._constants.default(item) for item in items}
+        for item in items:
+            if item.default is not None and item.default.kind == "uuid":
+                # A retry inserts the same entity, so it reuses the value.
+                values[item.name] = self._fresh.setdefault((index, item.name), values[item.name])
+        return values
 
     def _update(self, statement: ir.Update) -> None:
         type_ = self.view.catalog.nodes[statement.type_name]
@@ -162,6 +165,8 @@ class Run:
         if not rows.num_rows:
             return
         if type_.key:
+            keys = self._with_defaults(type_, columns, rows.num_rows, set(type_.key))
+            columns |= {name: keys[name] for name in type_.key}
             ids = one_array(key_ids(type_, pa.table(columns)))
             firsts = first_of_each(type_, ids, columns)
             ids, columns = ids.take(firsts), {name: column.take(firsts) for name, column in columns.items()}
@@ -188,10 +193,12 @@ class Run:
             changed = {name: columns[name].take(place) for name in columns.keys() - set(type_.key)}
             pending.update_columns(current, changed)
 
-    def _with_defaults(self, type_: NodeType | EdgeType, named: Mapping[str, Any], count: int) -> dict[str, Any]:
+    def _with_defaults(
+        self, type_: NodeType | EdgeType, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
+    ) -> dict[str, Any]:
         columns = dict(named)
         for name, item in type_.properties.items():
-            if name not in columns and item.default is not None:
+            if name not in columns and item.default is not None and (only is None or name in only):
                 values = [self._constants.default(item) for _ in range(count if item.default.kind == "uuid" else 1)]
                 fitted = from_fitted(values, item.type)
                 columns[name] = fitted if len(fitted) == count else arrays.repeat(fitted[0], count)
