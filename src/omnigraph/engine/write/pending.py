@@ -92,10 +92,7 @@ class PendingType:
 
     def update(self, rows: pa.Table, values: dict[str, Any]) -> None:
         """Put constants into columns of rows that `matching` gave, and keep the result."""
-        constants = {
-            name: from_fitted([value] * rows.num_rows, self.type.properties[name].type)
-            for name, value in values.items()
-        }
+        constants = {name: from_fitted([value] * rows.num_rows, self._type_of(name)) for name, value in values.items()}
         self.update_columns(rows, constants)
 
     def update_columns(self, rows: pa.Table, values: Mapping[str, Any]) -> None:
@@ -149,11 +146,14 @@ class PendingType:
     def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
         columns = []
         for field in self._schema:
-            item = self.type.properties.get(field.name)
             values = [row.get(field.name) for row in rows]
-            columns.append(from_fitted(values, item.type if item else _TEXT))
+            columns.append(from_fitted(values, self._type_of(field.name)))
         # Nulls in required columns are for the rules to find, so the schema is not enforced here.
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _type_of(self, column: str) -> PropertyType:
+        item = self.type.properties.get(column)
+        return item.type if item else _TEXT
 
 
 def _blob_names(type_: NodeType | EdgeType) -> list[str]:

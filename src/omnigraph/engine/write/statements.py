@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -107,34 +107,35 @@ class Run:
         catalog = self.view.catalog
         type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
-        for name, item in type_.properties.items():
-            if name not in values and item.default is not None:
-                values[name] = self._default(index, item)
         if type_.key:
+            values |= self._defaults(index, type_, set(type_.key) - values.keys())
             values["id"] = key_id(type_, values)
         else:
             # Ids are reused by a retry, so that it inserts the same entity.
             values["id"] = self._fresh.setdefault((index, "id"), new_ulid())
-        self._put(type_, statement.verb, values)
+        self._put(index, type_, statement.verb, values)
         self._count(statement.kind, 1)
 
-    def _put(self, type_: NodeType | EdgeType, verb: ir.Verb, values: dict[str, Any]) -> None:
+    def _put(self, index: int, type_: NodeType | EdgeType, verb: ir.Verb, values: dict[str, Any]) -> None:
         """Insert a row, as the verb treats one that exists."""
         pending, ids = self._of(type_), pa.array([values["id"]], pa.string())
         current = pending.current(ids) if verb is not ir.Verb.INSERT else None
         if current is None or not current.num_rows:
-            pending.insert(values)
+            pending.insert(values | self._defaults(index, type_, type_.properties.keys() - values.keys()))
         elif verb is ir.Verb.CREATE:
             raise _exists(type_, values["id"])
         else:
-            fixed = {"id", "src", "dst", *type_.key}
-            pending.update(current, {name: value for name, value in values.items() if name not in fixed})
+            pending.update(current, {name: values[name] for name in values.keys() - {"id", *type_.key}})
 
-    def _default(self, index: int, item: Property) -> Any:
-        value = self._constants.default(item)
-        # A retry inserts the same entity, so it reuses the value.
-        is_random = item.default is not None and item.default.kind == "uuid"
-        return self._fresh.setdefault((index, item.name), value) if is_random else value
+    def _defaults(self, index: int, type_: NodeType | EdgeType, absent: Collection[str]) -> dict[str, Any]:
+        """Return the defaults of absent properties that have one."""
+        items = [item for name, item in type_.properties.items() if name in absent and item.default is not None]
+        values = {item.name: self._constants.default(item) for item in items}
+        for item in items:
+            if item.default is not None and item.default.kind == "uuid":
+                # A retry inserts the same entity, so it reuses the value.
+                values[item.name] = self._fresh.setdefault((index, item.name), values[item.name])
+        return values
 
     def _update(self, statement: ir.Update) -> None:
         type_ = self.view.catalog.nodes[statement.type_name]
@@ -163,37 +164,41 @@ class Run:
         columns = stored_columns(type_, rows, statement.types, names)
         if not rows.num_rows:
             return
-        columns = self._with_defaults(type_, columns, rows.num_rows)
         if type_.key:
+            keys = self._with_defaults(type_, columns, rows.num_rows, set(type_.key))
+            columns |= {name: keys[name] for name in type_.key}
             ids = one_array(key_ids(type_, pa.table(columns)))
             firsts = first_of_each(type_, ids, columns)
             ids, columns = ids.take(firsts), {name: column.take(firsts) for name, column in columns.items()}
         else:
             ids = one_array(pa.array(new_ulids(rows.num_rows), pa.string()))
-        self._put_rows(type_, statement.verb, ids, columns, names)
+        self._put_rows(type_, statement.verb, ids, columns)
         self._count(statement.kind, len(ids))
 
-    def _put_rows(
-        self, type_: NodeType | EdgeType, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any], assigned: list[str]
-    ) -> None:
+    def _put_rows(self, type_: NodeType | EdgeType, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any]) -> None:
         pending = self._of(type_)
         if verb is ir.Verb.INSERT or not type_.key:
-            pending.insert_rows(ids, columns)
+            pending.insert_rows(ids, self._with_defaults(type_, columns, len(ids)))
             return
         current = pending.current(ids)
         present = one_array(current.column("id"))
         if verb is ir.Verb.CREATE and len(present):
             raise _exists(type_, present[0].as_py(), len(present))
         is_new = pa.array(~is_among(ids, present))
-        pending.insert_rows(ids.filter(is_new), {name: column.filter(is_new) for name, column in columns.items()})
+        new_ids, new = ids.filter(is_new), {name: column.filter(is_new) for name, column in columns.items()}
+        if len(new_ids):
+            pending.insert_rows(new_ids, self._with_defaults(type_, new, len(new_ids)))
         if len(present):
             place = pc.index_in(present, value_set=ids)
-            changed = [name for name in assigned if name not in {"src", "dst", *type_.key}]
-            pending.update_columns(current, {name: columns[name].take(place) for name in changed})
+            changed = {name: columns[name].take(place) for name in columns.keys() - set(type_.key)}
+            pending.update_columns(current, changed)
 
-    def _with_defaults(self, type_: NodeType | EdgeType, columns: dict[str, Any], count: int) -> dict[str, Any]:
+    def _with_defaults(
+        self, type_: NodeType | EdgeType, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
+    ) -> dict[str, Any]:
+        columns = dict(named)
         for name, item in type_.properties.items():
-            if name not in columns and item.default is not None:
+            if name not in columns and item.default is not None and (only is None or name in only):
                 values = [self._constants.default(item) for _ in range(count if item.default.kind == "uuid" else 1)]
                 fitted = from_fitted(values, item.type)
                 columns[name] = fitted if len(fitted) == count else arrays.repeat(fitted[0], count)
@@ -201,7 +206,7 @@ class Run:
 
     def _update_matched(self, statement: ir.UpdateMatched) -> None:
         type_ = self._type(statement)
-        rows = self._reader.rows(statement.read)
+        rows = _without_nulls(self._reader.rows(statement.read))
         names = [column.name for column in statement.read.columns[1:]]
         columns = stored_columns(type_, rows, statement.types, names)
         ids = one_array(rows.column(ir.MATCHED_ID)).cast(pa.string())
@@ -214,7 +219,8 @@ class Run:
 
     def _delete_matched(self, statement: ir.DeleteMatched) -> None:
         type_ = self._type(statement)
-        ids = pc.unique(one_array(self._reader.rows(statement.read).column(ir.MATCHED_ID))).cast(pa.string())
+        rows = _without_nulls(self._reader.rows(statement.read))
+        ids = pc.unique(one_array(rows.column(ir.MATCHED_ID))).cast(pa.string())
         self._count(statement.kind, self._of(type_).delete(ids))
         for name in statement.cascades if len(ids) else ():
             self._cascade(self.view.catalog.edges[name], type_.name, ids)
@@ -265,6 +271,11 @@ class Run:
             self.affected_nodes += entities
         else:
             self.affected_edges += entities
+
+
+def _without_nulls(rows: pa.Table) -> pa.Table:
+    """Return the rows that have an entity: a variable of an optional block may have none."""
+    return rows.filter(pc.is_valid(rows.column(ir.MATCHED_ID)))
 
 
 def _exists(type_: NodeType | EdgeType, entity_id: str, count: int = 1) -> DataError:

@@ -138,7 +138,7 @@ def types_written(query: ir.QueryIR) -> tuple[TypeUse, ...]:
     """Return the types a mutation writes, including edges deleted by cascade."""
     if isinstance(query, ir.ReadIR):
         return ()
-    return tuple(sorted(set(_statement_writes(query.statements))))
+    return tuple(sorted(set(statement_writes(query.statements))))
 
 
 def _pipeline_reads(pipeline: Iterable[ir.Operator], catalog: Catalog) -> Iterator[TypeUse]:
@@ -166,7 +166,7 @@ def _statement_reads(statements: Iterable[ir.Statement], catalog: Catalog) -> It
         if isinstance(statement, ir.Insert | ir.InsertMatched) and statement.kind == "edge":
             yield from _edge_reads(statement.type_name, catalog)
         else:
-            yield from _statement_writes([statement])
+            yield from statement_writes([statement])
 
 
 def pattern_reads(statement: ir.Matched, catalog: Catalog) -> Iterator[TypeUse]:
@@ -180,7 +180,8 @@ def matched_targets(statement: ir.Matched) -> Iterator[TypeUse]:
         yield TypeUse(statement.kind, statement.type_name)
 
 
-def _statement_writes(statements: Iterable[ir.Statement]) -> Iterator[TypeUse]:
+def statement_writes(statements: Iterable[ir.Statement]) -> Iterator[TypeUse]:
+    """Yield the types that statements write, with the edges of deleted nodes."""
     for statement in statements:
         kind = "node" if isinstance(statement, ir.Update) else statement.kind
         yield TypeUse(kind, statement.type_name)

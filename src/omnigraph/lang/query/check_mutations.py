@@ -11,7 +11,7 @@ from dataclasses import replace
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads
+from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads, statement_writes
 from omnigraph.lang.query.check_expressions import ENDS as _ENDS
 from omnigraph.lang.query.check_expressions import fit_value
 from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, qualify, type_pattern
@@ -23,13 +23,16 @@ def check_mutation(ctx: Context, mutation: ast.Mutation, lower: Lower) -> tuple[
     """Check every statement; a mix of deletes with others is E1 at the first statement of the second kind."""
     statements: list[ir.Statement] = []
     pattern: PatternWrites | None = None
+    before: list[ir.Statement] = []
     for statement in mutation.statements:
         if isinstance(statement, ast.Pattern):
             pattern = PatternWrites(ctx, statement.clauses, lower)
+            before = list(statements)
             continue
         typed = _statement(ctx, statement, pattern, lower)
         if typed is not None:
-            _check_order(ctx, statement, typed, statements)
+            # Statements of one pattern share its rows, so only what stands before the pattern counts.
+            _check_order(ctx, statement, typed, statements if pattern is None else before)
             statements.append(typed)
     _check_kinds(ctx, mutation)
     return tuple(statements)
@@ -47,15 +50,18 @@ def _check_kinds(ctx: Context, mutation: ast.Mutation) -> None:
 
 def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, before: list[ir.Statement]) -> None:
     """Report a pattern over what an earlier statement writes: patterns read what is committed."""
-    if not isinstance(typed, ir.InsertMatched | ir.UpdateMatched) or isinstance(statement, ast.Pattern):
-        # Deletes never see what is pending, and do not mix with other statements.
+    if isinstance(statement, ast.Delete) or not isinstance(typed, ir.Matched):
+        # A condition on the entities to delete holds or not, whichever of them are deleted already.
         return
-    written = {item.type_name for item in before}
-    read = {use.type_name for use in (*pattern_reads(typed, ctx.catalog), *matched_targets(typed))}
-    clash = sorted(written & read)
+    written = {use.type_name for use in statement_writes(before)}
+    # A condition is about the entities of one type, though the ends of edges are bound along with them.
+    is_condition = isinstance(statement, ast.Update)
+    reads = () if is_condition else pattern_reads(typed, ctx.catalog)
+    clash = sorted(written & {use.type_name for use in (*reads, *matched_targets(typed))})
     if clash:
-        message = f"an earlier statement writes `{clash[0]}`, which this one would not see"
-        ctx.report("E1", statement.span, message, "put it first, or run two mutations")
+        reader = "this update" if is_condition else "the pattern"
+        message = f"an earlier statement writes `{clash[0]}`, but {reader} reads what is committed"
+        ctx.report("E1", statement.span, message, "put this statement first, or run two mutations")
 
 
 def _statement(

@@ -98,14 +98,29 @@ def parse_queries(source: Source) -> tuple[ast.Query, ...]:
 
 
 def _check_pattern_used(source: Source, query: ast.Query) -> None:
-    """Reject a pattern that nothing follows; a bare body may go on, so the place is the end of the source."""
-    last = query.body.statements[-1] if isinstance(query.body, ast.Mutation) else None
-    if isinstance(last, ast.Pattern):
-        end = len(source.text)
-        span = Span(end, end) if query.name.text == ast.UNNAMED else last.span
-        hint = "read it with `return { … }`, or write with `update $x set { … }`, `delete $x` or `insert`"
-        message = "expected `return` or a statement after the pattern"
-        raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, span, hint),))
+    """Reject a pattern that nothing follows, and what cannot be done for each of its rows."""
+    statements = query.body.statements if isinstance(query.body, ast.Mutation) else ()
+    pattern: ast.Pattern | None = None
+    for index, statement in enumerate(statements):
+        following = statements[index + 1] if index + 1 < len(statements) else None
+        if isinstance(statement, ast.Pattern):
+            pattern = statement
+            if following is None or isinstance(following, ast.Pattern):
+                raise _unused_pattern(source, query, statement, is_last=following is None)
+        elif pattern is not None and isinstance(statement, ast.Update | ast.Delete):
+            verb = "update" if isinstance(statement, ast.Update) else "delete"
+            message = f"`{verb} {statement.type.text}` cannot be done for each row of the `match` before it"
+            hint = f"`{verb}` a variable of the pattern, or put this statement before the `match`"
+            raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, statement.span, hint),))
+
+
+def _unused_pattern(source: Source, query: ast.Query, pattern: ast.Pattern, *, is_last: bool) -> LanguageError:
+    """Return the error; a bare body may go on, so its place is the end of the source."""
+    end = len(source.text)
+    span = Span(end, end) if is_last and query.name.text == ast.UNNAMED else pattern.span
+    hint = "read it with `return { … }`, or write with `update $x set { … }`, `delete $x` or `insert`"
+    message = "expected `return` or a statement after the pattern"
+    return LanguageError(diagnostics=(Diagnostic("Q000", message, source, span, hint),))
 
 
 @cache
