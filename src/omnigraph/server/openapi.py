@@ -291,7 +291,7 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
         return responses
     if route.path.endswith("/export"):
         content = _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes)
-        documents = {media: {"schema": dict(_TEXT)} for media in (wire.GRAPHML, wire.DOT)}
+        documents = {media: {"schema": dict(_TEXT)} for media in wire.EXPORT_MEDIA.values() if media != wire.NDJSON}
         return {"200": _response(route.summary, {**content, **documents})}
     if route.path.endswith("/baseline"):
         kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
