@@ -18,7 +18,7 @@ from omnigraph.client.blobs import BlobInfo
 from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCalls, TagCalls
 from omnigraph.client.request import AsOf, Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
-from omnigraph.errors import UsageError
+from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 from omnigraph.protocol import GraphProtocol
 from omnigraph.public_values import Snapshot
@@ -43,7 +43,7 @@ def connect(
     Args:
         url: The URL of the graph, or of the server.
         token: The bearer token.
-        graph: The id of the graph, if `url` is that of a server.
+        graph: The id of the graph, if `url` is that of a server; omit it if that lists a single graph.
         timeout: Seconds to wait for a response.
 
     Returns:
@@ -56,7 +56,21 @@ def connect(
         >>> connect("http://localhost:8080", graph="people").uri
         'http://localhost:8080/graphs/people'
     """
+    if graph is None and "/graphs/" not in urlsplit(_server_url(url)).path:
+        graph = _only_graph(url, token, timeout)
     return Graph(Transport(_graph_url(url, graph), token, timeout))
+
+
+def _only_graph(url: str, token: str | None, timeout: float | None) -> str:
+    """Return the id of the graph of a server that lists just one."""
+    try:
+        ids = [str(item["graph_id"]) for item in served_graphs(url, token=token, timeout=timeout)]
+    except PolicyDenied:
+        raise UsageError(f"`{url}` does not list its graphs for you; name one with `graph=`", url=url) from None
+    if len(ids) != 1:
+        listed = ", ".join(f"`{graph_id}`" for graph_id in ids) or "no graphs"
+        raise UsageError(f"`{url}` has {listed}; name one with `graph=`", url=url)
+    return ids[0]
 
 
 def connect_async(
@@ -333,6 +347,9 @@ class Graph(_Blocking[GraphCalls]):
     @_documented
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
         return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.uri!r})"
 
     @_documented
     def close(self) -> None:

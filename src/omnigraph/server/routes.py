@@ -74,7 +74,8 @@ _COMMITTING = frozenset({"change", "schema_apply", "branch_merge"})
 class ServerRoute:
     """A GET route of the server itself; handlers get the service and the actor.
 
-    `is_open` needs no token. `is_instant` runs on the event loop, because it never blocks.
+    `is_open` needs no token. `is_instant` runs on the event loop, because it never blocks. `page` is the response for
+    requests that prefer HTML. `headers` are the names of those that its responses may have.
     """
 
     path: str
@@ -83,6 +84,8 @@ class ServerRoute:
     summary: str
     answers: type | str
     is_instant: bool = False
+    page: Callable[[], Response] | None = None
+    headers: tuple[str, ...] = ()
 
 
 def _json(
