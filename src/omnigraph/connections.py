@@ -22,7 +22,7 @@ def connect(
         address: A path or `s3://` address, as for `og.open`, or the `http://` or `https://` address of a server or of
             one of its graphs.
         token: The bearer token for a server.
-        graph: The id of a graph, if `address` is that of a server.
+        graph: The id of a graph, if `address` is that of a server; omit it if that lists a single graph.
         timeout: Seconds to wait for a response of a server.
         actor: Who uses a graph that is opened here; a server knows the actor by the token.
 

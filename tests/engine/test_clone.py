@@ -73,7 +73,7 @@ def test_clone_shows_everything_that_its_source_shows(source: str, tmp_path: Pat
         copy.ingest([doc("only here", "sea", 9)], branch="deep")
         copy.branches.merge("deep")
         copy.maintenance.optimize()
-        copy.maintenance.cleanup(keep=1)
+        copy.maintenance.cleanup(keep=1, confirm=True)
         assert len(copy.query(SEARCH)) == 10
         assert copy.maintenance.verify().is_sound
     with og.open(source) as original:
@@ -128,7 +128,7 @@ def test_clone_after_cleanup_of_the_source_is_whole(source: str, tmp_path: Path)
         for number in range(3):
             graph.ingest([doc(f"more{number}", "sea", number)])
         graph.maintenance.optimize()
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     clone(source, target, update=True)
     ours, theirs = show(target), show(source)
     # The clone may know more of the past, never less.

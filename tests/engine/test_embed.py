@@ -534,7 +534,7 @@ def test_cleanup_and_sweep_leave_the_cache_alone(graph: og.Graph, provider: Prov
     folder = Path(graph.uri) / embedcache.FOLDER
     before = sorted(folder.rglob("*"))
     assert len(before) == 3
-    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0), confirm=True)
     sweep(session_of(graph).kernel, 0)
     assert sorted(folder.rglob("*")) == before
 

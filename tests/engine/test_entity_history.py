@@ -152,7 +152,7 @@ def test_history_ends_where_cleanup_removed_states(graph: og.Graph) -> None:
     put(graph, age=2)
     other(graph)
     with hours_later():
-        graph.maintenance.cleanup(keep=2)
+        graph.maintenance.cleanup(keep=2, confirm=True)
         opened = og.open(graph.uri)
         log, blame = opened.log("Person", "ann"), opened.blame("Person", "ann")
     assert ([change.commit.commit_id for change in log], log.is_complete) == ([], False)

@@ -416,13 +416,13 @@ def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph)
     graph.mutate('query q() { delete File where name != "alone" }')
     for _ in range(2):
         _aged(graph)
-        assert not [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.error]
+        assert not [one.error for one in graph.maintenance.cleanup(keep=1, confirm=True).datasets if one.error]
     check(graph, names=("alone",))
     assert any(name.endswith(".blob") for name in files_of(Path(graph.uri)))
     graph.mutate('query q() { delete File where name = "alone" }')
     for _ in range(2):
         _aged(graph)
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert not [name for name in files_of(Path(graph.uri)) if name.endswith(".blob")]
     left = {name for name in files_of(Path(graph.uri)) if not name.startswith("__recovery/")}
     assert left <= named_files(og.open(graph.uri))
@@ -436,7 +436,7 @@ def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str)
     kept = SCHEMA.replace("n: I32?" if gone == "n" else "body: Blob?", "")
     graph.schema.apply(kept, allow_data_loss=True)
     _aged(graph)
-    report = graph.maintenance.cleanup(keep=100)
+    report = graph.maintenance.cleanup(keep=100, confirm=True)
     assert [one.error for one in report.purged] == [None]
     assert graph.maintenance.verify(data=True).is_sound
     if gone == "n":

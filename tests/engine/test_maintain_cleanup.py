@@ -67,7 +67,7 @@ def readable(graph: Graph) -> list[int]:
 
 def test_cleanup_keep_leaves_exactly_the_newest(graph: Graph) -> None:
     with hours_later():
-        report = graph.maintenance.cleanup(keep=3)
+        report = graph.maintenance.cleanup(keep=3, confirm=True)
     assert readable(graph) == [4, 5, 6]
     by_key = {one.type_key: one for one in report.datasets}
     assert by_key["__manifest"].versions_removed == 4
@@ -97,7 +97,7 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
     monkeypatch.setattr(retention, "read_pins", delete_then_look)
     monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
     with hours_later():
-        graph.maintenance.cleanup(keep=3)
+        graph.maintenance.cleanup(keep=3, confirm=True)
     assert other.branches.list() == ["main"]
     assert readable(graph) == [4, 5, 6]
 
@@ -109,7 +109,7 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
 
     monkeypatch.setattr(retention, "read_pins", begin_then_look)
     with hours_later():
-        report = graph.maintenance.cleanup(keep=3)
+        report = graph.maintenance.cleanup(keep=3, confirm=True)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
     assert len(recovery.read(session_of(graph).kernel.store)) >= 1
 
@@ -130,7 +130,7 @@ def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
     for file in Path(graph.uri, LOG_PATH).rglob("*"):
         os.utime(file, (0, 0))
     spill_first(graph)
-    report = graph.maintenance.cleanup(keep=1)
+    report = graph.maintenance.cleanup(keep=1, confirm=True)
     assert session_of(og.open(graph.uri)).kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
     # Those before it can go: whoever began to read them is long done.
     assert next(one for one in report.datasets if one.type_key == LOG_PATH).versions_removed == TAIL_FRAGMENTS_MAX
@@ -141,7 +141,7 @@ def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None
     spill_first(graph)
     with hours_later():
         before = graph.maintenance.cleanup(keep=1, dry_run=True)
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
     row = next(one for one in report.datasets if one.type_key == LOG_PATH)
     assert row in before.datasets
     # One manifest and transaction for each version that went, and one file for each append before the fold.
@@ -164,7 +164,7 @@ def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, m
     monkeypatch.setattr(Objects, "list", too_early)
     with hours_later():
         assert graph.maintenance.cleanup(keep=3, dry_run=True).datasets
-        assert all(one.error is None for one in graph.maintenance.cleanup(keep=3).datasets)
+        assert all(one.error is None for one in graph.maintenance.cleanup(keep=3, confirm=True).datasets)
     assert readable(graph) == [4, 5, 6]
 
 
@@ -176,7 +176,7 @@ def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
     with hours_later():
         preview = graph.maintenance.cleanup(keep=2, dry_run=True)
         assert held() == before
-        done = graph.maintenance.cleanup(keep=2)
+        done = graph.maintenance.cleanup(keep=2, confirm=True)
     assert preview.to_json() == done.to_json() | {"dry_run": True}
     gone = before.keys() - held().keys()
     assert sum(one.files_removed for one in done.datasets) + done.swept.files_removed == len(gone)
@@ -190,7 +190,7 @@ def test_cleanup_nothing_said_is_refused(graph: Graph) -> None:
 
 def test_cleanup_both_given_needs_both_to_let_go(graph: Graph) -> None:
     with hours_later():
-        graph.maintenance.cleanup(keep=1, older_than=timedelta(hours=3))
+        graph.maintenance.cleanup(keep=1, older_than=timedelta(hours=3), confirm=True)
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
@@ -202,8 +202,8 @@ def test_cleanup_that_keeps_nothing_is_refused(graph: Graph) -> None:
 
 def test_cleanup_again_removes_nothing(graph: Graph) -> None:
     with hours_later():
-        graph.maintenance.cleanup(keep=2)
-        again = graph.maintenance.cleanup(keep=2)
+        graph.maintenance.cleanup(keep=2, confirm=True)
+        again = graph.maintenance.cleanup(keep=2, confirm=True)
     assert again.bytes_removed == 0
 
 
@@ -233,7 +233,7 @@ def _intent(graph: Graph) -> object:
 def test_cleanup_protected_version_stays(graph: Graph, protect: Callable[[Graph], object]) -> None:
     held = protect(graph)
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     # Live work also keeps what was current since it began; here it began last, so only its base counts.
     assert readable(graph) == [2, 6]
     for name in graph.branches.list():
@@ -248,19 +248,19 @@ def test_cleanup_that_forgets_what_is_protected_is_caught(
     protect(graph)
     monkeypatch.setattr(retention, "fixed_versions", lambda commits, snapshots, intents: set())
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert readable(graph) != [2, 6]
 
 
 def test_cleanup_last_minutes_stay(graph: Graph) -> None:
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert readable(graph) == [6]
 
 
@@ -270,7 +270,7 @@ def test_cleanup_adopted_fork_outlives_its_branch(graph: Graph) -> None:
     person(graph, "s", "source")
     graph.branches.merge("source", "target", delete_branch=True)
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert og.open(graph.uri).query(COUNT, branch="target").rows() == [{"n": 7}]
 
 
@@ -278,7 +278,7 @@ def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Gr
     path = graph.snapshot().state.pins[TypeKey("node:City")].path
     graph.schema.apply(SCHEMA.splitlines()[0], allow_data_loss=True)
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     left = [one.path for one in session_of(graph).kernel.store.objects.list(path) if "hint" not in one.path]
     assert left == []
     assert readable(graph) == [6]
@@ -300,7 +300,7 @@ def branch_over_old_files(graph: Graph) -> None:
 def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
     branch_over_old_files(graph)
     with hours_later():
-        assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
+        assert graph.maintenance.cleanup(keep=1, confirm=True).bytes_removed > 0
     # A count is known without reading any file.
     assert people(og.open(graph.uri), "x") == [*"abcdef", "on-x"]
 
@@ -318,7 +318,7 @@ def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, m
         lambda self, prefix: [one for one in listed(self, prefix) if one.path != lost],
     )
     with hours_later(), pytest.raises(GraphError, match="no version was removed"):
-        graph.maintenance.cleanup(keep=100)
+        graph.maintenance.cleanup(keep=100, confirm=True)
     monkeypatch.undo()
     after = {one.path for one in session_of(graph).kernel.store.objects.list("")}
     assert not [path for path in before - after if path.endswith((".lance", ".manifest"))]
@@ -332,7 +332,7 @@ def test_cleanup_beside_a_sweep_of_a_deleted_branch_goes_on(graph: Graph) -> Non
     # A sweep goes file by file; the version that names this one is still there.
     for file in data.iterdir():
         file.unlink()
-    assert [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.error] == []
+    assert [one.error for one in graph.maintenance.cleanup(keep=1, confirm=True).datasets if one.error] == []
 
 
 @pytest.mark.s3
@@ -342,7 +342,7 @@ def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None
         person(graph, name)
     branch_over_old_files(graph)
     with hours_later():
-        assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
+        assert graph.maintenance.cleanup(keep=1, confirm=True).bytes_removed > 0
     fresh = og.open(graph.uri)
     assert people(fresh, "main") == [*"abcdefuvw"]
     assert people(fresh, "x") == [*"abcdef", "on-x"]
@@ -358,7 +358,7 @@ def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Gra
     held.dataset(TypeKey("node:Person"))
     graph.maintenance.optimize()
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     for read in (
         lambda: held.dataset(TypeKey("node:Person")).read(),
         lambda: list(held.dataset(TypeKey("node:Person")).batches()),
@@ -370,3 +370,17 @@ def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Gra
         with pytest.raises(GraphError) as refused:
             read()
         assert refused.value.code == "graph.version_reclaimed"
+
+
+def test_cleanup_without_a_confirmation_is_refused_and_deletes_nothing(tmp_path: Path) -> None:
+    with og.init(tmp_path / "g.omni", "node Person { name: String @key  age: I32? }") as graph:
+        for age in range(3):
+            graph.ingest([{"type": "Person", "data": {"name": "ann", "age": age}}])
+        files = sorted(path for path in Path(graph.uri).rglob("*") if path.is_file())
+        with pytest.raises(og.UsageError, match="`confirm=True` to delete it"):
+            graph.maintenance.cleanup(keep=1)
+        with pytest.raises(og.UsageError, match="contradict each other"):
+            graph.maintenance.cleanup(keep=1, dry_run=True, confirm=True)
+        preview = graph.maintenance.cleanup(keep=1, dry_run=True)
+        assert sorted(path for path in Path(graph.uri).rglob("*") if path.is_file()) == files
+        assert "would be removed" in repr(preview)

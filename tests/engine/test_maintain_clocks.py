@@ -63,7 +63,7 @@ def stage(graph: Graph) -> set[str]:
 def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
     with skewed(seconds):
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
         sweep(session_of(graph).kernel)
     assert staged <= files(graph)
     assert sum(one.versions_removed for one in report.datasets) == 0
@@ -74,7 +74,7 @@ def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds:
 def test_cleanup_with_a_wrong_clock_removes_what_is_old(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
     with hours_later(), skewed(seconds):
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert not staged & files(graph)
     assert len(og.open(graph.uri).query("query q() { match { $p: Person } return { $p.name } }")) == 3
 
@@ -86,7 +86,7 @@ def test_cleanup_on_s3_with_a_wrong_clock_removes_nothing_young(s3_server: S3Ser
     graph = fill(og.init(s3_server.uri("g"), SCHEMA))
     staged = stage(graph)
     with skewed(seconds):
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
     assert staged <= files(graph)
     assert sum(one.versions_removed for one in report.datasets) == 0
 
@@ -97,7 +97,7 @@ def test_write_held_up_while_a_fast_clock_cleans_is_whole(graph: Graph) -> None:
 
     def clean(_: str) -> None:
         with failpoints.armed({Point.COMMIT_SYNCED: lambda _: None}), skewed(3 * 3_600):
-            og.open(graph.uri).maintenance.cleanup(keep=1_000)
+            og.open(graph.uri).maintenance.cleanup(keep=1_000, confirm=True)
 
     with failpoints.armed({Point.COMMIT_SYNCED: clean}):
         graph.ingest([{"type": "Person", "data": {"name": "late"}}])
@@ -119,7 +119,7 @@ def test_cleanup_spares_live_work_whose_clock_is_wrong(graph: Graph, seconds: fl
         for _ in range(beats - 1):
             held.beat()
         with hours_later():
-            og.open(graph.uri).maintenance.cleanup(keep=1)
+            og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True)
         assert staged <= files(graph)
 
 
@@ -151,7 +151,7 @@ def test_files_from_the_future_stay(graph: Graph) -> None:
     staged = stage(graph)
     for name in files(graph):
         os.utime(Path(graph.uri, name), (now / 1e6 + YEARS, now / 1e6 + YEARS))
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert staged <= files(graph)
     assert len(og.open(graph.uri).commits()) == 4
     assert all(og.open(graph.uri).at(one.commit_id) for one in graph.commits())

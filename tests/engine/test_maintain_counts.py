@@ -36,7 +36,7 @@ def test_cleanup_on_s3_deletes_in_bulk(s3_server: S3Server) -> None:
     before = graph.maintenance.cleanup(keep=1, dry_run=True)
     s3_server.forget()
     with hours_later():
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
     deletes = [one for one in s3_server.requests if one.method == "DELETE" or one.query == "delete"]
     removed = sum(one.files_removed for one in report.datasets)
     assert before.bytes_removed == 0
@@ -95,7 +95,7 @@ def test_cleanup_reads_each_kept_version_once(tmp_path: Path, reads: Counter[str
     graph = aged(fill(og.init(tmp_path / "g.omni", SCHEMA), 20, branches=4))
     fresh = og.open(graph.uri)
     reads.clear()
-    report = fresh.maintenance.cleanup(keep=12)
+    report = fresh.maintenance.cleanup(keep=12, confirm=True)
     decoded = reads.pop("catalogs decoded")
     assert sum(one.versions_removed for one in report.datasets) > 0
     assert max(reads.values()) == 1

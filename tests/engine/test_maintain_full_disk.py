@@ -72,7 +72,7 @@ def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) 
     assert (error.storage_kind, error.effect) == (StorageKind.FULL, Effect.NONE)
     assert "omnigraph cleanup" in error.message
     with hours_later():
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
     assert report.bytes_removed > 0
     assert free_bytes(disk) > 0
     check_whole(graph.uri)
@@ -85,7 +85,7 @@ def test_cleanup_that_may_remove_nothing_leaves_a_full_disk_as_it_is(disk: Path)
     graph = make(disk)
     fill(disk)
     for _ in range(2):
-        assert graph.maintenance.cleanup(keep=1).bytes_removed == 0
+        assert graph.maintenance.cleanup(keep=1, confirm=True).bytes_removed == 0
     check_whole(graph.uri)
     assert graph.maintenance.cleanup(keep=1, dry_run=True).bytes_removed == 0
 
@@ -111,9 +111,9 @@ def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: P
         assert (error.effect, error.context["kind"]) == (Effect.NONE, StorageKind.FULL), error
     # What was refused has left nothing that a later cleanup could not take.
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
         graph.branches.delete("review")
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     check_whole(graph.uri)
 
 
@@ -124,10 +124,10 @@ def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     with exclusive_intent(kernel.store, CLEANUP, graph.snapshot()), hours_later():
         assert not Path(graph.uri, RESERVE_PATH).exists()
         assert [one.kind for one in pending(kernel.store)[0]] == [CLEANUP]
-        assert refused(lambda: og.open(graph.uri).maintenance.cleanup(keep=1)).code == "conflict.busy"
+        assert refused(lambda: og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True)).code == "conflict.busy"
         assert len(graph.query(NAMES, at=graph.commits()[-1].commit_id).rows()) == 0
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     check_whole(graph.uri)
 
 
@@ -139,11 +139,11 @@ def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
         graph.ingest([{"type": "Person", "data": {"name": "e"}}])
         fill(disk)
         with hours_later():
-            assert graph.maintenance.cleanup(keep=1).bytes_removed > 0
+            assert graph.maintenance.cleanup(keep=1, confirm=True).bytes_removed > 0
         # What it began on is kept, though newer commits are enough for `keep`.
         assert len(graph.query(NAMES, at=base).rows()) == 4
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert refused(lambda: graph.query(NAMES, at=base)).code == "graph.version_reclaimed"
 
 
@@ -186,7 +186,7 @@ def die_in_cleanup(graph: Graph, place: int, monkeypatch: pytest.MonkeyPatch) ->
         patched.setattr(intents, "finish", lambda store, intent: None)
         try:
             with failpoints.armed({Point.DURABLE_BEFORE: die}):
-                graph.maintenance.cleanup(keep=1)
+                graph.maintenance.cleanup(keep=1, confirm=True)
         except _Died:
             return True
     return False
@@ -207,7 +207,7 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     assert places >= 6
     ballast.unlink()
     with hours_later():
-        og.open(graph.uri).maintenance.cleanup(keep=1)
+        og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True)
     check_whole(graph.uri)
     assert {row.kind for row in recovery.read(session_of(graph).kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
@@ -226,7 +226,7 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     assert (left.kind, left.is_dead) == (CLEANUP, True)
     fill(disk)
     with hours_later():
-        assert og.open(graph.uri).maintenance.cleanup(keep=1).bytes_removed > 0
+        assert og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True).bytes_removed > 0
     check_whole(graph.uri)
     assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
         ("RolledBack", CLEANUP)

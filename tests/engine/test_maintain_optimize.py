@@ -115,7 +115,9 @@ def test_optimize_branch_that_main_has_left_behind_is_no_drift(graph: Graph) -> 
     graph.branches.create("review")
     people(graph, "later")
     assert not any("foreign" in one.message for one in graph.maintenance.verify().findings)
-    assert [one.error for one in graph.maintenance.cleanup(keep=1).datasets if one.type_key == PERSON] == [None]
+    assert [
+        one.error for one in graph.maintenance.cleanup(keep=1, confirm=True).datasets if one.type_key == PERSON
+    ] == [None]
     assert [one.skipped for one in graph.maintenance.optimize("review").types] == [None, None]
 
 

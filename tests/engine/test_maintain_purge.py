@@ -116,7 +116,7 @@ def test_cleanup_leaves_no_byte_of_dropped_properties(history: History, later: C
     graph = history.graph
     assert history.files_with(*SECRETS)
     history.drop()
-    report = graph.maintenance.cleanup(keep=100)
+    report = graph.maintenance.cleanup(keep=100, confirm=True)
     assert history.files_with(*SECRETS) == []
     assert {one.name for one in report.purged} == {"node:Person.secret", "node:Person.notes", "node:Person.scan"}
     assert [one.error for one in report.purged] == [None] * 3
@@ -127,8 +127,8 @@ def test_cleanup_leaves_no_byte_of_dropped_properties(history: History, later: C
         history.graph = fresh
         assert {at: history.read(at) for at in history.before} == history.before
         later()
-        assert all(one.is_done for one in fresh.maintenance.cleanup(keep=100).purged)
-        assert fresh.maintenance.cleanup(keep=100).purged == ()
+        assert all(one.is_done for one in fresh.maintenance.cleanup(keep=100, confirm=True).purged)
+        assert fresh.maintenance.cleanup(keep=100, confirm=True).purged == ()
         fresh.maintenance.optimize()
         assert fresh.maintenance.verify(data=True).is_sound
         assert history.read("last") == history.before["last"]
@@ -141,7 +141,7 @@ def test_cleanup_leaves_no_byte_of_a_dropped_type(history: History, later: Calla
     without = SCHEMA[: SCHEMA.index("node Diary")]
     history.drop(without)
     later()
-    report = history.graph.maintenance.cleanup(keep=100)
+    report = history.graph.maintenance.cleanup(keep=100, confirm=True)
     assert {(one.name, one.is_done) for one in report.purged} == {("edge:Wrote", True), ("node:Diary", True)}
     assert history.files_with(b"DEARDIARY") == []
     assert {at: history.read(at) for at in history.before} == history.before
@@ -151,7 +151,7 @@ def test_cleanup_leaves_no_byte_of_a_dropped_type(history: History, later: Calla
 def test_work_on_the_past_goes_on_after_a_purge(history: History) -> None:
     graph = history.graph
     history.drop()
-    graph.maintenance.cleanup(keep=100)
+    graph.maintenance.cleanup(keep=100, confirm=True)
     insert = next(one for one in graph.commits()[::-1] if one.kind == "ingest")
     with og.open(graph.uri) as fresh:
         receipt = fresh.revert(insert.commit_id, dry_run=True)
@@ -161,7 +161,7 @@ def test_work_on_the_past_goes_on_after_a_purge(history: History) -> None:
         assert fresh.changes(start="beginning").blocks
         fresh.tags.create("again", at=str(graph.tags.list()[0].commit_id))
         fresh.ingest([{"type": "Person", "data": {"name": "p00", "age": 1}}])
-        assert fresh.maintenance.cleanup(keep=1, older_than=timedelta(0)).purged
+        assert fresh.maintenance.cleanup(keep=1, older_than=timedelta(0), confirm=True).purged
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_dry_run_says_what_would_be_purged_and_changes_nothing(history: History)
 @pytest.mark.slow
 def test_soft_drop_purges_nothing(history: History) -> None:
     history.graph.schema.apply(KEPT)
-    assert history.graph.maintenance.cleanup(keep=100).purged == ()
+    assert history.graph.maintenance.cleanup(keep=100, confirm=True).purged == ()
     assert history.files_with(*SECRETS)
 
 
@@ -184,7 +184,7 @@ def test_soft_drop_purges_nothing(history: History) -> None:
 def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.engine.maintain.purge._indexes", lambda *_: iter(()))
     history.drop()
-    history.graph.maintenance.cleanup(keep=100)
+    history.graph.maintenance.cleanup(keep=100, confirm=True)
     assert history.files_with(*SECRETS)
 
 
@@ -193,7 +193,7 @@ def test_purge_of_a_file_that_is_no_data_file_says_so(history: History) -> None:
     history.drop()
     pin = history.graph.snapshot().state.pins[TypeKey("node:Person")]
     (history.path / pin.path / "data" / "broken.lance").write_bytes(b"TOPSECRET")
-    report = history.graph.maintenance.cleanup(keep=100)
+    report = history.graph.maintenance.cleanup(keep=100, confirm=True)
     assert all(one.error and "cannot be purged" in one.error for one in report.purged)
 
 
@@ -216,5 +216,5 @@ def test_vectors_of_a_dropped_text_leave_the_cache(tmp_path: Path, monkeypatch: 
         graph.embed()
         assert session_of(graph).kernel.store.objects.list("_embeddings")
         graph.schema.apply("node N { k: String @key }", allow_data_loss=True)
-        graph.maintenance.cleanup(keep=9)
+        graph.maintenance.cleanup(keep=9, confirm=True)
         assert not session_of(graph).kernel.store.objects.list("_embeddings")

@@ -94,7 +94,7 @@ def named_beside_cleanup(graph: Graph, name: Callable[[Graph, str], None], point
     with failpoints.armed({point: park}):
         naming = Beside(lambda: name(og.open(graph.uri), old))
         assert park.arrived.wait(60)
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
         park.release()
         return old, naming.code()
 
@@ -108,7 +108,7 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
 ) -> None:
     old, park = age(graph), Park()
     with failpoints.armed({Point.CLEANUP_DECIDED: park}):
-        cleaning = Beside(lambda: graph.maintenance.cleanup(keep=1))
+        cleaning = Beside(lambda: graph.maintenance.cleanup(keep=1, confirm=True))
         assert park.arrived.wait(60)
         with pytest.raises(ConflictError, match="cleanup"):
             name(og.open(graph.uri), old)
@@ -130,7 +130,7 @@ def test_name_that_is_held_up_before_it_is_published_protects_its_commit(
 @NAMINGS
 def test_name_of_a_removed_commit_is_refused(graph: Graph, name: Callable[[Graph, str], None]) -> None:
     old = age(graph)
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     with pytest.raises(GraphError) as caught:
         name(og.open(graph.uri), old)
     assert caught.value.code == "graph.version_reclaimed"
@@ -165,8 +165,8 @@ def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
         exclusive_intent(session_of(graph).kernel.store, "cleanup", graph.snapshot()),
         pytest.raises(ConflictError, match="another cleanup"),
     ):
-        graph.maintenance.cleanup(keep=1)
-    graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
+    graph.maintenance.cleanup(keep=1, confirm=True)
 
 
 @NAMINGS
@@ -176,7 +176,7 @@ def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: C
     store.objects.write(path, b'{"format": 2}')
     works: list[Callable[[], object]] = [
         lambda: name(og.open(graph.uri), old),
-        lambda: graph.maintenance.cleanup(keep=1),
+        lambda: graph.maintenance.cleanup(keep=1, confirm=True),
         lambda: graph.maintenance.repair(confirm=True),
     ]
     for work in works:
@@ -189,7 +189,7 @@ def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: C
     assert store.objects.exists(path)
     store.objects.delete(path)
     name(og.open(graph.uri), old)
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert people(graph, old) == ["a"]
 
 
@@ -212,7 +212,7 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
         s3_server.fault = fault
         for work in (
             lambda: other.tags.create("old", first),
-            lambda: other.maintenance.cleanup(keep=1),
+            lambda: other.maintenance.cleanup(keep=1, confirm=True),
             other.maintenance.reconcile,
         ):
             with pytest.raises(StorageError) as caught:
@@ -230,7 +230,7 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
 def test_cleanup_read_only_is_refused(graph: Graph) -> None:
     reader = og.open(graph.uri, read_only=True)
     with pytest.raises(GraphError, match="read-only"):
-        reader.maintenance.cleanup(keep=1)
+        reader.maintenance.cleanup(keep=1, confirm=True)
     assert reader.maintenance.cleanup(keep=1, dry_run=True).dry_run
 
 

@@ -60,7 +60,7 @@ def test_cleanup_live_blobs_stay(graph: Graph) -> None:
     assert graph.maintenance.verify().unreferenced_bytes < SIZES[1]
     with hours_later():
         assert graph.maintenance.cleanup(keep=1000, dry_run=True).swept.bytes_removed < SIZES[1]
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert [blob(graph, f"d{size}") for size in SIZES] == [content(seed, size) for seed, size in enumerate(SIZES)]
 
 
@@ -72,7 +72,7 @@ def test_cleanup_blob_of_a_tag_and_of_a_fork_stays(graph: Graph) -> None:
     put(graph, "d70000", 8, 80_000)
     graph.maintenance.optimize()
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert blob(graph, "d70000") == content(8, 80_000)
     assert blob(graph, "d70000", at="v1") == blob(graph, "d70000", "x") == content(1, 70_000)
     assert blob(graph, "x", "x") == content(7, 90_000)
@@ -85,8 +85,8 @@ def test_cleanup_blobs_that_nothing_keeps_go(graph: Graph) -> None:
     put(graph, "d5000000", 9, 5_000_001)
     graph.maintenance.optimize()
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert not old & stored(graph, "*.blob")
     assert not [one for one in Path(graph.uri).rglob("data/*") if one.is_dir() and not any(one.iterdir())]
     assert blob(graph, "d5000000") == content(9, 5_000_001)
@@ -111,7 +111,7 @@ def test_cleanup_first_computation_that_forgets_is_stopped(
         monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
-        report = graph.maintenance.cleanup(keep=1)
+        report = graph.maintenance.cleanup(keep=1, confirm=True)
     (row,) = (one for one in report.datasets if one.type_key == "node:Doc")
     assert row.error_code == "storage.reachability"
     assert "nothing of" in str(row.error)
@@ -122,7 +122,7 @@ def test_cleanup_both_computations_blind_is_what_the_net_is_for(graph: Graph, mo
     monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     monkeypatch.setattr(TrackedFiles, "reaches", lambda self, path: path in self.paths)
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert not stored(graph, "*.blob")
 
 
@@ -131,7 +131,7 @@ def test_cleanup_manifest_of_a_newer_lance_is_left_alone(graph: Graph, monkeypat
     monkeypatch.setattr(manifest_file, "_FRAGMENT_PLAIN", frozenset({4, 7, 9}))
     before = stored(graph)
     with hours_later(), pytest.raises(ReachabilityDisputed, match="no version was removed"):
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     assert stored(graph) == before
 
 
@@ -206,7 +206,7 @@ def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp
     graph.close()
     moved = og.open(shutil.move(graph.uri, tmp_path / "elsewhere.omni"))
     with hours_later():
-        report = moved.maintenance.cleanup(keep=1)
+        report = moved.maintenance.cleanup(keep=1, confirm=True)
     assert [one.error for one in report.datasets if one.error] == []
     assert blob(moved, "d70000", "x") == content(1, 70_000)
     assert blob(moved, "d70000") == content(8, 80_000)

@@ -97,7 +97,7 @@ def test_sweep_leaves_no_folders_of_indexes_that_are_gone(graph: Graph) -> None:
     folder = Path(graph.uri, graph.snapshot().state.pins[PERSON].path, "_indices")
     before = {one.name for one in folder.iterdir()}
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
         sweep(session_of(graph).kernel)
     after = {one.name for one in folder.iterdir()}
     assert after < before
@@ -162,7 +162,7 @@ def test_cleanup_dry_run_counts_dead_work(graph: Graph) -> None:
     dead_optimize(graph)
     said = graph.maintenance.cleanup(keep=1, dry_run=True)
     assert pending(session_of(graph).kernel.store)[0]
-    done = graph.maintenance.cleanup(keep=1)
+    done = graph.maintenance.cleanup(keep=1, confirm=True)
     assert said.swept == done.swept
     assert said.to_json()["intents_rolled_back"] == 1
 

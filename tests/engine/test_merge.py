@@ -409,7 +409,7 @@ def test_branch_that_took_over_versions_of_main_can_be_kept_up(graph: Graph, is_
     assert receipt.commit is not None
     assert "adopted_forks" not in receipt.commit.properties
     assert graph.maintenance.verify().is_sound
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     graph.maintenance.reconcile()
     assert age(graph, "Alice", "review") == 31
 
@@ -430,4 +430,4 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
     assert receipt.commit.properties["adopted_forks"] == ""
     assert graph.snapshot("review").head_commit.adopted_forks == frozenset()
     assert graph.maintenance.verify().is_sound
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)

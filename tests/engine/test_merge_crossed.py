@@ -316,7 +316,7 @@ def test_cleanup_keeps_what_a_merge_of_crossed_histories_needs(graph: Graph) -> 
     put(graph, "main", "x", a=1)
     put(graph, "dev", "y")
     with hours_later():
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
         assert graph.branches.merge("dev").outcome == "merged"
     assert (node(graph, "x") or {})["a"] == 1
 

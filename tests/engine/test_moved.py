@@ -53,7 +53,7 @@ def check(uri: str) -> None:
         assert graph.branches.merge("deep").commit is not None
         assert len(graph.query(search)) == 10
         graph.maintenance.optimize(branch="deep")
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
         assert len(graph.query(search, branch="deep")) == 10
         assert [finding for finding in graph.maintenance.verify().findings if finding.severity == "error"] == []
 

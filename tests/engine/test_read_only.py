@@ -25,7 +25,7 @@ WRITES: dict[str, Callable[[Graph], object]] = {
     "optimize": lambda graph: graph.maintenance.optimize(),
     "ensure indices": lambda graph: graph.maintenance.ensure_indices(),
     "repair": lambda graph: graph.maintenance.repair(confirm=True),
-    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, confirm=True),
     "reconcile": lambda graph: graph.maintenance.reconcile(),
     "apply schema": lambda graph: graph.schema.apply(SCHEMA.replace("}", "other: String? }")),
 }

@@ -74,7 +74,7 @@ def test_names_survive_cleanup(graph: Graph) -> None:
     graph.branches.create("a")
     commit = add(graph, "x", "a")
     graph.branches.merge("a", delete_branch=True)
-    graph.maintenance.cleanup(keep=1, older_than=timedelta(0))
+    graph.maintenance.cleanup(keep=1, older_than=timedelta(0), confirm=True)
     assert names(graph, commit) == BranchNames(("a",))
 
 

@@ -110,7 +110,7 @@ def test_load_branch_is_merged_and_keeps_its_progress(graph: Graph, spark: Any, 
     assert (first.status, first.branch, graph.branches.list()) == ("published", "load/people", ["main"])
     [loaded] = [commit for commit in graph.commits() if commit.properties.get("pipeline") == "people"]
     assert json.loads(loaded.properties["pipeline_watermarks"]) == {"accounts": "2"}
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert run(graph, spark, tmp_path, BRANCHED).status == "nothing_new"
     # The main branch moves on meanwhile, so the next merge is not a fast-forward.
     graph.mutate('query q() { insert Person { name: "zoe" } }')

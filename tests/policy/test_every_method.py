@@ -87,7 +87,7 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "repair": lambda: graph.maintenance.repair(confirm=True, discard=True),
             "audit": lambda: graph.maintenance.audit(),
             "verify": lambda: graph.maintenance.verify(),
-            "cleanup": lambda: graph.maintenance.cleanup(keep=1),
+            "cleanup": lambda: graph.maintenance.cleanup(keep=1, confirm=True),
             "reconcile": lambda: graph.maintenance.reconcile(),
             "reconciler": lambda: graph.maintenance.reconciler(timedelta(seconds=1)),
         },

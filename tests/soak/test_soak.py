@@ -102,7 +102,7 @@ def judge(soak: Soak, least: int) -> Ledger:
     # An hour later everything that has an age is old.
     with hours_later(1), og.open(soak.root) as graph:
         graph.maintenance.optimize()
-        graph.maintenance.cleanup(keep=3)
+        graph.maintenance.cleanup(keep=3, confirm=True)
     allowed = DISK_FACTOR_MAX * fresh_bytes(str(soak.root), soak.folder) + DISK_BYTES_MIN
     assert disk_bytes(str(soak.root)) <= allowed
     return ledger
@@ -181,7 +181,7 @@ def take_state_away(graph: Graph, folder: Path) -> None:
     graph.ingest(new_person("later", "root"))
     Diary(folder / "x.diary").acknowledged(Place("main", "later"), 0)
     with hours_later(1):
-        og.open(graph.uri).maintenance.cleanup(keep=1)
+        og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True)
     reader.graph = og.open(graph.uri)
     reader.step()
 

@@ -210,7 +210,7 @@ class World:
         keep = self.pick.choice([None, 1, 1, 2, 5])
         older = timedelta(hours=self.pick.choice([0, 1, 6])) if keep is None or self.pick.random() < 0.3 else None
         report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).maintenance.cleanup(
-            keep=keep, older_than=older
+            keep=keep, older_than=older, confirm=True
         )
         self.check_report(report)
         self.check_states(keep or 0)
@@ -262,7 +262,7 @@ class World:
         for _ in range(2):
             for name in files_of(self.root):
                 os.utime(self.root / name, (1_000_000_000, 1_000_000_000))
-            self.check_report(og.open(self.root).maintenance.cleanup(keep=1))
+            self.check_report(og.open(self.root).maintenance.cleanup(keep=1, confirm=True))
             self.check_states(1)
         left = files_of(self.root)
         if self.staged & left:

@@ -371,7 +371,7 @@ def _optimize(kernel: Kernel) -> None:
 def _cleanup(kernel: Kernel) -> None:
     later_us = 2 * 3_600_000_000
     with clock.replaced(storage=lambda modified_us: modified_us + later_us):
-        cleanup(GraphSession(kernel), 1, None, dry_run=False)
+        cleanup(GraphSession(kernel), 1, None, dry_run=False, confirm=True)
 
 
 def _repair(*, discard: bool) -> Callable[[Kernel], None]:

@@ -77,7 +77,7 @@ def main(root: str, place: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with hours_later(), failpoints.armed({Point.DURABLE_BEFORE: die}):
-        graph.maintenance.cleanup(keep=1)
+        graph.maintenance.cleanup(keep=1, confirm=True)
     graph.close()
 
 

@@ -189,7 +189,7 @@ class Keeper:
             report = self.graph.maintenance.optimize(self.random.choice((MAIN, SIDE)))
             self.diary.counts("optimized" if report.commit else "nothing to optimize")
             return
-        cleaned = self.graph.maintenance.cleanup(keep=3)
+        cleaned = self.graph.maintenance.cleanup(keep=3, confirm=True)
         for one in cleaned.datasets:
             if one.error is not None:
                 self.diary.complains(f"cleanup of {one.type_key}: {one.error}")

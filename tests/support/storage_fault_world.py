@@ -108,7 +108,7 @@ FIRST_STEPS: Final[dict[str, tuple[Run, bool]]] = {
 }
 # No commit of the graph: what they did is not asked for, but they must not fail in other ways.
 UPKEEP: Final[dict[str, Run]] = {
-    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, older_than=timedelta(0)),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, older_than=timedelta(0), confirm=True),
     "reconcile": lambda graph: graph.maintenance.reconcile(),
 }
 

@@ -16,6 +16,7 @@ import typer
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
 from omnigraph.cli.commit_graph import shorten_ids
 from omnigraph.cli.conflicts import SCHEMA_KINDS, conflict_lines, resolve_conflicts
+from omnigraph.cli.image_dates import date_properties, readable_conflict
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
 from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, table
@@ -236,22 +237,31 @@ def run_and_report(
             raise
         count = plural(len(conflicts), "conflict")
         echo_styled(f"error[{error.code}]", "red", f": the {operation} has {count}, and nothing was changed")
-        for line in (*conflict_lines(conflicts), *_conflict_hints(command, conflicts)):
+        shown = _readable(graph, conflicts)
+        for line in (*conflict_lines(shown), *_conflict_hints(command, conflicts)):
             echo(line, err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
-    conflicts = [item.to_json() for item in receipt.conflicts]
-    for line in (*_receipt_lines(operation, receipt), *(_conflict_hints(command, conflicts) if conflicts else ())):
+    conflicts = _readable(graph, [item.to_json() for item in receipt.conflicts])
+    for line in (
+        *_receipt_lines(operation, receipt, conflicts),
+        *(_conflict_hints(command, conflicts) if conflicts else ()),
+    ):
         echo(line)
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
     return status
 
 
-def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
+def _readable(graph: Graph | ServedGraph, conflicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    dates = date_properties(graph) if conflicts else {}
+    return [readable_conflict(conflict, dates) for conflict in conflicts]
+
+
+def _receipt_lines(operation: str, receipt: MergeReceipt, conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from receipt.schema_changes or ()
     for item in receipt.types:
         counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
@@ -259,7 +269,7 @@ def _receipt_lines(operation: str, receipt: MergeReceipt) -> Iterator[str]:
     outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
     if receipt.conflicts:
         yield f"the {operation} would have {plural(len(receipt.conflicts), 'conflict')}"
-        yield from conflict_lines([item.to_json() for item in receipt.conflicts])
+        yield from conflict_lines(conflicts)
     elif receipt.commit is not None:
         yield f"{operation}: {outcome}, commit {receipt.commit.commit_id}"
     else:

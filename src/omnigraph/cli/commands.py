@@ -124,7 +124,7 @@ COMMANDS = (
     Command(
         ("export",),
         "export:export",
-        "Export a graph as NDJSON, Parquet or CSV, or as GraphML or DOT for other tools.",
+        "Export a graph as NDJSON, Parquet or CSV, or as GraphML, GEXF, DOT or Cypher.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
     ),

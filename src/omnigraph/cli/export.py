@@ -32,11 +32,14 @@ class FileFormat(StrEnum):
     PARQUET = "parquet"
     CSV = "csv"
     GRAPHML = "graphml"
+    GEXF = "gexf"
     DOT = "dot"
+    CYPHER = "cypher"
 
 
 FileShape = Annotated[
-    FileFormat, typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml or dot.")
+    FileFormat,
+    typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
@@ -73,7 +76,7 @@ def export(
 ) -> int:
     if jsonl and format_ is not FileFormat.NDJSON:
         raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
-    is_one_document = format_ in (FileFormat.GRAPHML, FileFormat.DOT)
+    is_one_document = format_ not in (FileFormat.NDJSON, FileFormat.PARQUET, FileFormat.CSV)
     if is_one_document and out is not None:
         raise UsageError(f"`--format {format_.value}` writes one document; redirect standard output to a file")
     if out is not None:

@@ -14,6 +14,7 @@ import typer
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.commit_graph import draw_history, shorten_ids
+from omnigraph.cli.image_dates import DateProperties, date_properties, readable_change
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import echo, format_time, plural, print_json, table, terminal_width
 from omnigraph.display import format_value, truncate
@@ -22,7 +23,7 @@ from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMI
 from omnigraph.public_values import Commit
 
 
-def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
+def block_lines(block: Mapping[str, Any], dates: DateProperties, *, is_continued: bool = False) -> Iterator[str]:
     """Yield the line of a commit, unless an earlier page had it, and one line per step of its schema and per change."""
     if not is_continued:
         cause = block["cause"]
@@ -33,7 +34,7 @@ def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iter
         from omnigraph.lang.migrate import Step
 
         yield from (f"  schema: {Step.from_json(step).render()}" for step in block["schema"]["steps"])
-    yield from (f"  {change_line(change)}" for change in block["changes"])
+    yield from (f"  {change_line(readable_change(change, dates))}" for change in block["changes"])
 
 
 def first_line(message: str | None) -> str:
@@ -174,6 +175,7 @@ def changes(
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_continued = False
+    dates: DateProperties | None = None
     with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(
@@ -188,7 +190,8 @@ def changes(
             if as_json:
                 print_json(page.to_json())
                 return 0
-            for line in block_lines(page.block.to_json(), is_continued=is_continued):
+            dates = date_properties(graph) if dates is None else dates
+            for line in block_lines(page.block.to_json(), dates, is_continued=is_continued):
                 echo(line)
             is_continued, page_token = True, page.next_page_token
             if is_one_page or page_token is None:
@@ -220,6 +223,7 @@ def diff(
 ) -> int:
     with target.open_to_read() as graph:
         difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value, images=not as_json)
+        dates = date_properties(graph) if difference.images else {}
     if as_json:
         print_json(difference.to_json())
         return 0
@@ -228,7 +232,7 @@ def diff(
         rows = [["" if value is None else value for value in row.values()] for row in changes]
         columns = ["op", "kind", "type", "id", "from", "to"]
         values = {
-            (change["kind"], change["type"]["name"], change["id"]): values_text(change)
+            (change["kind"], change["type"]["name"], change["id"]): values_text(readable_change(change, dates))
             for change in difference.images or ()
         }
         if values:
@@ -356,6 +360,7 @@ def poll(
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     last_commit_id: str | None = None
+    dates: DateProperties | None = None
     if cursor_file is not None:
         cursor, start = read_cursor(cursor_file, cursor or page_token, start)
     with target.open_to_read() as graph:
@@ -375,9 +380,10 @@ def poll(
                 print_json(page.to_json())
                 keep_cursor(cursor_file, page.cursor)
                 return 0
+            dates = date_properties(graph) if dates is None and page.blocks else dates
             for block in page.blocks:
                 commit_id = str(block.cause["graph_commit_id"])
-                for line in block_lines(block.to_json(), is_continued=commit_id == last_commit_id):
+                for line in block_lines(block.to_json(), dates or {}, is_continued=commit_id == last_commit_id):
                     echo(line)
                 last_commit_id = commit_id
             start, cursor, page_token = None, None, page.next_page_token

@@ -106,7 +106,8 @@ def cleanup(
             f"`--keep {keep}` is invalid: the newest commit of each branch is always kept; use 1 or more", keep=keep
         )
     if not confirmed and not dry_run:
-        retained = [f"the newest {keep} commits of each branch"] if keep is not None else []
+        newest = "the newest commit" if keep == 1 else f"the newest {keep} commits"
+        retained = [f"{newest} of each branch"] if keep is not None else []
         retained += [f"the states of the last {older_than}"] if older_than is not None else []
         plan = f"would clean {target.address} and keep {' and '.join(retained)}"
         echo(
@@ -118,7 +119,7 @@ def cleanup(
         target.announce()
         target.confirm("cleanup", as_json=as_json)
     with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
-        report = graph.maintenance.cleanup(keep, age, dry_run=dry_run)
+        report = graph.maintenance.cleanup(keep, age, dry_run=dry_run, confirm=not dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
     else:

@@ -18,7 +18,7 @@ from omnigraph import settings
 from omnigraph.cli.config import Config, Profile, read_config, token_for
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import keep_pandas_out
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
@@ -340,18 +340,16 @@ class Target:
 
 
 def _connect(location: Served, config: Config) -> ServedGraph:
-    from omnigraph.client import connect, served_graphs
+    from omnigraph.client import connect
 
     token = token_for(location.url, config)
     if location.graph is not None or "/graphs/" in location.url:
         return connect(location.url, token=token, graph=location.graph)
     try:
-        ids = ", ".join(f"`{graph['graph_id']}`" for graph in served_graphs(location.url, token=token))
-    except OmniGraphError as error:
-        if error.code == "server.unreachable":
-            raise
-        ids = "graphs that it does not list for you"
-    raise UsageError(f"`{location.url}` has {ids}; choose one with `--graph ID`", url=location.url)
+        return connect(location.url, token=token)
+    except UsageError as error:
+        # The library names its own argument.
+        raise UsageError(error.message.replace("name one with `graph=`", "choose one with `--graph ID`")) from None
 
 
 def is_local(uri: str) -> bool:

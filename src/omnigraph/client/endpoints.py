@@ -292,7 +292,7 @@ class GraphCalls:
         at: AsOf | None = None,
         types: Names = None,
         names: wire.Naming = "now",
-        format: Literal["ndjson", "graphml", "dot"] = "ndjson",  # noqa: A002 - as of an opened graph
+        format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as of an opened graph
     ) -> Request:
         request = wire.Export(type_names=_optional_list(types), names=names, format=format, **target_fields(branch, at))
         return post("/export", request)

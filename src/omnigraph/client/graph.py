@@ -19,7 +19,7 @@ from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCa
 from omnigraph.client.request import AsOf, Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
 from omnigraph.docstrings import inherit_docs
-from omnigraph.errors import UsageError
+from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 from omnigraph.part_protocols import BlobProtocol, BranchesProtocol, SchemaProtocol, TagsProtocol
 from omnigraph.protocol import GraphProtocol
@@ -45,7 +45,7 @@ def connect(
     Args:
         url: The URL of the graph, or of the server.
         token: The bearer token.
-        graph: The id of the graph, if `url` is that of a server.
+        graph: The id of the graph, if `url` is that of a server; omit it if that lists a single graph.
         timeout: Seconds to wait for a response.
 
     Returns:
@@ -58,7 +58,21 @@ def connect(
         >>> connect("http://localhost:8080", graph="people").uri
         'http://localhost:8080/graphs/people'
     """
+    if graph is None and "/graphs/" not in urlsplit(_server_url(url)).path:
+        graph = _only_graph(url, token, timeout)
     return Graph(Transport(_graph_url(url, graph), token, timeout))
+
+
+def _only_graph(url: str, token: str | None, timeout: float | None) -> str:
+    """Return the id of the graph of a server that lists just one."""
+    try:
+        ids = [str(item["graph_id"]) for item in served_graphs(url, token=token, timeout=timeout)]
+    except PolicyDenied:
+        raise UsageError(f"`{url}` does not list its graphs for you; name one with `graph=`", url=url) from None
+    if len(ids) != 1:
+        listed = ", ".join(f"`{graph_id}`" for graph_id in ids) or "no graphs"
+        raise UsageError(f"`{url}` has {listed}; name one with `graph=`", url=url)
+    return ids[0]
 
 
 def connect_async(
@@ -314,6 +328,9 @@ class Graph(_Blocking[GraphCalls]):
 
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
         return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.uri!r})"
 
     def close(self) -> None:
         self._transport.close()

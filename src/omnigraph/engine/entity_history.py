@@ -7,13 +7,14 @@ the walk skips the commits after it by bisection instead of reading them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
 import pyarrow as pa
 
+from omnigraph.display import DATE_TYPES, iso_date
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.changes.change_json import image_texts
@@ -324,21 +325,21 @@ class _Walk:
         return tuple(sorted(self._names[column] for column in columns if column in self._names))
 
     def image(self, row: _Row | None) -> dict[str, Any] | None:
-        """Return the entity as JSON values without blobs, or None if it does not exist."""
+        """Return the entity as a query shows it, without blobs, or None if it does not exist."""
         if row is None or row.row_id is None:
             return None
         [text] = image_texts(self.type_, row_image(row.dataset, row.row_id)).to_pylist()
         image: dict[str, Any] = orjson.loads(text)
-        blobs = {name for name, item in self.type_.properties.items() if item.type.scalar is Scalar.BLOB}
-        return image | {"properties": _without(image["properties"], blobs)}
+        scalars = {name: item.type.scalar for name, item in self.type_.properties.items()}
+        properties = {
+            name: iso_date(value, scalars[name]) if scalars[name] in DATE_TYPES else value
+            for name, value in image["properties"].items()
+            if scalars[name] is not Scalar.BLOB
+        }
+        return image | {"properties": properties}
 
 
 _NOT_LOOKED_UP: Final = -1
-
-
-def _without(members: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    left_out = set(names)
-    return {name: value for name, value in members.items() if name not in left_out}
 
 
 def _age(commit: Commit) -> tuple[int, str]:

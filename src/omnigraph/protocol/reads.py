@@ -202,11 +202,11 @@ class ReadsProtocol(Protocol):
         at: Any = None,
         types: Names = None,
         names: Naming = "now",
-        format: Literal["ndjson", "graphml", "dot"] = "ndjson",  # noqa: A002 - as in `pipeline.export`
+        format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as in `pipeline.export`
     ) -> Iterator[bytes]:
         """Return the graph as NDJSON that can be loaded again, in chunks of whole lines; or in another format.
 
-        A line with a large blob spans several chunks. `graphml` and `dot`, for other graph tools, have no blobs.
+        A line with a large blob spans several chunks. The others are for other graph tools and have no blobs.
 
         Args:
             branch: The branch to read.
@@ -214,7 +214,7 @@ class ReadsProtocol(Protocol):
             types: Only these types.
             names: `now` exports a past state under today's names, so that today's schema accepts it, `then` under its
                 own.
-            format: `ndjson`, `graphml` or `dot`.
+            format: `ndjson`, `graphml`, `gexf`, `dot` or `cypher`.
 
         Returns:
             The chunks.

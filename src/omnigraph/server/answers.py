@@ -24,6 +24,14 @@ class Health(TypedDict):
     internal_schema_version: int
 
 
+class Welcome(TypedDict):
+    """What is served, and where its routes are described."""
+
+    name: str
+    version: str
+    openapi: str
+
+
 class Readiness(TypedDict):
     """Whether every graph can be read, and how many stored queries do not compile.
 

@@ -19,6 +19,7 @@ from omnigraph.server.admission import BodyTooLarge, ClientDisconnected, Receive
 from omnigraph.server.errors import redact_error
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.handlers.blobs import blob_error_headers
+from omnigraph.server.handlers.page import prefers_html
 from omnigraph.server.observability import (
     CLIENT_CLOSED_REQUEST,
     App,
@@ -226,6 +227,8 @@ def _server_endpoint(service: Service, route: ServerRoute) -> _Endpoint:
     async def ask(scope: Scope, receive: Receive) -> Response:
         actor = None if route.is_open else service.authenticate(headers_by_name(scope))
         request_log(scope).actor = actor
+        if route.page is not None and prefers_html(",".join(headers_by_name(scope).get("accept", ()))):
+            return route.page()
         if route.is_instant:
             return route.handle(service, actor)
         return await service.run(service.admin_threads, lambda: route.handle(service, actor))

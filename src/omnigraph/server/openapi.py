@@ -143,6 +143,12 @@ _HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
     "Retry-After": (_COUNT, "Seconds to wait before the next attempt."),
     "Deprecation": (_TEXT, "`true`: the route is deprecated, and exists for clients of earlier releases."),
     "Link": (_TEXT, "The route that replaces this one."),
+    "Vary": (_TEXT, "`Accept`: programs get JSON, browsers a page."),
+    "Content-Security-Policy": (_TEXT, "Scripts, styles and requests of this server only."),
+    "X-Content-Type-Options": (_TEXT, "`nosniff`."),
+    "Referrer-Policy": (_TEXT, "`no-referrer`."),
+    "Cross-Origin-Opener-Policy": (_TEXT, "`same-origin`."),
+    "Cache-Control": (_TEXT, "`no-cache`."),
     "ETag": (_TEXT, "A strong validator of the blob."),
     "Accept-Ranges": (_TEXT, "`bytes`."),
     "Content-Range": (
@@ -240,8 +246,10 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
 
 def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str, Any]:
     content = _content(route.answers, shapes)
+    if route.page is not None:
+        content = {**content, "text/html": {"schema": dict(_TEXT)}}
     statuses = ("421", "500", "503") if route.is_open else ("401", "403", "421", "500", "503")
-    responses = {"200": _response(route.summary, content), **_error_responses(statuses)}
+    responses = {"200": _response(route.summary, content, route.headers), **_error_responses(statuses)}
     if route.path == "/readyz":
         responses["503"] = _response("A graph cannot be read, or the server is shutting down.", content)
     operation = _operation(route.summary, _operation_name("GET", route.path), responses)
@@ -291,7 +299,7 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
         return responses
     if route.path.endswith("/export"):
         content = _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes)
-        documents = {media: {"schema": dict(_TEXT)} for media in (wire.GRAPHML, wire.DOT)}
+        documents = {media: {"schema": dict(_TEXT)} for media in wire.EXPORT_MEDIA.values() if media != wire.NDJSON}
         return {"200": _response(route.summary, {**content, **documents})}
     if route.path.endswith("/baseline"):
         kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
@@ -376,7 +384,7 @@ def _operation_name(method: str, path: str) -> str:
     >>> _operation_name("POST", "/graphs/{graph_id}/mutate/if-graph-commit")
     'post_mutate_if_graph_commit'
     """
-    words = re.findall(r"[a-z_]+", path.replace("/graphs/{graph_id}", "") or "/graph")
+    words = re.findall(r"[a-z_]+", path.replace("/graphs/{graph_id}", "") or "/graph") or ["root"]
     return "_".join([method.lower(), *words])
 
 

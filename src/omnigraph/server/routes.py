@@ -74,7 +74,8 @@ _COMMITTING = frozenset({"change", "schema_apply", "branch_merge"})
 class ServerRoute:
     """A GET route of the server itself; handlers get the service and the actor.
 
-    `is_open` needs no token. `is_instant` runs on the event loop, because it never blocks.
+    `is_open` needs no token. `is_instant` runs on the event loop, because it never blocks. `page` is the response for
+    requests that prefer HTML. `headers` are the names of those that its responses may have.
     """
 
     path: str
@@ -83,6 +84,8 @@ class ServerRoute:
     summary: str
     answers: type | str
     is_instant: bool = False
+    page: Callable[[], Response] | None = None
+    headers: tuple[str, ...] = ()
 
 
 def _json(
@@ -149,7 +152,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
           early_checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True),
-    _json("/export", "export", reads.export, "Stream a graph as NDJSON that can be loaded again, or as GraphML or DOT.",
+    _json("/export", "export", reads.export,
+          "Stream a graph as NDJSON that can be loaded again, or as GraphML, GEXF, DOT or Cypher.",
           wire.Export, wire.NDJSON),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and ETag of a blob.",
           wire.BlobInput, wire.BYTES),

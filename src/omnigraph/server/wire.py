@@ -14,8 +14,14 @@ from omnigraph.public_values import Mode
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-GRAPHML: Final = "application/graphml+xml"
-DOT: Final = "text/vnd.graphviz"
+# The formats of an export.
+EXPORT_MEDIA: Final[Mapping[str, str]] = {
+    "ndjson": NDJSON,
+    "graphml": "application/graphml+xml",
+    "gexf": "application/gexf+xml",
+    "dot": "text/vnd.graphviz",
+    "cypher": "application/x-cypher-query",
+}
 ARROW: Final = "application/vnd.apache.arrow.stream"
 BYTES: Final = "application/octet-stream"
 
@@ -184,7 +190,7 @@ class Export:
     as_of: str | None = None
     names: Naming = "now"
     type_names: list[str] | None = None
-    format: Literal["ndjson", "graphml", "dot"] = "ndjson"
+    format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

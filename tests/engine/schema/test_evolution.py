@@ -198,7 +198,7 @@ def test_widened_column_survives_optimize_and_deletes(graph: og.Graph) -> None:
     graph.mutate('query q() { delete Person where name = "cid" }')
     graph.schema.apply(WIDE)
     graph.maintenance.optimize()
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert [row["age"] for row in entities(graph, "Person")] == [0, 1]
     assert sound(graph)
 

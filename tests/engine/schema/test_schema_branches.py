@@ -167,7 +167,7 @@ def test_merge_brings_schema_and_data_of_a_branch(graph: Graph) -> None:
     graph.branches.delete("review")
     assert rows(graph, "node:Town").keys() == {"Rome", "Oslo", "Bern"}
     check_invariants(session_of(graph).kernel)
-    graph.maintenance.cleanup(keep=1)
+    graph.maintenance.cleanup(keep=1, confirm=True)
     assert rows(graph, "node:Town").keys() == {"Rome", "Oslo", "Bern"}
     assert graph.maintenance.verify().is_sound
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import count
 
 from omnigraph import failpoints
+from omnigraph.display import count_of, summarize
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import at_once
@@ -71,6 +72,16 @@ class CleanupReport:
     def bytes_removed(self) -> int:
         return sum(dataset.bytes_removed for dataset in self.datasets) + self.swept.bytes_removed
 
+    def __repr__(self) -> str:
+        verb = "would be removed" if self.dry_run else "removed"
+        files = self.swept.files_removed + sum(dataset.files_removed for dataset in self.datasets)
+        errors = sum(dataset.error is not None for dataset in self.datasets)
+        return summarize(
+            self,
+            f"{count_of(files, 'file')} of {self.bytes_removed:,} bytes {verb}",
+            f"{count_of(errors, 'dataset')} with errors" if errors else None,
+        )
+
     def to_json(self) -> dict[str, object]:
         return {
             "keep_versions": self.keep,
@@ -86,7 +97,7 @@ class CleanupReport:
 
 
 def cleanup(
-    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool
+    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, confirm: bool
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     check_type("keep", keep, int | None)
@@ -96,6 +107,13 @@ def cleanup(
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
+    if dry_run and confirm:
+        raise UsageError("`dry_run` and `confirm` contradict each other; pass one of them")
+    if not dry_run and not confirm:
+        raise UsageError(
+            "cleanup deletes old versions for good, so it needs a confirmation. Nothing was deleted; pass"
+            " `dry_run=True` to see what would go, or `confirm=True` to delete it"
+        )
     session.require("admin", GRAPH)
     kernel = session.kernel
     if dry_run:

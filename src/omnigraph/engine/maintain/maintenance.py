@@ -220,22 +220,29 @@ class Maintenance:
         return Reconciler(Reconciliation(self._session).run, every.total_seconds())
 
     def cleanup(
-        self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
+        self,
+        keep: int | None = None,
+        older_than: timedelta | None = None,
+        *,
+        dry_run: bool = False,
+        confirm: bool = False,
     ) -> CleanupReport:
         """Delete versions that are neither among the newest `keep` nor were current within `older_than`.
 
-        Tags, branch points, merge bases, running operations and the last few minutes are always retained.
+        Tags, branch points, merge bases, running operations and the last few minutes are always retained. What is
+        deleted cannot be restored, so a call says which of the two it wants: `dry_run` or `confirm`.
 
         Args:
             keep: How many of the newest versions of each type to keep.
             older_than: Delete only versions that stopped being current this long ago.
             dry_run: Report what would be deleted, without deleting it.
+            confirm: Delete.
 
         Returns:
             What was deleted by dataset, and the bytes that it took.
 
         Raises:
-            UsageError: Neither `keep` nor `older_than` is set.
+            UsageError: Neither `keep` nor `older_than` is set, or not exactly one of `dry_run` and `confirm`.
             PolicyDenied: The actor may not administer the graph.
 
         Example:
@@ -246,4 +253,4 @@ class Maintenance:
 
         check_type("older_than", older_than, timedelta | None)
         seconds = None if older_than is None else older_than.total_seconds()
-        return cleanup(self._session, keep, seconds, dry_run=dry_run)
+        return cleanup(self._session, keep, seconds, dry_run=dry_run, confirm=confirm)

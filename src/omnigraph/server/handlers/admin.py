@@ -11,6 +11,7 @@ from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.server import answers, observability, wire
 from omnigraph.server.errors import dump
+from omnigraph.server.handlers import page
 from omnigraph.server.observability import Labels
 from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response
@@ -51,14 +52,16 @@ def _description(is_secured: bool) -> bytes:
 
 
 def graphs(service: Service, actor: str | None) -> Response:
+    """List the graphs; a server without tokens, where anybody may do anything, lists them to anybody."""
     judge = service.registry.server_policy
-    if judge is None:
+    if judge is not None:
+        judge.enforce("graph_list", Scope(), actor)
+    elif service.registry.tokens.entries:
         raise PolicyDenied(
             "`graph_list` is not allowed: the server has no server policy; start it with `--server-policy`",
             actor=actor,
             action="graph_list",
         )
-    judge.enforce("graph_list", Scope(), actor)
     served = sorted(service.registry.served.items())
     return json_response({"graphs": [{"graph_id": name, "uri": graph.graph.uri} for name, graph in served]})
 
@@ -89,9 +92,15 @@ def metrics_text(service: Service, actor: str | None) -> Response:
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
+    ServerRoute("/", True, page.welcome, "What is served here; for browsers a page to look at graphs.",
+                answers.Welcome, is_instant=True, page=page.page, headers=page.HEADER_NAMES),
+    ServerRoute("/page.js", True, page.script, "The script of the page.", page.SCRIPT, is_instant=True,
+                headers=page.HEADER_NAMES),
+    ServerRoute("/page.css", True, page.style, "The style of the page.", page.STYLE, is_instant=True,
+                headers=page.HEADER_NAMES),
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
     ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", observability.METRICS_MEDIA),
-)
+)  # fmt: skip

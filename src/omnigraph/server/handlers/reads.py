@@ -238,7 +238,7 @@ def operation(call: Call[wire.NoInput]) -> Response:
 def export(call: Call[wire.Export]) -> Response:
     request = call.input
     branch, at = read_target(request)
-    media = {"ndjson": wire.NDJSON, "graphml": wire.GRAPHML, "dot": wire.DOT}[request.format]
+    media = wire.EXPORT_MEDIA[request.format]
     options: dict[str, Any] = {"types": request.type_names, "names": request.names, "format": request.format}
     return _stream(call, lambda: call.graph.export(branch, at=at, **options), media)
 

@@ -54,7 +54,8 @@ class Location:
         scheme = match[1].lower() if match else ""
         if scheme in ("http", "https"):
             raise UsageError(
-                f"`{text}` is the address of a server, not of storage; use `--server` for it, or give {FORMS}",
+                f"`{text}` is the address of a server, not of storage; connect to it with `og.connect(…)` or"
+                f" `--server`, or give {FORMS}",
                 uri=text,
             )
         if match and scheme == "s3":
