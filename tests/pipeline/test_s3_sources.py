@@ -25,7 +25,7 @@ LAKE = "graphs/lake"
 
 
 def put(key: str, content: bytes) -> None:
-    with filesystem("s3://graphs").open_output_stream(f"{LAKE}/{key}") as stream:
+    with filesystem("s3://graphs").open_output_stream(f"{LAKE}/{key}", compression=None) as stream:
         stream.write(content)
 
 
