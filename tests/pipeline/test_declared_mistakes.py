@@ -226,6 +226,12 @@ def test_rows_that_arrive_during_a_run_belong_to_the_next(
     assert (run(graph, spark, tmp_path).nodes, names(graph)) == ({"Person": 1}, {"ann", "bob", "cid"})
 
 
+def test_row_that_breaks_a_rule_is_told_without_its_temporary_file(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    text = FILE.replace(FRIENDS + " WHERE friend IS NOT NULL", "SELECT name, 'nil' AS friend FROM accounts")
+    with pytest.raises(OmniGraphError, match=r"^a row: the target of an edge `Knows` does not exist: `to` is `nil`"):
+        run(graph, spark, tmp_path, text)
+
+
 def test_key_that_comes_twice_in_a_run_is_refused(graph: Graph, spark: Any, tmp_path: Path) -> None:
     write(tmp_path, "1", [1, 2], ["ann", "ann"])
     with pytest.raises(OmniGraphError, match="the input holds the key `ann` twice"):
