@@ -132,7 +132,7 @@ def test_failed_rows_stop_a_run_or_are_quarantined(graph: Graph, spark: Any, tmp
     report = run(graph, spark, tmp_path, leave_out, report=tmp_path / "report")
     # The rows are left out of the source, and so of the transforms that read it.
     assert ages(graph) == {"ann": 30, "bob": 40, "dan": 1}
-    files = (tmp_path / "report" / "quarantine" / "accounts").glob("*.json")
+    files = (tmp_path / "report" / "quarantine" / report.run_id / "accounts").glob("*.json")
     assert [json.loads(line)["name"] for file in files for line in file.read_text().splitlines()] == ["cid"]
     assert json.loads((tmp_path / "report" / "run.json").read_text())["status"] == "published"
     assert pipeline.list_runs(graph, parse_pipelines(DIRECT)["people"])[0].quarantined == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import UsageError
+from omnigraph.pipeline.bulk_load.report import prepare_folder
 from omnigraph.pipeline.declared.check import find_pipeline
 from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
 from omnigraph.pipeline.declared.explain import explained_errors
@@ -169,3 +170,10 @@ def test_pipeline_of_a_file_is_chosen_by_name(tmp_path: Path) -> None:
     file.write_bytes(b"pipelines: \xff")
     with pytest.raises(UsageError, match="byte 11 is not UTF-8"):
         read_pipelines(file)
+
+
+@pytest.mark.parametrize("folder", ["s3://lake/report", Path("s3://lake/report")])
+def test_report_at_an_address_is_refused(folder: str | Path) -> None:
+    """It would become a local directory of the name `s3:`."""
+    with pytest.raises(UsageError, match="choose a directory of this machine"):
+        prepare_folder(folder)

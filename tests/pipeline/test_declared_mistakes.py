@@ -16,6 +16,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.graph import Graph
+from omnigraph.pipeline.declared import expectations
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.run import RunReport
 
@@ -196,16 +197,14 @@ def test_line_that_is_not_json_fails_the_run(graph: Graph, spark: Any, tmp_path:
 def test_files_that_vanish_fail_the_run_and_the_next_one_loads(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.pipeline.declared import run as module
-
     def judge_and_remove(frame: Any, view: str, *arguments: Any) -> Any:
         for path in (tmp_path / "accounts").glob("*.parquet"):
             path.unlink()
         return judge(frame, view, *arguments)
 
-    judge = module.judge_view
+    judge = expectations.judge_view
     with monkeypatch.context() as patched:
-        patched.setattr(module, "judge_view", judge_and_remove)
+        patched.setattr("omnigraph.pipeline.declared.run.judge_view", judge_and_remove)
         with pytest.raises(PipelineError, match="nothing was published"):
             run(graph, spark, tmp_path)
     assert (names(graph), graph.branches.list()) == (set(), ["main"])
@@ -216,18 +215,21 @@ def test_files_that_vanish_fail_the_run_and_the_next_one_loads(
 def test_rows_that_arrive_during_a_run_belong_to_the_next(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.pipeline.declared import run as module
-
     def load_late(*arguments: Any, **options: Any) -> Any:
         write(tmp_path, "2", [3], ["cid"])
-        return load(*arguments, **options)
+        return pipeline.load(*arguments, **options)
 
-    load = module.load
     with monkeypatch.context() as patched:
-        patched.setattr(module, "load", load_late)
+        patched.setattr("omnigraph.pipeline.declared.run.load", load_late)
         assert run(graph, spark, tmp_path).watermarks == {"accounts": "2"}
     assert names(graph) == {"ann", "bob"}
     assert (run(graph, spark, tmp_path).nodes, names(graph)) == ({"Person": 1}, {"ann", "bob", "cid"})
+
+
+def test_row_that_breaks_a_rule_is_told_without_its_temporary_file(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    text = FILE.replace(FRIENDS + " WHERE friend IS NOT NULL", "SELECT name, 'nil' AS friend FROM accounts")
+    with pytest.raises(OmniGraphError, match=r"^a row: the target of an edge `Knows` does not exist: `to` is `nil`"):
+        run(graph, spark, tmp_path, text)
 
 
 def test_key_that_comes_twice_in_a_run_is_refused(graph: Graph, spark: Any, tmp_path: Path) -> None:

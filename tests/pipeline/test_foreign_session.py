@@ -49,8 +49,10 @@ def test_session_of_the_user_is_never_reconfigured(spark: Any, tmp_path: Path) -
     (tmp_path / "accounts").mkdir()
     pq.write_table(pa.table({"seq": [1, 2], "name": ["eve", "fay"]}), tmp_path / "accounts" / "1.parquet")
     (tmp_path / "pipelines.yaml").write_text(FILE)
+    # What makes a session the active one is the user's own call.
+    frame = user.createDataFrame([("dan",)], "name string")
     graph, before = world(tmp_path / "g.omni"), describe(user)
-    pipeline.load(graph, nodes={"Person": user.createDataFrame([("dan",)], "name string")}, mode="append", spark=user)
+    pipeline.load(graph, nodes={"Person": frame}, mode="append", spark=user)
     assert describe(user) == before, "load"
     pipeline.check(graph, tmp_path / "pipelines.yaml", spark=user)
     assert pipeline.run(graph, tmp_path / "pipelines.yaml", spark=user).status == "published"

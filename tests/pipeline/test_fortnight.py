@@ -149,9 +149,10 @@ def test_fortnight_with_killed_drivers_and_workers_equals_one_load(desk: Desk, s
 
 
 def lose_the_last_value(*arguments: Any) -> Any:
-    """A window without its upper end: the watermark says more than was loaded."""
+    """A window of tickets without its upper end: the watermark says more than was loaded."""
     frame, column, window = arguments
-    return WITHIN(frame, column, window).filter(f"`{column}` < '{window.high}'")
+    found = WITHIN(frame, column, window)
+    return found.filter(f"seq < {window.high}") if column == "seq" else found
 
 
 WITHIN = sources._within

@@ -80,7 +80,7 @@ class Desk:
         (self.folder / "pipelines.yaml").write_text(FILE)
         self.spark._jvm.java.lang.System.setProperty("derby.system.home", str(self.folder))
         columns = '"name" VARCHAR(40) PRIMARY KEY, "age" BIGINT, "deleted" BOOLEAN, "updated_at" TIMESTAMP'
-        self._change_database([f'CREATE TABLE "accounts" ({columns})'])
+        self._change_database([f"CREATE TABLE accounts ({columns})"])
 
     @property
     def file(self) -> Path:
@@ -96,8 +96,8 @@ class Desk:
                 f"{row.age}, {row.is_deleted}, TIMESTAMP('{time_of(row.updated_at).isoformat(' ', 'microseconds')}')"
             )
             statements += [
-                f'DELETE FROM "accounts" WHERE {where}',
-                f"INSERT INTO \"accounts\" VALUES ('{row.name}', {values})",
+                f"DELETE FROM accounts WHERE {where}",
+                f"INSERT INTO accounts VALUES ('{row.name}', {values})",
             ]
         self._change_database(statements)
         lines = [
@@ -160,7 +160,8 @@ class Desk:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.support.fortnight_driver", json.dumps(given)],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMNIGRAPH_SPARK_ARCHIVE": "off"} | environment,
+            env=os.environ
+            | {"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "OMNIGRAPH_SPARK_ARCHIVE": "off", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

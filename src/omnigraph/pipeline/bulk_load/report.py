@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from omnigraph.store.objects.failures import from_os_error
 REPORT: Final = "report.json"
 QUARANTINE: Final = "rejected.ndjson"
 _SAMPLES: Final = 5
+# A path that was an address once, such as `s3:/bucket`, has one slash; a drive has one letter.
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class LoadReport:
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
     """Create the report directory before the load starts, so that a bad path fails early."""
     path = Path(folder)
+    if _ADDRESS.match(os.fspath(folder)):
+        raise UsageError(f"cannot write reports to `{folder}`: choose a directory of this machine", path=str(folder))
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

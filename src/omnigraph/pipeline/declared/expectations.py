@@ -49,7 +49,7 @@ def judge_view(
 
 
 def _write_quarantined(frame: Any, view: str, folder: Path) -> None:
-    path = (folder / "quarantine" / view).absolute().as_uri()
+    path = (folder / view).absolute().as_uri()
     stage = f"writing quarantined rows of {view}"
     run_job(frame.sparkSession, stage, lambda: frame.write.mode("append").json(path), lambda done: None)
 

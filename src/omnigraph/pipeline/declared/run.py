@@ -277,7 +277,9 @@ class _Run:
             frame = (
                 sources[name].frame if name in sources else run_statement(spark, name, self.pipeline.transforms[name])
             )
-            verdicts, frame = judge_view(frame, name, self.pipeline.expectations, self.folder)
+            # A folder for each run: a run that is repeated adds nothing to the rows of another one.
+            quarantine = None if self.folder is None else self.folder / "quarantine" / self.report.run_id
+            verdicts, frame = judge_view(frame, name, self.pipeline.expectations, quarantine)
             self.report = replace(self.report, expectations=(*self.report.expectations, *verdicts))
             if is_stopped(verdicts):
                 return None

@@ -142,10 +142,10 @@ def open_source(
         _require_range(frame, column, bounds)
         return OpenSource(_within(frame, column, bounds), bounds, compared=compared)
     if watermark.compared not in (None, compared):
-        # It would skip rows, and nobody would notice.
+        # It would skip rows, and no one would notice.
         raise UsageError(
             f"source `{source.name}` was read up to `{low}` of {watermark.compared}, and now grows by {compared}; run"
-            " the pipeline with `--full-refresh`, which starts anew",
+            " the pipeline with `--full-refresh`, which reads everything again",
             part=f"sources.{source.name}",
         )
     high, rows_without_value = _measure(spark, frame, column, low)
