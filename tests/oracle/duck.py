@@ -101,9 +101,20 @@ class Twin:
     joins: list[str] = field(default_factory=list)
     where: list[str] = field(default_factory=list)
     used: int = 0
+    # What stands before the last pattern, and values that it has bound: their types by name.
+    before: str = ""
+    values: dict[str, str] = field(default_factory=dict)
 
     def make(self) -> Said:
         """Return the text of the read in both languages."""
+        if self.often(1, 8):
+            return self.union()
+        self.pattern()
+        if self.often(1, 3):
+            self.stage()
+        return self.results()
+
+    def pattern(self) -> None:
         self.scan()
         for _ in range(self.below(3)):
             self.pick((self.walk, self.walk, self.walk, self.close, self.scan))()
@@ -115,7 +126,52 @@ class Twin:
                 self.keep(self.condition(self.scope, 1))
         if self.often(1, 3):
             self.negation()
-        return self.results()
+
+    def stage(self) -> None:
+        """Group by a node, count, and go on from there; in SQL, a subquery whose nodes are joined again."""
+        keys = [one for one in self.nodes() if self.often(2, 3)] or self.nodes()[:1]
+        number, extreme = self.fresh(), self.fresh()
+        owner = self.pick([one for one in self.scope if one.properties(Scalar.I32, Scalar.I64)] or [None])
+        measures = [(number, "count(*)", "count(*)")]
+        if owner is not None:
+            gq, sql = owner.said(self.pick(owner.properties(Scalar.I32, Scalar.I64))[0])
+            measures.append((extreme, f"max({gq})", f"max({sql})"))
+        shown = [f"${one.name}" for one in keys] + [f"{gq} as ${name}" for name, gq, _ in measures]
+        selected = [f"{one.name}.id AS k_{one.name}" for one in keys] + [
+            f"{sql} AS v_{name}" for name, _, sql in measures
+        ]
+        where = f"WHERE {' AND '.join(f'({one})' for one in self.where)}" if self.where else ""
+        group = f"GROUP BY {', '.join(f'{one.name}.id' for one in keys)}"
+        low = self.below(3)
+        self.before = f"match {{ {'  '.join(self.clauses)} }} with {{ {', '.join(shown)} }} having ${number} > {low} "
+        inner = f"SELECT {', '.join(selected)} {' '.join(self.joins)} {where} {group} HAVING count(*) > {low}"
+        self.joins = [f"FROM ({inner}) s"]
+        self.joins += [f"LEFT JOIN t_{one.owner.name} {one.name} ON {one.name}.id = s.k_{one.name}" for one in keys]
+        self.values = {name: f"s.v_{name}" for name, _, _ in measures}
+        self.clauses, self.where, self.scope = [], [], list(keys)
+        for _ in range(self.below(3)):
+            self.pick((self.walk, self.close))()
+        if self.often(1, 2):
+            self.optional()
+
+    def union(self) -> Said:
+        """Return two blocks with a text and a number each, ordered by both."""
+        parts = []
+        for _ in range(2):
+            block = Twin(self.below, self.catalog, used=self.used)
+            block.pattern()
+            owner = self.pick([one for one in block.scope if one.properties(Scalar.STRING)] or [None])
+            name = self.pick(owner.properties(Scalar.STRING))[0] if owner is not None else None
+            key = owner.said(name) if owner is not None and name is not None else None
+            columns = [key, ("count(*)", "count(*)")] if key else [('"none"', "'none'"), ("1", "1")]
+            gq, sql = block.said(columns, "", f"GROUP BY {key[1]}" if key else "", [], [])
+            parts.append((gq.removeprefix("query q() {").removesuffix("}"), sql))
+            self.used = block.used
+        word = self.pick(("union", "union all"))
+        gq, sql = (f" {word} ".join(texts) for texts in zip(*parts, strict=True))
+        limit = self.below(5)
+        cut = f"SELECT * FROM ({sql}) ORDER BY c0 ASC NULLS FIRST, c1 DESC LIMIT {limit}"
+        return f"query q() {{ {gq} order {{ c0, c1 desc }} limit {limit} }}", cut
 
     # -- patterns ----------------------------------------------------------------------------------------------
 
@@ -243,6 +299,9 @@ class Twin:
     def results(self) -> Said:
         if self.often(1, 3):
             return self.grouped()
+        if self.values:
+            columns = [(f"${name}", sql) for name, sql in self.values.items()] + [self.column()]
+            return self.said(columns, "", "", [], [])
         is_distinct = self.often(1, 3)
         columns = [self.column() for _ in range(1 + self.below(3))]
         keys = [(f"c{place}", f"c{place}") for place in range(len(columns))] if is_distinct else self.keys()
@@ -298,7 +357,7 @@ class Twin:
 
     def said(self, columns: list[Said], distinct: str, group: str, keys: list[Said], ties: list[str]) -> Said:
         """Return the whole read; its order leaves nothing open, so that it may be cut."""
-        gq = [f"match {{ {'  '.join(self.clauses)} }}"]
+        gq = [self.before + (f"match {{ {'  '.join(self.clauses)} }}" if self.clauses else "")]
         shown = ", ".join(f"{text} as c{place}" for place, (text, _) in enumerate(columns))
         gq.append(f"return {distinct.lower()}{{ {shown} }}")
         selected = ", ".join(f"{text} AS c{place}" for place, (_, text) in enumerate(columns))

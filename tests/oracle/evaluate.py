@@ -18,7 +18,7 @@ from omnigraph.lang.query import ast
 from tests.oracle import truth
 from tests.oracle.functions import FUNCTIONS, apply, convert
 from tests.oracle.model import Edge, Graph, Node
-from tests.oracle.pattern import HOPS, PATH, Block, Patterns, Scan, Walk
+from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, VALUE, Block, Member, Patterns, Scan, Walk
 
 EMPTY: Mapping[str, str] = {}
 CONDITIONS = (ast.AnyOf, ast.AllOf, ast.Inverse, ast.NullTest, ast.Membership, ast.Comparison)
@@ -83,8 +83,9 @@ def evaluate(
     graph: Graph, catalog: Catalog, query: ast.Query, params: Mapping[str, Any], now: dt.datetime | None = None
 ) -> Answer:
     """Return everything that a read may answer on a graph."""
-    assert isinstance(query.body, ast.Read)
-    return _Evaluator(graph, catalog, params, now).read(query.body)
+    assert isinstance(query.body, ast.Read | ast.Union)
+    evaluator = _Evaluator(graph, catalog, params, now)
+    return evaluator.read(query.body) if isinstance(query.body, ast.Read) else evaluator.union(query.body)
 
 
 class _Evaluator:
@@ -94,6 +95,8 @@ class _Evaluator:
         self.params = params
         self.now = now
         self.scope: Mapping[str, str] = {}
+        self.is_stage = False
+        self.patterns = Patterns(catalog)
 
     # -- patterns ----------------------------------------------------------------------------------------------
 
@@ -113,7 +116,11 @@ class _Evaluator:
     def optional(self, block: Block, new: list[str], row: Row) -> list[Row]:
         return list(self.solutions(block, row)) or [row | dict.fromkeys(new)]
 
-    def extended(self, step: Scan | Walk, row: Row) -> Iterator[Row]:
+    def extended(self, step: Scan | Walk | Member, row: Row) -> Iterator[Row]:
+        if isinstance(step, Member):
+            way = row[step.path]
+            nodes = way.nodes if isinstance(way, Way) else ()
+            return (row | {step.variable: one} for one in nodes if row.get(step.variable, one) == one)
         return self.scanned(step, row) if isinstance(step, Scan) else self.walked(step, row)
 
     def scanned(self, scan: Scan, row: Row) -> Iterator[Row]:
@@ -371,7 +378,49 @@ class _Evaluator:
     # -- results -----------------------------------------------------------------------------------------------
 
     def read(self, written: ast.Read) -> Answer:
-        block = Patterns(self.catalog).block(written.clauses, {})
+        """Evaluate a read: what a `with` makes of rows is what the next pattern starts from."""
+        rows: list[Row] = [{}]
+        scope: dict[str, str] = {}
+        self.patterns = Patterns(self.catalog)
+        for stage in written.stages:
+            self.is_stage = True
+            answer = self.part(stage, rows, scope)
+            self.is_stage = False
+            assert answer.is_total or answer.page == slice(0, None), "which rows are left must not be open"
+            names = [_bound_name(one) for one in stage.projections]
+            passed = [one.expression for one in stage.projections if isinstance(one, ast.Projection)]
+            scope = {name: self.passed_type(one) for name, one in zip(names, passed, strict=True)}
+            spaces = self.patterns.spaces
+            renamed = {name: one.name for name, one in zip(names, passed, strict=True) if isinstance(one, ast.Variable)}
+            spaces |= {name: spaces[old] for name, old in renamed.items() if old in spaces}
+            rows = [dict(zip(names, row, strict=True)) for row in answer.rows[answer.page]]
+        return self.part(written, rows, scope)
+
+    def passed_type(self, expression: ast.Expression) -> str:
+        if isinstance(expression, ast.Variable) and self.scope.get(expression.name, VALUE) not in (HOPS, VALUE):
+            return self.scope[expression.name]
+        return VALUE
+
+    def union(self, written: ast.Union) -> Answer:
+        """Evaluate a union: the rows of all blocks, equal ones once unless it is of all."""
+        answers = [self.read(part) for part in written.parts]
+        rows = [row for answer in answers for row in answer.rows]
+        rows = rows if written.is_all else list(dict.fromkeys(rows))
+        rough = frozenset(index for answer in answers for index in answer.rough)
+        names = [
+            one.alias.text for one in written.parts[0].projections if isinstance(one, ast.Projection) and one.alias
+        ]
+        keys = [names.index(key.expression.name) for key in written.order if isinstance(key.expression, ast.Alias)]
+        assert len(keys) == len(written.order), "the maker orders a union by names"
+        for index, key in reversed(list(zip(keys, written.order, strict=True))):
+            is_down = key.direction is not None and key.direction.text == "desc"
+            rows.sort(key=lambda row: _settle_key(row[index]), reverse=is_down)
+        skip, limit = self.bound(written.skip) or 0, self.bound(written.limit)
+        return Answer(rows, False, tuple(keys), skip, limit, rough)
+
+    def part(self, written: ast.Read, rows: list[Row], outer: Mapping[str, str]) -> Answer:
+        """Evaluate a pattern that starts from rows, and the `with` or `return` behind it."""
+        block = self.patterns.block(written.clauses, outer)
         projections = tuple(self.columns(written.projections, block.scope))
         read = Columns(
             projections,
@@ -382,7 +431,7 @@ class _Evaluator:
             written.skip,
             written.limit,
         )
-        found = list(self.solutions(block, {}))
+        found = [longer for row in rows for longer in self.solutions(block, row)]
         self.scope = block.scope
         is_grouped = any(_has_aggregate(one.expression) for one in read.projections)
         if read.distinct_on:
@@ -391,6 +440,8 @@ class _Evaluator:
         if read.distinct:
             columns = list(dict.fromkeys(columns))
         is_total = not is_grouped and not read.distinct
+        if self.is_stage and not is_total:
+            return self.settled(read, columns)
         skip, limit = self.bound(read.skip) or 0, self.bound(read.limit)
         rough = frozenset(index for index, one in enumerate(read.projections) if _is_rough(one.expression))
         if not read.order and read.skip is not None and is_total:
@@ -412,6 +463,22 @@ class _Evaluator:
             ordered.sort(key=lambda one: one[0][index], reverse=is_down)
         ordered_by = () if is_total else tuple(_column_of(key.expression, read) for key in read.order)
         return Answer([one[2] for one in ordered], is_total, ordered_by, skip, limit, rough)
+
+    def settled(self, read: Columns, columns: list[tuple[Any, ...]]) -> Answer:
+        """Return groups or distinct rows of a `with` in their total order: its keys, then all columns."""
+        columns = sorted(columns, key=lambda row: tuple(map(_settle_key, row)))
+        for key in reversed(read.order):
+            index = _column_of(key.expression, read)
+            is_down = key.direction is not None and key.direction.text == "desc"
+            columns.sort(key=lambda row: _settle_key(row[index]), reverse=is_down)
+        is_cut = bool(read.order) or read.skip is not None
+        return Answer(columns, is_cut, (), self.bound(read.skip) or 0, self.bound(read.limit), frozenset())
+
+    def column(self, expression: ast.Expression, row: Row) -> Any:
+        """Return a column of a row; a `with` passes nodes, edges and paths on as they are."""
+        if self.is_stage and isinstance(expression, ast.Variable) and expression.name not in self.params:
+            return row[expression.name]
+        return self.value(expression, row, self.scope)
 
     def columns(self, projections: Iterable[Any], scope: Mapping[str, str]) -> Iterator[ast.Projection]:
         """Yield the columns of `return`; an entity is its properties, all of them without vectors."""
@@ -456,7 +523,7 @@ class _Evaluator:
     def keys(self, read: Columns, column: tuple[Any, ...], row: Row | None) -> tuple[Any, ...]:
         found = []
         for key in read.order:
-            is_column = row is None or isinstance(key.expression, ast.Alias)
+            is_column = row is None or isinstance(key.expression, ast.Alias) or _is_bound_by(key.expression, read)
             value = (
                 column[_column_of(key.expression, read)]
                 if is_column
@@ -469,20 +536,21 @@ class _Evaluator:
         if row is None:
             return ()
         names = [name for name in sorted(block.scope) if not name.startswith("~")]
-        bound = [row[name] for name in names if block.scope[name] not in (HOPS, PATH)]
+        bound = [row[name] for name in names if block.scope[name] not in NO_ENTITY]
         hops = [row[name] for name in names if block.scope[name] in (HOPS, PATH)]
         # Ids are unique in a type only, so the type goes first.
         ids = tuple((one.type, one.id) if isinstance(one, Node | Edge) else ("", "") for one in bound)
-        return ids + tuple((one is not None, one.order if isinstance(one, Way) else one or 0) for one in hops)
+        ties = ids + tuple((one is not None, one.order if isinstance(one, Way) else one or 0) for one in hops)
+        return ties + tuple(_settle_key(row[name]) for name in names if block.scope[name] == VALUE)
 
     def projected(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
-        return [tuple(self.value(one.expression, row, self.scope) for one in read.projections) for row in found]
+        return [tuple(self.column(one.expression, row) for one in read.projections) for row in found]
 
     def grouped(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
         plain = [one.expression for one in read.projections if not _has_aggregate(one.expression)]
         groups: dict[tuple[Any, ...], list[Row]] = {} if plain else {(): []}
         for row in found:
-            groups.setdefault(tuple(self.value(one, row, self.scope) for one in plain), []).append(row)
+            groups.setdefault(tuple(self.column(one, row) for one in plain), []).append(row)
         rows = []
         for key, members in groups.items():
             if read.having is not None and self.of_group(read.having, members, read) is not True:
@@ -500,7 +568,7 @@ class _Evaluator:
         """Return an expression over aggregates, constants and what a group has in common."""
         if isinstance(expression, ast.Call) and expression.function in AGGREGATES:
             return self.aggregate(expression, rows)
-        if isinstance(expression, ast.Alias) and read is not None:
+        if read is not None and (isinstance(expression, ast.Alias) or _is_bound_by(expression, read)):
             return self.of_group(read.projections[_column_of(expression, read)].expression, rows)
         if isinstance(expression, ast.Comparison):
             sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
@@ -542,6 +610,27 @@ class _Evaluator:
         return bound.value if isinstance(bound.value, int) else int(self.params[bound.value.name])
 
 
+def _bound_name(projection: ast.Projection | ast.EntityProjection) -> str:
+    assert isinstance(projection, ast.Projection)
+    if projection.alias is not None:
+        return projection.alias.text
+    assert isinstance(projection.expression, ast.Variable)
+    return projection.expression.name
+
+
+def _is_bound_by(expression: ast.Expression, read: Columns) -> bool:
+    """Return True for a variable that the `with` itself binds."""
+    named = {one.alias.text for one in read.projections if one.alias is not None and one.is_variable}
+    return isinstance(expression, ast.Variable) and expression.name in named
+
+
+def _settle_key(value: Any) -> tuple[Any, ...]:
+    """Return what values, nodes, edges and paths are ordered by; null comes first."""
+    if isinstance(value, Node | Edge):
+        return (True, value.type, value.id)
+    return (value is not None, value.order if isinstance(value, Way) else 0 if value is None else value)
+
+
 def _percentile(values: list[float], fraction: float) -> float:
     place = fraction * (len(values) - 1)
     low, high = values[math.floor(place)], values[math.ceil(place)]
@@ -567,7 +656,7 @@ def _has_aggregate(expression: ast.Expression) -> bool:
 def _column_of(key: ast.Expression, read: Columns) -> int:
     """Return which returned column an order key names."""
     for index, one in enumerate(read.projections):
-        if isinstance(key, ast.Alias) and one.alias is not None and one.alias.text == key.name:
+        if isinstance(key, ast.Alias | ast.Variable) and one.alias is not None and one.alias.text == key.name:
             return index
         if not isinstance(key, ast.Alias) and _shape(one.expression) == _shape(key):
             return index

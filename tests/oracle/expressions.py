@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.lang.catalog import Scalar
-from tests.oracle.pattern import HOPS, PATH
+from tests.oracle.pattern import NO_ENTITY, PATH
 
 if TYPE_CHECKING:
     from tests.oracle.queries import Bound, Maker
@@ -46,7 +46,7 @@ class Expressions:
         found = [
             f"${one.name}.{name}"
             for one in self.scope
-            if one.type not in (HOPS, PATH)
+            if one.type not in NO_ENTITY
             for name, type_ in self.maker.properties(one).items()
             if not type_.is_list and (name in names if scalar is None else type_.scalar is scalar)
         ]
@@ -190,7 +190,7 @@ class Expressions:
         found = [
             f"${one.name}.{name}"
             for one in self.scope
-            if one.type not in (HOPS, PATH)
+            if one.type not in NO_ENTITY
             for name, type_ in self.maker.properties(one).items()
             if type_.is_list and (scalar is None or type_.scalar is scalar)
         ]

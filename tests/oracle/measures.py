@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.lang.catalog import NUMBERS, Scalar
 from tests.oracle.expressions import Expressions
-from tests.oracle.pattern import HOPS, PATH
+from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT
 
 if TYPE_CHECKING:
     from tests.oracle.queries import Bound, Maker
@@ -33,7 +33,7 @@ class Measures:
         """Return columns with aggregates: their text, their alias, and whether they can be ordered by."""
         found: list[tuple[str, str | None, bool]] = []
         scope, sortable = self.scope, self.maker.sortable(self.scope)
-        nodes = [f"${one.name}" for one in scope if not one.is_edge and one.type not in (HOPS, PATH)]
+        nodes = [f"${one.name}" for one in scope if not one.is_edge and one.type not in NO_ENTITY]
         for text in sorted(
             {self.maker.pick(sortable + nodes) for _ in range(self.maker.below(3))} if sortable + nodes else ()
         ):
@@ -82,7 +82,7 @@ class Measures:
     def entity_measure(self, nodes: list[str]) -> str:
         """Return an aggregate of nodes, of the names of types, or of paths."""
         one = self.maker.pick(self.scope)
-        if one.type == HOPS:
+        if one.type in (HOPS, TEXT):
             return f"count(distinct ${one.name})"
         if one.type == PATH:
             value = self.maker.pick(("length", "cost"))
@@ -96,7 +96,8 @@ class Measures:
         numbers, ordered = [], list(nodes)
         for text in sortable:
             variable, _, name = text[1:].partition(".")
-            scalar = Scalar.I64 if not name else self.maker.properties(types[variable])[name].scalar
+            plain = Scalar.STRING if types[variable].type == TEXT else Scalar.I64
+            scalar = plain if not name else self.maker.properties(types[variable])[name].scalar
             if scalar in NUMBERS or scalar is Scalar.STRING:
                 ordered.append(text)
             if scalar in NUMBERS and (not name or name in ADDED):

@@ -10,12 +10,21 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.engine.query import expressions, functions, group_functions, operators, projection, search, vectors
+from omnigraph.engine.query import (
+    expressions,
+    functions,
+    group_functions,
+    operators,
+    projection,
+    search,
+    sources,
+    vectors,
+)
 from omnigraph.engine.query.aggregate import aggregate
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
-from omnigraph.engine.query.paths import PathSearch, build_path_graph
+from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
 from omnigraph.engine.query.search import Constant, Numbers, match_text, nearest
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
@@ -209,6 +218,44 @@ def paths_tie_in_reverse(patch: Patch) -> None:
     patch.setattr(PathSearch, "search", changed)
 
 
+def values_of_the_next_row(patch: Patch) -> None:
+    def changed(run: Any, variable: str, row_indices: Any) -> Any:
+        values = run.scratch[expressions.source_key(variable)]
+        count = len(values.data if isinstance(values, Numbers) else values.array)
+        return values.take((row_indices + 1) % max(count, 1))
+
+    patch.setattr(expressions, "source_values", changed)
+
+
+def missing_entities_are_dropped(patch: Patch) -> None:
+    rows = sources.Source.rows
+
+    def changed(self: Any, run: Any) -> Any:
+        found = rows(self, run)
+        present = [found.columns[name] >= 0 for name in self.tables]
+        return found.where(np.logical_and.reduce([np.ones(found.count, np.bool_), *present]))
+
+    patch.setattr(sources.Source, "rows", changed)
+
+
+def paths_lose_their_first_node(patch: Patch) -> None:
+    run_ = operators.PathNodes.run
+
+    def changed(self: Any, run: Any, rows: Any) -> Any:
+        table = run.scratch.get(path_key(self.path))
+        if table is not None:
+            nodes = np.where(np.isin(np.arange(len(table.nodes)), table.offsets[:-1]), table.nodes[0], table.nodes)
+            run.scratch[path_key(self.path)] = replace(table, nodes=nodes)
+        return run_(self, run, rows)
+
+    patch.setattr(operators.PathNodes, "run", changed)
+
+
+def _distinct_source(node: ir.ReadIR) -> Any:
+    is_stage = isinstance(node.source, ir.ReadIR) and not node.source.is_grouped and not node.source.distinct_on
+    return replace(node.source, is_distinct=True) if is_stage else node.source  # type: ignore[type-var]
+
+
 def unknown_is_false(patch: Patch) -> None:
     patch.setattr(expressions, "refute", lambda *given: ~compare(*given))
 
@@ -261,6 +308,11 @@ def _coalesce_backwards(node: Any) -> Any:
 
 
 MUTANTS: Mapping[str, Mutant] = {
+    "a with returns equal rows once": on(ir.ReadIR, source=_distinct_source),
+    "a with takes the values of another row": values_of_the_next_row,
+    "a with drops what is missing": missing_entities_are_dropped,
+    "a union forgets its last block": on(ir.Union, parts=lambda node: node.parts[:-1]),
+    "a path loses its first node": paths_lose_their_first_node,
     "all means any": on(ir.Quantifier, function=lambda node: "any"),
     "having is ignored": on(ir.ReadIR, having=lambda node: None),
     "distinct on is ignored": on(ir.ReadIR, distinct_on=lambda node: ()),

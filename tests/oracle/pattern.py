@@ -14,6 +14,10 @@ from omnigraph.lang.query import ast
 
 HOPS = "#hops"
 PATH = "#path"
+# A value that a `with` has bound; the maker of queries knows those that are texts, and takes the others for hops.
+VALUE = "#value"
+TEXT = "#text"
+NO_ENTITY = (HOPS, PATH, VALUE, TEXT)
 ANY_EDGE = "_"
 
 
@@ -62,11 +66,19 @@ class Walk:
     path: ast.Path | None = None
 
 
+@dataclass(frozen=True)
+class Member:
+    """Bind a variable to each node of a path, or hold the node it is already bound to against them."""
+
+    variable: str
+    path: str
+
+
 @dataclass
 class Block:
     """A block: its steps in the order in which they run, then what holds of their rows."""
 
-    steps: list[Scan | Walk] = field(default_factory=list)
+    steps: list[Scan | Walk | Member] = field(default_factory=list)
     conditions: list[ast.Expression] = field(default_factory=list)
     optionals: list[tuple[Block, list[str]]] = field(default_factory=list)
     negations: list[Block] = field(default_factory=list)
@@ -79,12 +91,15 @@ class Patterns:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._fresh = count(1)
+        # The types of the nodes of each path.
+        self.spaces: dict[str, str] = {}
 
     def block(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str]) -> Block:
         """Resolve a block against the variables around it, which map to their types."""
         block = Block(scope=dict(outer))
         scans: list[Scan] = []
         walks: list[Walk] = []
+        members: list[Member] = []
         declared = {one.variable.text: self._binding_type(one) for one in clauses if isinstance(one, ast.Binding)}
         for clause in clauses:
             if isinstance(clause, ast.Binding):
@@ -97,7 +112,11 @@ class Patterns:
             elif isinstance(clause, ast.Path):
                 walks.append(replace(self._walk(clause.traversal, block.scope, declared), path=clause))
                 block.scope[clause.variable.text] = PATH
-        block.steps = list(_arranged(scans, walks, set(outer)))
+                self.spaces[clause.variable.text] = self._space(walks[-1])
+            elif (member := member_of(clause)) is not None:
+                block.scope.setdefault(member.variable, self.spaces[member.path])
+                members.append(member)
+        block.steps = list(_arranged(scans, walks, members, set(outer)))
         for clause in clauses:
             if isinstance(clause, ast.Optional):
                 inner = self.block(clause.clauses, block.scope)
@@ -107,9 +126,15 @@ class Patterns:
         for clause in clauses:
             if isinstance(clause, ast.Negation):
                 block.negations.append(self.block(clause.clauses, block.scope))
-            elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional):
+            elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional) and not member_of(
+                clause
+            ):
                 block.conditions.append(clause)
         return block
+
+    def _space(self, walk: Walk) -> str:
+        ends = (name for way in walk.ways for name in (way.source, way.target))
+        return joined([*walk.start_type.split("|"), *ends])
 
     def _name(self, name: ast.Name) -> str:
         return name.text if name.text != "_" else f"~{next(self._fresh)}"
@@ -198,15 +223,36 @@ def _bound(bound: int | ast.Variable | None) -> int | str | None:
     return bound.name if isinstance(bound, ast.Variable) else bound
 
 
-def _arranged(scans: list[Scan], walks: list[Walk], bound: set[str]) -> Iterator[Scan | Walk]:
-    """Yield the steps in the documented order: each walk as soon as one of its ends is bound, scans as needed."""
-    waiting = list(walks)
+def member_of(clause: ast.Clause) -> Member | None:
+    """Return what a clause `$v in nodes($p)` says."""
+    if isinstance(clause, ast.Membership) and isinstance(clause.operand, ast.Variable):
+        call = clause.collection
+        if isinstance(call, ast.Call) and call.function == "nodes" and isinstance(call.arguments[0], ast.Variable):
+            return Member(clause.operand.name, call.arguments[0].name)
+    return None
 
-    def walk_on() -> Iterator[Walk]:
+
+def _arranged(
+    scans: list[Scan], walks: list[Walk], members: list[Member], bound: set[str]
+) -> Iterator[Scan | Walk | Member]:
+    """Yield the steps in the documented order: each walk as soon as one of its ends is bound, scans as needed."""
+    waiting, listed = list(walks), list(members)
+
+    def members_of() -> Iterator[Member]:
+        for member in [one for one in listed if one.path in bound]:
+            listed.remove(member)
+            yield member
+            bound.add(member.variable)
+
+    def walk_on() -> Iterator[Walk | Member]:
+        yield from members_of()
         while (walk := next((one for one in waiting if one.start in bound or one.end in bound), None)) is not None:
             waiting.remove(walk)
             yield walk if walk.start in bound else _backwards(walk)
             bound.update((walk.start, walk.end))
+            if walk.path is not None:
+                bound.add(walk.path.variable.text)
+                yield from members_of()
 
     # A variable's matches hold wherever it is bound; naming it first as a scan checks them once it has a node.
     yield from (scan for scan in scans if scan.variable in bound)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, PropertyType, Scalar
 from tests.oracle.expressions import Expressions
 from tests.oracle.measures import Measures
-from tests.oracle.pattern import HOPS, PATH, joined
+from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT, joined
+from tests.oracle.stages import Stages
 from tests.oracle.truth import narrowed
 from tests.oracle.worlds import POOLS, WORDS
 
@@ -49,16 +50,49 @@ class Maker:
     given: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
     used: int = 0
+    # The types of the nodes of each path.
+    spaces: dict[str, str] = field(default_factory=dict)
 
     def make(self) -> Made:
         scope: list[Bound] = []
         if self.often(1, 8):
             body = self.ranking(scope)
         else:
-            clauses = self.block(scope, 0)
-            body = f"match {{ {'  '.join(clauses)} }}\n  {self.results(scope)}"
+            body = self.union() if self.often(1, 12) else f"{self.patterns(scope)}\n  {self.results(scope)}"
         source = f"query q({', '.join(self.declared)}) {{\n  {body}\n}}"
         return Made(source, self.given, self.params)
+
+    def patterns(self, scope: list[Bound]) -> str:
+        """Return a pattern, and perhaps stages behind it, each with a pattern of its own or without."""
+        parts = [f"match {{ {'  '.join(self.block(scope, 0))} }}"]
+        for _ in range(max(0, self.below(6) - 3)):
+            parts.append(Stages(self, scope).write())
+            has_nodes = any(one.type not in NO_ENTITY and not one.is_edge for one in scope)
+            if has_nodes and self.often(2, 3):
+                parts.append(f"match {{ {'  '.join(self.block(scope, 1))} }}")
+        return "\n  ".join(parts)
+
+    def union(self) -> str:
+        """Return a union of blocks with a text and a number each."""
+        blocks = []
+        for _ in range(2 + self.below(2)):
+            scope: list[Bound] = []
+            pattern = self.patterns(scope)
+            written = Expressions(self, scope)
+            number = self.pick(("count(*)", "max(1)", "3", "null"))
+            blocks.append(f"{pattern}\n  return {{ {written.text()} as a, {number} as b }}")
+            if number in ("count(*)", "max(1)") and not self.reads_variable(blocks[-1], scope):
+                # Beside an aggregate a column must read a variable.
+                blocks[-1] = f'{pattern}\n  return {{ "x" as a, 3 as b }}'
+        body = f"\n  union{' all' * self.often(1, 2)}\n  ".join(blocks)
+        if self.often(1, 2):
+            keys = [self.pick(("a", "a desc")), self.pick(("b", "b desc"))][self.below(2) :]
+            body += f"\n  order {{ {', '.join(keys)} }}"
+        return body + "".join(f" {word} {self.page()}" for word in ("skip", "limit") if self.often(1, 4))
+
+    def reads_variable(self, block: str, scope: list[Bound]) -> bool:
+        returned = block.rpartition("return")[2]
+        return any(f"${one.name}." in returned for one in scope)
 
     # -- chance ------------------------------------------------------------------------------------------------
 
@@ -100,11 +134,14 @@ class Maker:
 
     def clause(self, scope: list[Bound], depth: int) -> str:
         kind = self.below(12)
-        nodes = [one for one in scope if not one.is_edge and one.type not in (HOPS, PATH)]
+        nodes = [one for one in scope if not one.is_edge and one.type not in NO_ENTITY]
         if kind < 3:
             return self.filter(scope, 0)
         if kind < 4 and nodes:
             return self.match(self.pick(nodes))
+        ways = [one for one in scope if one.type == PATH]
+        if ways and self.often(1, 2):
+            return self.member(scope, self.pick(ways), nodes)
         if kind < 6 and depth == 0 and len(nodes) < 2:
             return self.binding(scope)
         return self.traversal(scope, scope)
@@ -135,7 +172,7 @@ class Maker:
 
     def traversal(self, scope: list[Bound], ends: Sequence[Bound]) -> str:
         """Walk from something in `ends`, or from nowhere when there is nothing."""
-        nodes = [one for one in ends if not one.is_edge and one.type not in (HOPS, PATH)]
+        nodes = [one for one in ends if not one.is_edge and one.type not in NO_ENTITY]
         start = self.pick(nodes) if nodes else None
         if start is not None and start.type == "Person" and self.often(1, 6):
             return self.path(scope, start, nodes)
@@ -259,8 +296,18 @@ class Maker:
             scope.append(end)
         ends = (start, end) if is_mixed or self.often(3, 4) else (end, start)
         one = Bound(self.fresh(), PATH)
+        self.spaces[one.name] = "City|Person" if is_mixed else "Person"
         scope.append(one)
         return f"path ${one.name} = {search}${ends[0].name} {word}{hops} ${ends[1].name}{weight}"
+
+    def member(self, scope: list[Bound], path: Bound, nodes: Sequence[Bound]) -> str:
+        """Bind a node of a path, or ask whether a node is one."""
+        space = self.spaces[path.name]
+        same = [one for one in nodes if one.type == space]
+        if same and self.often(1, 2):
+            return f"${self.pick(same).name} in nodes(${path.name})"
+        scope.append(Bound(self.fresh(), space))
+        return f"${scope[-1].name} in nodes(${path.name})"
 
     def hops(self) -> tuple[int, str]:
         """Return a lower bound and the text of a hop range, which may be open or end at a parameter."""
@@ -299,13 +346,15 @@ class Maker:
         return self.condition(scope)
 
     def condition(self, scope: list[Bound]) -> str:
-        owners = [one for one in scope if one.type in (HOPS, PATH) or self.properties(one)]
+        owners = [one for one in scope if one.type in NO_ENTITY or self.properties(one)]
         if not owners:
             return "1 = 1"
         one = self.pick(owners)
         if one.type == PATH:
             number = self.constant(PropertyType(Scalar.I64))
             return f"{self.pick(('length', 'cost'))}(${one.name}) {self.pick(COMPARISONS)} {number}"
+        if one.type == TEXT:
+            return f"${one.name} {self.pick(COMPARISONS)} {self.constant(PropertyType(Scalar.STRING))}"
         if one.type == HOPS:
             return f"${one.name} {self.pick(COMPARISONS)} {self.constant(PropertyType(Scalar.I64))}"
         kind = self.below(10)
@@ -337,7 +386,7 @@ class Maker:
         return f"({test})" if test.startswith("-") else test
 
     def properties(self, one: Bound) -> dict[str, PropertyType]:
-        if one.type in (HOPS, PATH):
+        if one.type in NO_ENTITY:
             return {}
         types = self.catalog.edges if one.is_edge else self.catalog.nodes
         first, *others = (types[name].properties for name in one.type.split("|"))
@@ -354,7 +403,7 @@ class Maker:
             fitting = [
                 f"${one.name}.{name}"
                 for one in scope
-                if one.type not in (HOPS, PATH)
+                if one.type not in NO_ENTITY
                 for name, other in self.properties(one).items()
                 if not other.is_list and other.dimension is None and _fits(type_, other)
             ]
@@ -454,9 +503,9 @@ class Maker:
 
     def sortable(self, scope: list[Bound]) -> list[str]:
         """Return every property and number of hops that a row can be ordered by."""
-        found = [f"${one.name}" for one in scope if one.type == HOPS]
+        found = [f"${one.name}" for one in scope if one.type in (HOPS, TEXT)]
         for one in scope:
-            if one.type not in (HOPS, PATH):
+            if one.type not in NO_ENTITY:
                 for name, type_ in self.properties(one).items():
                     if not type_.is_list and type_.dimension is None:
                         found.append(f"${one.name}.{name}")
@@ -464,7 +513,7 @@ class Maker:
 
     def identities(self, scope: list[Bound]) -> list[str]:
         """Return the nodes, the names of types and the lengths of paths that rows can be told apart by."""
-        entities = [one for one in scope if one.type not in (HOPS, PATH)]
+        entities = [one for one in scope if one.type not in NO_ENTITY]
         found = [f"${one.name}" for one in entities if not one.is_edge]
         found += [f"type(${one.name})" for one in entities if "|" in one.type]
         return found + [f"length(${one.name})" for one in scope if one.type == PATH]
@@ -478,7 +527,7 @@ class Maker:
             is_named = self.often(1, 3) or text in seen or not text.startswith("$") or text.startswith("$k")
             found.append((text, f"c{len(found)}" if is_named else None, can_order))
             seen.add(text)
-        owners = [one for one in scope if one.type not in (HOPS, PATH) and self.properties(one)]
+        owners = [one for one in scope if one.type not in NO_ENTITY and self.properties(one)]
         if owners and self.often(1, 6):
             found.append((self.entity(self.pick(owners)), None, False))
         return found
@@ -507,7 +556,7 @@ class Maker:
         if one.type == PATH:
             function = self.pick(("nodes", "edges", "length", "cost", ""))
             return f"{function}(${one.name})" if function else f"${one.name}", function in ("length", "cost")
-        if one.type == HOPS or (not one.is_edge and self.often(1, 4)):
+        if one.type in (HOPS, TEXT) or (not one.is_edge and self.often(1, 4)):
             return f"${one.name}", True
         if self.often(1, 5) or not self.properties(one):
             return f"type(${one.name})", True

@@ -84,7 +84,8 @@ def test_generated_queries_cover_the_language(worlds: list[World]) -> None:
         "date_add(", "date_diff(", "date_trunc(", "substring(", "split(", "lower(", "round(", " % ", " / ",
         "|", ",}", " _ ", "<_>", "{0,", ",$k", "type(", ": Named", ".*", "path $", "all shortest",
         "shortest 2", " by toll", "nodes(", "edges(", "length(", "cost(", "Vector(3)", "I32?", "[F64]",
-        "String?", "U64", "F32", "Bool", "DateTime",
+        "String?", "U64", "F32", "Bool", "DateTime", "with {", "with distinct {", "with distinct on", "union all",
+        "union\n", " in nodes(",
     ]  # fmt: skip
     assert [word for word in words if word not in text] == []
 
