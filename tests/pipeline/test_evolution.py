@@ -100,3 +100,46 @@ def test_apply_on_spark_checks_converts_and_rewrites(spark: Any, tmp_path: Path)
         pipeline.apply_schema(there, bounded, engine="spark")
     assert refused.value.context["rule"] == "E8"
     assert there.maintenance.verify(data=True).is_sound
+
+
+def test_ids_of_keyed_edges_on_spark_are_those_of_a_mutation(spark: Any, tmp_path: Path) -> None:
+    schema = """
+    node Person { name: String @key }
+    edge Paid: Person -> Person {
+      at: DateTime  day: Date  rate: F64  part: F32  big: U64  small: I32  ok: Bool  kind: enum(cash, card)  ref: String
+      @key(src, dst, at, day, rate, part, big, small, ok, kind, ref)
+    }
+    """
+    values = {
+        "at": ["1969-12-31T23:59:59.999Z", "2024-02-29T12:00:00+02:00", "2024-01-01T00:00:00Z"],
+        "day": ["1969-12-31", "2024-02-29", "9999-12-31"],
+        "rate": [-0.0, 1e21, 0.1],
+        "part": [0.1, 1.5, 16777216.0],
+        "big": [0, 2**64 - 1, 7],
+        "small": [-(2**31), 0, 3],
+        "ok": [True, False, True],
+        "kind": ["cash", "card", "cash"],
+        "ref": ['é "quoted" \\ \u2028', "", "日本\u0000x"],
+    }
+    lines = [
+        {"edge": "Paid", "from": 'ä"', "to": "b", "data": {name: column[n] for name, column in values.items()}}
+        for n in range(3)
+    ]
+    (tmp_path / "paid.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    graphs = [og.init(tmp_path / name, schema) for name in ("here", "there")]
+    for graph in graphs:
+        graph.ingest([{"type": "Person", "data": {"name": name}} for name in ('ä"', "b")])
+    params = ", ".join(f"${name}: {base}" for name, base in zip(values, _KEY_BASES, strict=True))
+    sets = ", ".join(f"{name}: ${name}" for name in values)
+    for line in lines:
+        insert = (
+            f'query q({params}) {{ match {{ $a: Person {{ name: "b" }} }} insert Paid {{ from: $f, to: $a, {sets} }} }}'
+        )
+        graphs[0].mutate(insert.replace("q(", "q($f: String, "), params={"f": 'ä"', **line["data"]})
+    for _ in range(2):
+        pipeline.load(graphs[1], str(tmp_path / "paid.ndjson"), mode="merge", engine="spark")
+    assert len(rows(graphs[0], "edge")) == 3
+    assert rows(graphs[0], "edge") == rows(graphs[1], "edge")
+
+
+_KEY_BASES = ("DateTime", "Date", "F64", "F32", "U64", "I32", "Bool", "String", "String")

@@ -196,8 +196,9 @@ class Model:
         if pattern.optional and not seen:
             yield row | {target: None} | ({edge_variable: None} if edge_variable else {})
 
-    def type_of(self, pattern: Pattern, variable: str) -> str:
+    def type_of(self, pattern: Pattern | None, variable: str) -> str:
         """Return the type of a variable of a pattern."""
+        assert pattern is not None
         if variable in pattern.variables:
             return pattern.variables[variable]
         source, edge_variable, edge, _ = pattern.walk or ("", "", "", "")
@@ -213,28 +214,33 @@ class Model:
         return found
 
     def _writes(self, group: Group, statement: Statement) -> set[str]:
-        name = (
-            self.type_of(group.pattern, statement.target)
-            if group.pattern and statement.target[0].islower()
-            else statement.target
-        )
+        name = self._type(group, statement).name
         if statement.verb == "delete" and not self.types[name].ends:
             return {name} | {one.name for one in self.types.values() if one.ends and name in one.ends}
         return {name}
 
     def compile(self, program: list[Group]) -> None:
         """Raise what is refused before anything is read."""
+        codes: set[str] = set()
         deletes = {one.verb == "delete" for group in program for one in group.statements}
         if len(deletes) > 1 and self.mutant != "mixes":
-            raise Refused("E1")
+            codes.add("E1")
         written: set[str] = set()
         for group in program:
             if group.pattern and self._reads(group.pattern) & written and self.mutant != "stale patterns":
-                raise Refused("E1")
+                codes.add("E1")
             for statement in group.statements:
                 if group.pattern is None and statement.target in written and self._is_pattern(statement):
-                    raise Refused("E1")
+                    codes.add("E1")
+                if statement.verb == "update" and set(statement.assigns) & set(self._type(group, statement).key):
+                    codes.add("E3")
                 written |= self._writes(group, statement)
+        if codes:
+            raise Refused(*codes)
+
+    def _type(self, group: Group, statement: Statement) -> Type:
+        is_variable = group.pattern is not None and statement.target[0].islower()
+        return self.types[self.type_of(group.pattern, statement.target) if is_variable else statement.target]
 
     def _is_pattern(self, statement: Statement) -> bool:
         """Return whether an update is read like a pattern: it has more than a comparison and constants."""
@@ -312,8 +318,6 @@ class Model:
     def _update(
         self, type_: Type, statement: Statement, chosen: list[tuple[str, Env, Row]], state: State
     ) -> Counter[str]:
-        if set(statement.assigns) & set(type_.key):
-            raise Refused("E3")
         values: dict[str, Row] = {}
         for identity, env, old in chosen:
             new = {

@@ -80,7 +80,8 @@ def entity_id(type_: NodeType | EdgeType, key: object) -> str:
     if isinstance(type_, EdgeType):
         values = {_COLUMNS_OF_ENDS.get(str(name), str(name)): value for name, value in values.items()}
     if set(values) != set(type_.key):
-        needed = ", ".join(f"`{name}`" for name in type_.key)
+        ends = {column: end for end, column in _COLUMNS_OF_ENDS.items()} if isinstance(type_, EdgeType) else {}
+        needed = ", ".join(f"`{ends.get(name, name)}`" for name in type_.key)
         raise UsageError(f"the key of `{type_.name}` is {needed}; pass a mapping with these names", type=type_.name)
     try:
         return key_id(type_, {name: _key_value(values[name], key_member_type(type_, name)) for name in type_.key})

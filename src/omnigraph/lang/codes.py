@@ -107,6 +107,7 @@ QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
         "L202": "A mutation has no parameters.",
         "L203": "Two stored queries have the same name.",
         "L204": "A stored query takes a vector parameter, which is impractical for callers.",
+        "L205": "An insert resets properties that it does not name, if there is an entity of the same key.",
     }
 )
 

@@ -126,3 +126,21 @@ def test_default_of_a_key_member_is_part_of_the_id(tmp_path: Path) -> None:
         graph.ingest([{"edge": "E", "from": "b", "to": "a", "data": {}}], mode="merge")
         found = {key: row["w"] for key, row in rows(graph, "edge:E").items()}
     assert found == {'["a","b","x"]': 2, '["b","a","x"]': None}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'update D set { b: $none } where k = "a"',
+        'update D set { b: null } where k = "a"',
+        "match { $d: D } update $d set { b: null }",
+        'upsert D { k: "a", b: $none }',
+    ],
+)
+def test_blob_is_set_to_null_and_kept_by_other_updates(tmp_path: Path, body: str) -> None:
+    with og.init(tmp_path / "d.omni", schema="node D { k: String @key  n: I32?  b: Blob? }") as graph:
+        graph.ingest([{"type": "D", "data": {"k": "a", "b": "base64:AAEC"}}], mode="append")
+        run(graph, 'match { $d: D } update $d set { n: 1 } upsert D { k: "a", n: 2 }')
+        assert rows(graph, "node:D")["a"]["b"] == b"\x00\x01\x02"
+        run(graph, body, "$none: Blob?", none=None)
+        assert rows(graph, "node:D")["a"] == {"id": "a", "k": "a", "n": 2, "b": None}

@@ -200,7 +200,7 @@ def test_definition_in_a_schema_leads_to_the_declaration() -> None:
         ("query q() {", "gq", ["Q000"]),
         ("query q() { match { $p: Prot } return { $p.code } }", "gq", ["T1"]),
         ("query q($c: String) { match { $p: Port { code: $c } } return { $p.code } }", "gq", []),
-        ('query q() { insert Port { code: "x" country: "NL" } }', "gq", ["L202"]),
+        ('query q() { insert Port { code: "x" country: "NL" } }', "gq", ["L202", "L205"]),
     ],
 )
 def test_check_source_gives_the_findings_of_the_compiler(text: str, language: LanguageName, codes: list[str]) -> None:

@@ -25,7 +25,7 @@ def test_codes_each_has_a_case_with_a_position(code: str) -> None:
     assert f"\n-- error {code} " in text
 
 
-@pytest.mark.parametrize("code", ["L201", "L202"])
+@pytest.mark.parametrize("code", ["L201", "L202", "L205"])
 def test_codes_each_warning_has_a_case(code: str) -> None:
     assert f"\n{code} warning " in (CASES / "lint.case").read_text("utf-8")
 

@@ -79,8 +79,8 @@ def first_of_each(type_: NodeType | EdgeType, ids: Ids, columns: Mapping[str, An
         if len(differing):
             entity = ids[int(differing[0])].as_py()
             raise DataError(
-                f"the pattern gives `{type_.name}` `{entity}` several values for `{name}`; nothing was written. Make it"
-                " match each entity once, or aggregate first",
+                f"the pattern gives `{type_.name}` `{entity}` several values for `{name}`; nothing was written. Narrow"
+                " the pattern until each entity has one value",
                 rule="E4",
                 property=f"{type_.name}.{name}",
                 entity_id=entity,

@@ -14,7 +14,7 @@ from omnigraph.engine.write.matched import PatternReader, first_of_each, stored_
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.errors import DataError
 from omnigraph.ids import new_ulid, new_ulids
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.lang.schema.key_ids import key_id, key_ids
@@ -142,7 +142,6 @@ class Run:
         pending = self._of(type_)
         test, lookup = self._test(type_, statement.predicate)
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
-        _check_blobs_kept(type_, values)
         rows = pending.matching(test, lookup)
         if rows.num_rows:
             pending.update(rows, values)
@@ -164,6 +163,7 @@ class Run:
         columns = stored_columns(type_, rows, statement.types, names)
         if not rows.num_rows:
             return
+        _check_ends(type_, columns)
         if type_.key:
             keys = self._with_defaults(type_, columns, rows.num_rows, set(type_.key))
             columns |= {name: keys[name] for name in type_.key}
@@ -294,12 +294,12 @@ def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
     return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
 
 
-def _check_blobs_kept(type_: NodeType, values: dict[str, Any]) -> None:
-    for column, value in values.items():
-        if value is None and type_.properties[column].type.scalar is Scalar.BLOB:
+def _check_ends(type_: NodeType | EdgeType, columns: Mapping[str, Any]) -> None:
+    for column, end in (("src", "from"), ("dst", "to")):
+        if isinstance(type_, EdgeType) and columns[column].null_count:
             raise DataError(
-                f"`{type_.name}.{column}` is a Blob, which an update cannot set to null; insert the node again without"
-                " it",
+                f"`{end}` of `{type_.name}` is null in a row of the pattern, but an edge has both ends; nothing was"
+                " written. Bind the variable outside of `optional`, or filter with `is not null`",
                 rule="E4",
-                property=f"{type_.name}.{column}",
+                property=f"{type_.name}.{end}",
             )

@@ -300,7 +300,9 @@ def describe(expression: ir.Expr) -> str:
     if isinstance(expression, ir.NodeRef):
         return f"`${expression.variable}` is a node"
     if isinstance(expression, ir.PropertyRef):
-        return f"`${expression.variable}.{expression.property}` is {expression.type}"
+        # In the `where` and `set` of a statement over a type, the entity has no name of its own.
+        owner = "" if expression.variable.startswith("~") else f"${expression.variable}."
+        return f"`{owner}{expression.property}` is {expression.type}"
     if isinstance(expression, ir.ParameterRef):
         return f"`${expression.name}` is {expression.type}"
     if isinstance(expression, ir.HopsRef | ir.ValueRef):

@@ -14,7 +14,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads, statement_writes
 from omnigraph.lang.query.check_expressions import ENDS as _ENDS
 from omnigraph.lang.query.check_expressions import fit_value
-from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, qualify, type_pattern
+from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, find_variable, qualify, type_pattern
 
 _PLAIN_OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
@@ -107,6 +107,8 @@ def _delete(
     ctx: Context, statement: ast.Delete, target: NodeType | EdgeType, lower: Lower
 ) -> ir.Delete | ir.DeleteMatched | None:
     simple = _simple_condition(ctx, statement.condition)
+    if _reports_variable(ctx, statement.condition):
+        return None
     if simple is None:
         rows = PatternWrites(ctx, (type_pattern(target, statement.type.span), qualify(statement.condition)), lower)
         return rows.delete(target, ROW)
@@ -126,6 +128,16 @@ def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison
         return None
     is_plain = condition.operator.text in _PLAIN_OPERATORS and _is_constant(condition.right)
     return condition if is_plain else None
+
+
+def _reports_variable(ctx: Context, expression: ast.Expression) -> bool:
+    """Report `$x.name` in a statement over a type, where no pattern binds variables."""
+    access = find_variable(expression, ctx.params)
+    if access is None:
+        return False
+    hint = f"write the property alone, `{access.property.text}`, or bind the variable in a `match`"
+    ctx.report("T6", access.span, f"`${access.variable.text}` is not bound here", hint)
+    return True
 
 
 def _is_constant(value: ast.Expression) -> bool:
@@ -152,7 +164,9 @@ def _insert(
     before, verb = len(ctx.findings), ir.Verb(statement.verb)
     known = _known_assignments(ctx, statement.assignments, target, is_update=False)
     assigned = {item.property.text for item in statement.assignments}
-    _check_required(ctx, statement, target, verb, assigned)
+    if len(ctx.findings) == before:
+        # A misspelt name is told once, not again as a property that is missing.
+        _check_required(ctx, statement, target, verb, assigned)
     is_constant = pattern is None and all(_is_constant(item.value) for item in known or ())
     if known is not None and not is_constant:
         rows = pattern or PatternWrites(ctx, (), lower)
@@ -191,6 +205,8 @@ def _update(
     known = _known_assignments(ctx, statement.assignments, target, is_update=True)
     simple = _simple_condition(ctx, statement.condition)
     is_constant = all(_is_constant(item.value) for item in known or ())
+    if any(_reports_variable(ctx, item) for item in (statement.condition, *(one.value for one in known or ()))):
+        return None
     if simple is None or not is_constant or isinstance(target, EdgeType):
         clauses = (type_pattern(target, statement.type.span), qualify(statement.condition))
         rows = PatternWrites(ctx, clauses, lower)
@@ -256,6 +272,8 @@ def _report_unknown_property(
     hint = did_you_mean(name.text, properties)
     if name.text == "id":
         hint = _key_hint(target)
+    if isinstance(target, EdgeType) and name.text in _ENDS.values():
+        hint = "the ends of an edge are `from` and `to`"
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
 
 

@@ -5,12 +5,12 @@ Pure. A statement with a full condition is one, too: its type is the pattern, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias, cast
 
 from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.lang.diagnostic import Span, did_you_mean
+from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope
@@ -44,6 +44,23 @@ def qualify(expression: ast.Expression) -> ast.Expression:
         span = expression.span
         return ast.PropertyAccess(ast.Name(ROW, span), ast.Name(expression.name, span), span)
     return cast(ast.Expression, _map_members(expression))
+
+
+def _parts(part: Any) -> Iterator[Any]:
+    """Yield an expression and all that it is made of."""
+    yield part
+    if isinstance(part, tuple):
+        for item in part:
+            yield from _parts(item)
+    elif is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
+        for member in fields(part):
+            yield from _parts(getattr(part, member.name))
+
+
+def find_variable(expression: ast.Expression, params: Container[str]) -> ast.PropertyAccess | None:
+    """Return the first `$x.name` of an expression; in a condition on a type, a bare name is the property."""
+    accesses = (part for part in _parts(expression) if isinstance(part, ast.PropertyAccess))
+    return next((part for part in accesses if part.variable.text != ROW and part.variable.text not in params), None)
 
 
 def _map_members(part: Any) -> Any:
@@ -102,12 +119,18 @@ class PatternWrites:
         if bound is None:
             hint = did_you_mean(variable.text, self.scope, prefix="$", otherwise="bind it in the `match` before")
             self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
-        elif bound.kind is Kind.NODE and bound.type_name is not None:
-            return catalog.nodes.get(bound.type_name)
-        elif bound.kind is Kind.EDGE and bound.type_name is not None:
-            return catalog.edges.get(bound.type_name)
-        elif bound.kind is not Kind.BROKEN:
-            self._ctx.report("T23", variable.span, f"`${variable.text}` is neither a node nor an edge of one type")
+            return None
+        types: Mapping[str, NodeType | EdgeType] = catalog.edges if bound.kind is Kind.EDGE else catalog.nodes
+        if bound.kind in (Kind.NODE, Kind.EDGE) and bound.type_name is not None:
+            target = types.get(bound.type_name)
+            if target is None:
+                names = join_words([f"`{name}`" for name in bound.type_name.split("|")])
+                message = f"`${variable.text}` may be of several types, {names}, but a statement writes one"
+                self._ctx.report("T23", variable.span, message, "write a `match` for each type")
+            return target
+        if bound.kind is not Kind.BROKEN:
+            message = f"`${variable.text}` is neither a node nor an edge"
+            self._ctx.report("T23", variable.span, message, "name a node or an edge of the pattern")
         return None
 
     def _assignments(
@@ -125,6 +148,8 @@ class PatternWrites:
         return (typed, tuple(types)) if len(typed) == len(items) else None
 
     def _value(self, item: ast.Assign, type_: PropertyType, type_name: str) -> ir.Expr | None:
+        if self._reports_bare_name(item.value):
+            return None
         value = check_expression(self._ctx, self.scope, item.value, Place.MATCH)
         if value is None or value.type is None:
             return None
@@ -134,9 +159,30 @@ class PatternWrites:
         if reason is None:
             return value
         name = item.property.text
-        message = f"{describe(value)}, which does not fit `{type_name}.{name}`"
-        self._ctx.report("T3", item.value.span, message, f"`{name}` is {type_}; convert it with `cast(… as …)`")
+        if isinstance(value, ir.Literal):
+            self._ctx.report(
+                "T3", item.value.span, f"this value does not fit `{name}`: {reason}", f"`{name}` is {type_}"
+            )
+        elif type_.scalar is Scalar.BLOB:
+            message = f"`{type_name}.{name}` is a Blob, which cannot be set for each row of a pattern"
+            hint = "set it with `insert` or `upsert`, or with an `update` of nodes that has one comparison"
+            self._ctx.report("T3", item.value.span, message, hint)
+        else:
+            message = f"{describe(value)}, which does not fit `{type_name}.{name}`"
+            self._ctx.report("T3", item.value.span, message, f"`{name}` is {type_}; convert it with `cast(… as …)`")
         return None
+
+    def _reports_bare_name(self, value: ast.Expression) -> bool:
+        """Report a name without a variable, which means nothing here."""
+        alias = next((part for part in _parts(value) if isinstance(part, ast.Alias) and part.name != "null"), None)
+        if alias is None:
+            return False
+        owner = next((name for name, bound in self.scope.items() if bound.kind in (Kind.NODE, Kind.EDGE)), None)
+        hint = f'write `"{alias.name}"` for a string, or `${alias.name}` for a parameter'
+        if owner is not None:
+            hint = f'write `${owner}.{alias.name}` for a property, or `"{alias.name}"` for a string'
+        self._ctx.report("T7", alias.span, f"`{alias.name}` is not a value", hint)
+        return True
 
     def _id(self, target: NodeType | EdgeType, variable: str) -> ir.Column:
         if isinstance(target, NodeType):

@@ -134,6 +134,7 @@ def lint_queries(sources: Sequence[Source], catalog: Catalog) -> LintReport:
                 reports.append(QueryReport(source.name, query.name.text, kind, compiled, ()))
     valid = [report.compiled for report in reports if report.compiled is not None]
     findings.extend(_without_params(valid))
+    findings.extend(_replaces_unnamed(valid, catalog))
     findings.extend(_never_set(valid, catalog))
     return LintReport(tuple(sorted(findings, key=_sort_key)), tuple(reports))
 
@@ -155,6 +156,36 @@ def _without_params(queries: Iterable[CompiledQuery]) -> Iterable[LintFinding]:
             yield LintFinding("L202", message, query.source, query.span, hint, Severity.WARNING, query.name)
 
 
+def _replaces_unnamed(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[LintFinding]:
+    """Warn of an `insert` that resets properties of an entity with the same key."""
+    for query in queries:
+        for statement in query.ir.statements if isinstance(query.ir, ir.MutationIR) else ():
+            if not isinstance(statement, ir.Insert | ir.InsertMatched) or statement.verb is not ir.Verb.INSERT:
+                continue
+            type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+            unnamed = sorted(type_.properties.keys() - _columns(statement))
+            if type_.key and unnamed:
+                names = join_words([f"`{name}`" for name in unnamed], conjunction="and")
+                message = f"`insert {type_.name}` resets {names} if there is an entity of the same key"
+                hint = "`upsert` keeps them, `create` refuses an entity that exists"
+                yield LintFinding("L205", message, query.source, query.span, hint, Severity.WARNING, query.name)
+
+
+def _is_node_update(statement: ir.Statement) -> bool:
+    is_upsert = isinstance(statement, ir.Insert | ir.InsertMatched) and statement.verb is ir.Verb.UPSERT
+    if isinstance(statement, ir.Update):
+        return True
+    return (is_upsert or isinstance(statement, ir.UpdateMatched)) and statement.kind == "node"
+
+
+def _columns(statement: ir.Statement) -> set[str]:
+    """Return the columns that a statement sets."""
+    if isinstance(statement, ir.Insert | ir.Update):
+        return {item.column for item in statement.assignments}
+    assert not isinstance(statement, ir.Delete | ir.DeleteMatched)
+    return {item.name for item in statement.read.columns}
+
+
 def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[LintFinding]:
     updates: dict[str, dict[str, CompiledQuery]] = {}
     assigned: dict[str, set[str]] = {}
@@ -162,9 +193,9 @@ def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[L
         if not isinstance(query.ir, ir.MutationIR):
             continue
         for statement in query.ir.statements:
-            if isinstance(statement, ir.Update):
+            if _is_node_update(statement):
                 updates.setdefault(statement.type_name, {})[query.name] = query
-                assigned.setdefault(statement.type_name, set()).update(item.column for item in statement.assignments)
+                assigned.setdefault(statement.type_name, set()).update(_columns(statement))
     for type_name, updating in updates.items():
         first = next(iter(updating.values()))
         by = join_words([f"`{name}`" for name in sorted(updating)], conjunction="and")

@@ -218,6 +218,9 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "clauses stand one after the other, without commas"
     if token[:1].isupper() and before.startswith("$") and "NAME" in accepted:
         return f"an edge is traversed with a lower-case first letter: `{token[0].lower()}{token[1:]}`"
+    statement = _statement_hint(token, before, accepted, text, offset)
+    if statement:
+        return statement
     if token[:1].islower() and "TYPE" in accepted:
         return f"type names begin with an upper-case letter: `{token[0].upper()}{token[1:]}`"
     if token == ":" and "LPAR" in accepted:
@@ -230,6 +233,24 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "the order is `order { … }`, then `skip`, then `limit`"
     if token.isidentifier() and accepted & {"VAR", "STRING"} and "NAME" not in accepted:
         return f"variables begin with `$`: `${token}`"
+    return None
+
+
+def _statement_hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
+    """Return a hint for a common mistake in a mutation."""
+    if accepted == {"_WHERE"}:
+        return "say which: `where …`, or `where true` for all"
+    if accepted == {"_SET"}:
+        return "write `update … set { property: value }`"
+    if token == "into":
+        return "write the type right after `insert`"
+    if "ASSIGNED" in accepted and token.isidentifier() and re.match(r"\w+\s*=", text[offset : offset + _LOOK_BACK]):
+        return f"a property is set with a colon: `{token}: …`"
+    if {"INSERT", "UPDATE", "DELETE"} <= accepted:
+        if token == "where":
+            return "put the condition into the `match`"
+        if token.isidentifier():
+            return "a statement is `insert`, `create`, `upsert`, `update` or `delete`"
     return None
 
 
