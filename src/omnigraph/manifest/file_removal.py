@@ -133,8 +133,8 @@ class Planner:
         unreachable = [
             info for info in objects if not (needed.covers(info.path) or is_kept_by_lance(info.path, path, live))
         ]
-        # A place where nothing is kept may be one that is being made. It goes as a whole, so that no version of it is
-        # there without its files.
+        # A location of which nothing is kept may be one that is being created. It is removed as a whole, so that no
+        # version of it is there without its files.
         young = {fork_of(info.path, path) for info in unreachable if not self.may_go(info)} - live
         if young:
             needed.update(self._read_unkept(path, young))

@@ -132,7 +132,7 @@ def publish(
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
         raise Moved from lost
-    # Write-ahead order: whatever the new version names is verified and durable before the version exists.
+    # Write-ahead order: everything the new version names is verified and durable before the version exists.
     _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)

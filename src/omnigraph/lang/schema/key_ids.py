@@ -139,7 +139,7 @@ def _spell_float(owner: Type, name: str, value: float, type_: PropertyType) -> s
     if not isfinite(value):
         raise _not_finite(owner, name)
     if type_.scalar is Scalar.F32:
-        # Python spells 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
+        # Python formats 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
         digits: str = pa.scalar(value + 0.0, pa.float32()).cast(pa.string()).as_py()
     else:
         digits = repr(value + 0.0).removesuffix(".0")

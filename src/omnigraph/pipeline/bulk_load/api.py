@@ -292,5 +292,5 @@ def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Col
         if choice.engine == "local":
             raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=choice.engine)
         return Executors(columns.data.sparkSession)
-    threads = Threads(settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+    threads = Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
     return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, threads)

@@ -165,7 +165,9 @@ def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Any
         if choice.engine == "local":
             raise UsageError("a DataFrame needs Spark; omit `engine`, or use a file", engine=choice.engine)
         return Executors(frame.sparkSession)
-    return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, Threads(settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1)))
+    return choice.by_size(
+        size, LOAD_LOCAL_BYTES_MAX, Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+    )
 
 
 def _check_names(

@@ -95,7 +95,7 @@ def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
 
 
 def without_blob_bytes(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """Return stored rows with an empty blob wherever there is one, and null where there is none."""
+    """Return stored rows with an empty blob where there is one, and null where there is none."""
     for name in columns:
         valid: Any = rows.column(name).is_valid().combine_chunks()
         empty = pc.if_else(valid, pa.scalar(b"", pa.large_binary()), pa.scalar(None, pa.large_binary()))
@@ -343,7 +343,7 @@ class _Copied:
     kept: Mapping[str, Mask]
 
     def batches(self, row_indices: Indices) -> Iterator[pa.RecordBatch]:
-        """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
+        """Yield some rows in their order, with a limited number of blob bytes at a time, or one row that has more."""
         sizes = np.zeros(self.rows.num_rows, np.int64)
         for cell in self.cells:
             for name in cell.blobs.columns:
@@ -387,13 +387,15 @@ def _with_cells(column: Any, targets: Indices, cells: _Cells, name: str, copied:
         payloads[position] = payload or b""
     storage = column.storage
     members = {field.name: storage.field(field.name) for field in storage.type}
-    fresh = {"data": pa.array(payloads, pa.large_binary())}
+    new_columns = {"data": pa.array(payloads, pa.large_binary())}
     where = np.zeros(len(column), np.bool_)
     where[targets] = True
     order = pa.array(np.argsort(targets, kind="stable"))
     children = [
         pc.replace_with_mask(
-            values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
+            values,
+            pa.array(where),
+            new_columns.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order),
         )
         for key, values in members.items()
     ]

@@ -1,6 +1,6 @@
 """BM25: the relevance of documents to a query, from one set of statistics.
 
-Pure. Whatever finds the occurrences of a word, an index or a scan, the score of a document is computed here, in one
+Pure. Whether an index or a scan finds the occurrences of a word, the score of a document is computed here, in one
 order of operations, so that it is the same to the last bit.
 """
 
@@ -32,7 +32,7 @@ class Statistics:
     words: int
 
     def weight(self, frequency: int) -> float:
-        """Return the weight of a word that occurs in so many documents (its inverse document frequency)."""
+        """Return the weight of a word by the number of documents that have it (its inverse document frequency)."""
         return math.log(1.0 + (self.documents - frequency + 0.5) / (frequency + 0.5))
 
     def norms(self, lengths: Counts) -> Scores:

@@ -26,7 +26,7 @@ _ROUNDS: Final = 4
 
 
 def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors:
-    """Return the centres of so many clusters, from a sample of the vectors: Lloyd's k-means, started farthest-first.
+    """Return the centres of `count` clusters, from a sample of the vectors: Lloyd's k-means, started farthest-first.
 
     Deterministic. Serves the partitions of an index, the balls within them, and the clusters of vectors in memory.
     """
@@ -131,10 +131,10 @@ def _sampled(dataset: Dataset, column: str, fragments: Collection[int], share: f
 
 Positions: TypeAlias = NDArray[np.intp]
 
-# Clusters of so many vectors or more are worth being looked at, or passed over, as one.
+# Clusters of at least this many vectors are searched or pruned as one.
 _CLUSTER_ROWS: Final = 128
 _CLUSTERS_MAX: Final = 4_096
-# Clusters that hold more than one in so many vectors are not gathered; a look at all costs less.
+# Clusters that hold more than one in this many vectors are not gathered; a full scan costs less.
 _SCAN_SHARE: Final = 8
 # Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
 _SLACK: Final = 1e-9

@@ -1,6 +1,6 @@
 """What the segments of a full-text index know of a pinned version: occurrences of terms, without rows that are gone.
 
-Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term tells how often a
+Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term shows how often a
 row holds it, once the length of the row is known and the weight of the term: lengths lie in the index, and the weight
 follows from the number of rows that hold the term, or from one row whose text is read. So the caller can compute scores
 from the rows that live.

@@ -114,7 +114,7 @@ class Vocabulary:
         self._words = Words(spellings_of(texts))
 
     def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
-        """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
+        """Return the words that are within a number of edits of any word of a text; stop words are not searched for."""
         near: set[str] = set()
         for sought in distinct_words(text):
             check()
@@ -171,7 +171,7 @@ class TextSearch:
         return self._live.ids[positions]
 
     def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
-        """Return the rows that hold a word within so many edits of any word of the text.
+        """Return the rows that hold a word within a number of edits of any word of the text.
 
         `check` is called before each word is compared with all that occur, and may raise.
         """

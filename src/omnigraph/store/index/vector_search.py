@@ -1,6 +1,6 @@
 """Vector search on one pinned version: exact Euclidean distances, with or without an index.
 
-An index only tells which vectors need not be looked at; distances are always computed by us, in double precision, from
+An index only shows which vectors can be skipped; distances are always computed here, in double precision, from
 vectors of rows that live. A column that is searched often is kept in memory, in clusters, if it is not too large.
 """
 
@@ -26,7 +26,7 @@ from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, l
 TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
-# Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
+# Partitions that hold more than one in this many rows are not read one by one; Lance compares all of them faster.
 READ_SHARE_MIN: Final = 16
 # How far partitions reach is measured once for each index, by reading all of it; the first searches compare all.
 SEARCHES_BEFORE_BALLS: Final = 4
@@ -44,7 +44,7 @@ class VectorSearch:
         self._dataset = dataset
         self._column = column
         kind = dataset.schema.field(column).type
-        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is no vector"
+        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is not a vector"
         self.dimension = kind.list_size
         self._live = live_rows(dataset)
         self._is_large = dataset.count() > VECTOR_UNPARTITIONED_ROWS_MAX
@@ -79,7 +79,7 @@ class VectorSearch:
         return self._streamed(query, candidates, limit, None)
 
     def describe(self, limit: int | None) -> str:
-        """Say how a search for so many would look at the vectors of this version now."""
+        """Describe how a search for this many results would read the vectors of this version."""
         if self._clusters is not None or (self._matrix is not None and limit is None):
             return "in memory, in clusters" if limit is not None else "in memory"
         if limit is None or self._matrix is not None or not self._index.segments:

@@ -71,7 +71,7 @@ class Objects:
     def read_time(self) -> int:
         """Return storage's own time in Unix microseconds: that of an object which is written for it and removed.
 
-        The local clock may be years off; whatever compares with the age of files must ask storage.
+        The local clock may be years off; code that compares it with the age of files must ask storage.
         """
         probe = f"{TEMPORARY_PREFIX}time-{ids.new_ulid()}"
         try:

@@ -46,7 +46,7 @@ AS_STORED: Final = Shape()
 
 
 def shape_of(renamed: Mapping[str, str], dropped: Sequence[str], added: Sequence[pa.Field[Any]]) -> Shape:
-    """Return the shape for some changes of columns; added columns are nullable, whatever the schema asks of values.
+    """Return the shape for some changes of columns; added columns are nullable, even if the schema requires values.
 
     >>> shape_of({}, [], []) == AS_STORED
     True

@@ -188,7 +188,7 @@ class Dataset:
         return nested_field_ids(self.lance.lance_schema, column)
 
     def base_directories(self) -> list[str]:
-        """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""
+        """The absolute paths, outside of its own directory, from which a branch inherits files."""
         return [str(base.path) for base in self.lance.base_paths().values()]
 
     def is_gone(self) -> bool:
@@ -211,7 +211,7 @@ class Dataset:
 def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
     """Turn what Lance raises into our storage error: by what it says of a failed request, else by its type.
 
-    When a version that was `read` is gone, whatever Lance stumbled over is the cleanup that removed it.
+    When a version that was `read` is gone, any error of Lance is due to the cleanup that removed it.
     """
     try:
         with _storage_errors(doing):
@@ -275,7 +275,7 @@ def _is_raised_by_lance(error: BaseException) -> bool:
 
 
 def storage_error(doing: str, error: BaseException) -> StorageError:
-    """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
+    """Return the storage failure that an exception of Lance, or of another reader of files."""
     if isinstance(error, FileNotFoundError):
         return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)
     if (remedy := forbidden_in_directory(error)) is not None:

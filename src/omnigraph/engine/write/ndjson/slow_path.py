@@ -307,14 +307,14 @@ class Converter:
 
     def _report_missing(self, gathered: Gathered, name: str, values: Sequence[object]) -> None:
         for row, value in enumerate(values):
-            # A default stands for a value that is not mentioned, never for a null.
+            # A default replaces a value that is not mentioned, never a null.
             is_filled = gathered.type.properties[name].default is not None and name not in gathered.members[row]
             if value is None and not is_filled:
                 message = f"`{gathered.type.name}.{name}` is not optional, and has no value"
                 self._report("N10", gathered, row, name, message, None)
 
     def _ids(self, gathered: Gathered, columns: dict[str, Column]) -> Column:
-        """Return the ids: spelled from the key, given, or fresh."""
+        """Return the ids: derived from the key, from the input, or new."""
         type_ = gathered.type
         if not type_.key:
             return with_fresh_ids(pa.array(gathered.ids, pa.string()))
@@ -346,11 +346,11 @@ class Converter:
 
 
 def with_fresh_ids(stated: Column) -> Column:
-    """Return a column of ids with a fresh one wherever none is given."""
+    """Return a column of ids with new ones where the input has none."""
     if not stated.null_count:
         return stated
     ulids = new_ulids(stated.null_count)
     offsets = np.arange(len(ulids) + 1, dtype=np.int32) * ulids.itemsize
     buffers = [None, arrays.py_buffer(offsets), arrays.py_buffer(ulids)]
-    fresh = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
-    return fresh if stated.null_count == len(stated) else pc.replace_with_mask(stated, stated.is_null(), fresh)
+    new_ids = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
+    return new_ids if stated.null_count == len(stated) else pc.replace_with_mask(stated, stated.is_null(), new_ids)
