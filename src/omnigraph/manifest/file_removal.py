@@ -1,4 +1,4 @@
-"""Removal: which files of a dataset no kept version can reach, agreed on by two independent computations.
+"""Garbage collection of one dataset: files that no kept version reaches, by two computations that must agree.
 
 The first follows the manifests' own content; the second is Lance's list. Where they disagree, nothing of that dataset
 is removed. Plans and deletes; which versions are kept is decided by the caller.
@@ -215,7 +215,7 @@ class Planner:
 
 def _disputed(path: str, reason: str) -> ReachabilityDisputed:
     return ReachabilityDisputed(
-        f"{reason}; two ways to find out what must stay disagree, so nothing of `{path}` was removed. Run `omnigraph"
+        f"{reason}; two computations of what must stay disagree, so nothing of `{path}` was removed. Run `omnigraph"
         " verify`; if the graph was written by a newer release, run cleanup with that one",
         object=path,
     )

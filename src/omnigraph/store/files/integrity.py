@@ -1,4 +1,4 @@
-"""Integrity of what a version consists of beside its rows: its indexes can be read, and its blobs have all their bytes.
+"""Integrity of the indexes and blobs of a version: indexes can be read, and blobs have all their bytes.
 
 Read-only. Handles that are in use answer from their caches, so open new ones to check what storage holds.
 """

@@ -1,4 +1,4 @@
-"""Indexes: missing ones built, uncovered fragments folded in; each as one staged transaction.
+"""Builds missing indexes and adds uncovered fragments to existing ones, each as one staged transaction.
 
 Stages only. An index is known by its column and kind, so a renamed column keeps its index.
 """

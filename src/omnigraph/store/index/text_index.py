@@ -1,4 +1,4 @@
-"""What the segments of a full-text index know of a pinned version: occurrences of terms, without rows that are gone.
+"""Occurrences of terms at a pinned version, from the segments of a full-text index and without deleted rows.
 
 Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term shows how often a
 row holds it, once the length of the row is known and the weight of the term: lengths lie in the index, and the weight

@@ -255,7 +255,7 @@ def _storage_errors(doing: str) -> Iterator[None]:
         if not is_panic(error) and not _is_raised_by_lance(error):
             raise
         raise StorageError(
-            f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
+            f"{doing} failed: Lance cannot interpret what is stored ({first_line(error)}); check it with"
             " `omnigraph verify --data`",
             kind=StorageKind.PERMANENT,
         ) from error

@@ -319,12 +319,12 @@ class Converter:
         if not type_.key:
             return with_fresh_ids(pa.array(gathered.ids, pa.string()))
         keys = pa.Table.from_arrays([columns[name] for name in type_.key], names=list(type_.key))
-        spelled = one_array(key_ids(type_, keys))
+        derived = one_array(key_ids(type_, keys))
         if gathered.ids.count(None) == len(gathered.ids):
-            return spelled
+            return derived
         stated = pa.array(gathered.ids, pa.string())
-        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, spelled), False)).to_pylist():
-            canonical, old = spelled[row].as_py(), gathered.ids[row]
+        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, derived), False)).to_pylist():
+            canonical, old = derived[row].as_py(), gathered.ids[row]
             assert old is not None
             if self._aliases is not None and isinstance(type_, EdgeType):
                 # Nothing refers to an edge by its id, and the ids of its nodes may still change.
@@ -335,9 +335,9 @@ class Converter:
                 and self._aliases.add(type_, old, canonical, keys.slice(row, 1))
             ):
                 continue
-            message = f"the id of this `{type_.name}` is spelled from its key, `{canonical}`, not `{old}`; drop it"
+            message = f"the id of this `{type_.name}` is derived from its key, `{canonical}`, not `{old}`; drop it"
             self._report("N8", gathered, row, "id", message, old)
-        return spelled
+        return derived
 
     def _report(self, rule: str, gathered: Gathered, row: int, name: str, message: str, value: str | None) -> None:
         self._bad.add(row)
