@@ -148,7 +148,7 @@ class Resolutions:
             stale = [name for name, image in resolution.seen.items() if image != images[name]]
             if stale:
                 raise refuse(
-                    f"`{clash.entity_id}` of `{type_key}` has changed since the resolution was made: `{stale[0]}` is not"
+                    f"`{clash.entity_id}` of `{type_key}` has changed since it was resolved: `{stale[0]}` is not"
                     f" what the resolution says; repeat the dry run",
                     type_key=type_key,
                     entity_id=clash.entity_id,
