@@ -1,6 +1,6 @@
 """Blob cells: the location of their bytes, and range reads.
 
-Reads one pinned version; a descriptor is looked at without touching the bytes it describes.
+Reads one pinned version; descriptors are read without the bytes that they describe.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def blob_locations(
 def have_same_bytes(
     dataset: Dataset, column: str, row_id: int, other: Dataset, other_column: str, other_row_id: int, size: int
 ) -> bool:
-    """Return True if two managed blobs of the same size are equal; so much of them is in memory at a time."""
+    """Return True if two managed blobs of the same size are equal; only a part of them is in memory at a time."""
     for start in range(0, size, BLOB_READ_BYTES_MAX):
         length = min(BLOB_READ_BYTES_MAX, size - start)
         left = read_range(dataset, column, row_id, start, length)
@@ -196,7 +196,7 @@ class StoredBlobs:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The same with what is stored about the blobs: by column their descriptors, and where their rows lie."""
+    """The same with the descriptors of the blobs by column, and the locations of their rows."""
 
     blobs: StoredBlobs
     described: pa.Table
@@ -241,7 +241,7 @@ class Written:
 def write_with_blobs(
     target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], leaving: RowIds | None = None
 ) -> Written:
-    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table.
+    """Write rows to new fragments; cells that are taken over from stored versions are ignored in the table.
 
     `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
     written again, so that a fragment is not left behind for every row that is updated.
@@ -314,7 +314,7 @@ def _offsets(addresses: RowIds) -> Indices:
 
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
-    """Yield rows that had better keep their blobs where they are, unless they do so already."""
+    """Yield rows whose blobs are better left where they are, unless they are shared already."""
     blobs, sizes = cells.blobs, cells.sizes()
     candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.row_indices])
     if not len(candidates):

@@ -39,7 +39,7 @@ _ANY_AGE_US: Final = 1 << 62
 
 
 class IndexKind(StrEnum):
-    """The three kinds we build; the value is what Lance calls it when it lists indexes."""
+    """The kinds that this package builds; the values are Lance's names for them."""
 
     BTREE = "BTree"
     FULLTEXT = "Inverted"
@@ -389,7 +389,7 @@ def _options(segment: Segment) -> dict[str, Any]:
 
 
 def with_centres(dataset: Dataset, segment: Segment) -> Segment:
-    """Decide the partitions of a vector index, unless they are."""
+    """Choose the partitions of a vector index, unless they are chosen already."""
     if segment.spec.kind is not IndexKind.VECTOR or segment.centres is not None:
         return segment
     return replace(segment, centres=choose_centres(dataset, segment.spec.column, segment.fragments))

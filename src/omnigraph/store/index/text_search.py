@@ -62,7 +62,7 @@ NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
 
 
 def describe_texts(dataset: Dataset, column: str) -> str:
-    """Say how the texts of a column would be searched; reads metadata alone."""
+    """Describe how the texts of a column would be searched; reads metadata only."""
     if is_outdated(dataset, column):
         return "in memory, since another analyser built the index; run `omnigraph optimize`"
     unknown = unindexed_rows(dataset, column, IndexKind.FULLTEXT)
@@ -108,7 +108,7 @@ class TextCache:
 
 
 class Vocabulary:
-    """The distinct whole words of a column, to be asked for those that resemble a given one."""
+    """The distinct whole words of a column, searched for those that resemble a given one."""
 
     def __init__(self, texts: Any) -> None:
         self._words = Words(spellings_of(texts))
@@ -192,7 +192,7 @@ class TextSearch:
         return holds
 
     def _attempt(self, ask: Any) -> Any:
-        """Ask with the index as long as it can be read; without it from then on."""
+        """Query with the index as long as it can be read; without it afterwards."""
         try:
             return ask(self._texts())
         except Unreadable:

@@ -22,7 +22,7 @@ from omnigraph.store.index.vector_partitions import PartitionCache, Partitions
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 
-# Up to this many candidates are looked at one by one.
+# Up to this many candidates are compared one by one.
 TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
@@ -119,7 +119,7 @@ class VectorSearch:
         with self._lock:
             if self._clusters is None:
                 self._clusters = Clusters(matrix)
-                # The same vectors need not be held twice.
+                # Do not hold the same vectors twice.
                 self._matrix = self._clusters.matrix
             return self._clusters
 
@@ -217,7 +217,7 @@ class IndexedVectors:
             if len(nearest[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
                 return self._compared(query, flags, limit, share)
             left = left[np.argsort(least[left], kind="stable")]
-            # As many as should hold enough, and then half of what is left, because every look makes that less.
+            # As many as should hold enough, and then half of what is left, because every read reduces that.
             enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
             following = left[: max(enough, len(left) // 2) if len(nearest[1]) >= limit else enough]
             more = self._read(indexes, [partitions[partition] for partition in following], flags).nearest(query, limit)
@@ -256,7 +256,7 @@ class IndexedVectors:
             if len(near) >= limit or is_all:
                 bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
                 nearest = self._taken(positions[near <= bound]).nearest(query, limit)
-                # What was not answered is farther than the last that was, but for what single precision hides.
+                # Other rows are farther than the last result, up to the error of single precision.
                 if is_all or nearest[1][limit - 1] < last:
                     return nearest
             requested *= 4
@@ -275,7 +275,7 @@ class IndexedVectors:
         return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
 
     def _taken(self, positions: Positions) -> Matrix:
-        # Two segments may both answer a row.
+        # Two segments may both return a row.
         rows = self._live.ids[np.unique(positions)]
         vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
         return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)

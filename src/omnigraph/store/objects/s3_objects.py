@@ -1,6 +1,6 @@
 """Control objects in an S3 bucket; the only importer of `obstore`.
 
-The client retries on its own, within bounds; what it gives up on is named by the answer that it got, else by its type.
+The client retries on its own, within bounds; a final failure is classified by its response, else by its type.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class S3Objects:
         return count
 
     def drop_empty(self, folder: str, before_us: int) -> None:
-        """Do nothing: a folder is there as long as an object is in it."""
+        """Do nothing: object stores have no empty folders."""
 
     def _name(self, path: str) -> str:
         return self._root.child(path).uri if path else self._root.uri

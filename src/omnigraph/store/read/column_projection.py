@@ -88,5 +88,5 @@ def needs_placeholder(type_: Any) -> bool:
 
 
 def install() -> None:
-    """Make Lance ask us; doing it twice changes nothing."""
+    """Install the patch in Lance; idempotent."""
     lance_dataset._needs_substrait_placeholder = needs_placeholder

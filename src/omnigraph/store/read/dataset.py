@@ -30,7 +30,7 @@ install()
 
 MAX_VERSION = (1 << 64) - 1
 
-# Values belong into expressions, which carry their type; texts are for what expressions cannot name.
+# Values belong in expressions, which carry their type; strings are for what expressions cannot express.
 Filter: TypeAlias = str | pc.Expression
 
 
@@ -154,7 +154,7 @@ class Dataset:
             )
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows by stable row id, in the order asked for; those that are gone are left out."""
+        """Return rows by stable row id, in the requested order; deleted ones are left out."""
         self.store.meter.count("take", str(self.ref))
         with lance_errors(f"reading {self.ref}", self):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
@@ -175,7 +175,7 @@ class Dataset:
 
     @property
     def fragment_rows(self) -> list[int]:
-        """Rows per fragment, in fragment order: how finely the dataset is cut."""
+        """Rows per fragment, in fragment order."""
         return [fragment.num_rows for fragment in self.fragments]
 
     @cached_property
@@ -192,7 +192,7 @@ class Dataset:
         return [str(base.path) for base in self.lance.base_paths().values()]
 
     def is_gone(self) -> bool:
-        """Return True if storage certainly has this version no more, though its handle may still be in use."""
+        """Return True if this version was certainly removed from storage, though its handle may still be in use."""
         names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
         try:
             return not any(self.store.objects.exists(name) for name in names)
