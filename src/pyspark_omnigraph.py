@@ -1,4 +1,4 @@
-"""The data source `omnigraph`, under a name by which Spark finds it without being told.
+"""The data source `omnigraph`, under a name by which Spark discovers it.
 
 Spark imports this module to look up any format, so it loads nothing of the package until it is used.
 """

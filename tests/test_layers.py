@@ -46,7 +46,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
         frozenset({"authorization", "past_names", "revisions"}),
         frozenset({"session"}),
-        frozenset({"blobs", "export", "history", "information_flow", "query", "schema_data"}),
+        frozenset({"blobs", "export", "graph_formats", "history", "information_flow", "query", "schema_data"}),
         frozenset({"changes", "entities"}),
         frozenset({"drawing"}),
         frozenset({"branches", "entity_history", "merge", "write"}),

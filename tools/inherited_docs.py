@@ -1,7 +1,8 @@
 """Griffe extension for the site: methods show the docstring that `help()` shows for them.
 
-Graphs and their parts inherit documentation from protocols, some of it section by section, so it is read from the
-imported package. Methods of the client, which are built from calls, also get the signature of the call.
+Graphs and their parts inherit documentation from protocols, and functions of the pipeline from methods, some of it
+section by section, so it is read from the imported package. Methods of the client, which are built from calls, also get
+the signature of the call.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import griffe
 
 CALLS = "client.endpoints"
+COMPLETED = "complete_docs"
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 BUILT = re.compile(r"^_(blocking|awaitable)(_stream)?\((\w+)\.(\w+)\)$")
 GRAPHS = (
@@ -49,6 +51,8 @@ class InheritedDocs(griffe.Extension):
                 if is_shown and not member.is_alias and (text := inspect.getdoc(getattr(kind, name))):
                     member.docstring = griffe.Docstring(text)
         for item in walk(pkg):
+            if item.is_function and any(COMPLETED in str(decorator.value) for decorator in item.decorators):
+                item.docstring.value = inspect.getdoc(getattr(import_module(item.module.path), item.name))
             # Griffe shows code for the plural, and a remark for the singular.
             if item.docstring is not None:
                 item.docstring.value = EXAMPLE.sub("Examples:", item.docstring.value)

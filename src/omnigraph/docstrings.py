@@ -12,6 +12,7 @@ from inspect import cleandoc, getdoc, signature
 from typing import Any, Final, TypeVar
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 _SECTIONS: Final = ("Args", "Returns", "Raises", "Example")
 _SECTION: Final = re.compile(rf"^({'|'.join(_SECTIONS)}):\n", re.MULTILINE)
 _ARGUMENT: Final = re.compile(r"^    (?=\w)", re.MULTILINE)
@@ -31,6 +32,18 @@ def inherit_docs(protocol: type) -> Callable[[C], C]:
             parameters = () if isinstance(member, property) else signature(member).parameters
             member.__doc__ = merge_docstrings(member.__doc__ or "", getdoc(getattr(protocol, name)) or "", parameters)
         return kind
+
+    return complete
+
+
+def complete_docs(*sources: Callable[..., Any] | str) -> Callable[[F], F]:
+    """Return a decorator that completes the docstring of a function with those of others, the first of them first."""
+
+    def complete(function: F) -> F:
+        for source in sources:
+            text = source if isinstance(source, str) else getdoc(source) or ""
+            function.__doc__ = merge_docstrings(function.__doc__ or "", text, signature(function).parameters)
+        return function
 
     return complete
 

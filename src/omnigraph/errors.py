@@ -49,7 +49,7 @@ _TABLE = (
     ),
     ErrorKind("limit.exceeded", 413, 1, False, "The request exceeds a limit of a single operation; see `resource`."),
     ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
-    ErrorKind("cluster.rejected", 409, 1, False, "A cluster command cannot go on; `findings` say why."),
+    ErrorKind("cluster.rejected", 409, 1, False, "A cluster command cannot continue; `findings` say why."),
     ErrorKind("cluster.managed", 409, 1, False, "The graph belongs to a cluster; only `cluster apply` changes it."),
     ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or policy test file is invalid."),
     ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit that the caller expected."),
@@ -89,7 +89,7 @@ _TABLE = (
         409,
         1,
         False,
-        "A typed stream cannot go on: the columns of its type changed; start a new one.",
+        "A typed stream cannot continue: the columns of its type changed; start a new one.",
     ),
     ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),
     ErrorKind(

@@ -306,7 +306,7 @@ class Graph(GraphHistory):
             branch: The branch to write.
             types: Only these types.
             mode: `fill_missing` computes missing and outdated vectors, `reembed_all` replaces all of them, also those
-                of other models or written by hand, and `clean` removes them.
+                of other models or written by the caller, and `clean` removes them.
             select: Only entities with `field=value`, or `Type:field=value`.
             embedder: Turns texts into vectors; by default the provider configured in the environment.
             message: What the commit is for, shown in its history.

@@ -177,7 +177,7 @@ class Tag(PublicValue):
 
 @dataclass(frozen=True, slots=True)
 class Operation(PublicValue):
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+    """The outcome of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
 
     # Names of branches and tags change without a commit.
     operation_id: str
@@ -204,7 +204,7 @@ class Dataset(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(PublicValue):
-    """The state of a branch; `datasets` says which version of which type it is made of."""
+    """The state of a branch; `datasets` has the version of each type."""
 
     branch: str = field(metadata=named("graph_branch"))
     head: CommitId = field(metadata=named("graph_commit_id"))
@@ -363,7 +363,7 @@ class Conflict(PublicValue):
     kind: ConflictKind
     message: str
     properties: tuple[str, ...] = ()
-    # None where the entity is absent, or is no part of the conflict.
+    # None where the entity is absent, or is not part of the conflict.
     base: Image | None = None
     ours: Image | None = None
     theirs: Image | None = None
@@ -395,7 +395,7 @@ class MergeReceipt(PublicValue):
 
     `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
     merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
-    gets no bases, and `merged` whatever had to be done.
+    gets no bases, and always `merged`.
     """
 
     computed: ClassVar = {"base": "base_commit_id"}

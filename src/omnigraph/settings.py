@@ -135,7 +135,7 @@ def read(name: str) -> str:
     return value
 
 
-def whole(name: str, *, least: int = 0) -> int:
+def read_integer(name: str, *, least: int = 0) -> int:
     """Return a setting that has to be an integer."""
     value = read(name)
     if not (value.isascii() and value.isdigit() and int(value) >= least):

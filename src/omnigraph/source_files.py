@@ -17,7 +17,7 @@ from omnigraph.limits import SOURCE_BYTES_MAX
 if TYPE_CHECKING:
     from omnigraph.lang.format import LanguageName
 
-# A text, the path of a file that holds it, or a `Source`, which is a text whatever it looks like.
+# A text, the path of a file that holds it, or a `Source`, which is always text.
 SourceInput: TypeAlias = str | os.PathLike[str] | Source
 
 # Without O_NONBLOCK, opening a pipe that has no writer blocks forever.

@@ -122,10 +122,10 @@ def test_optimize_prints_what_is_pending(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("name", ["OMNIGRAPH_MAINTENANCE_CONCURRENCY", "OMNIGRAPH_LOAD_CONCURRENCY"])
 def test_concurrency_has_to_be_a_number_from_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.whole(name, least=1) == 8
+    assert settings.read_integer(name, least=1) == 8
     monkeypatch.setenv(name, "0")
     with pytest.raises(UsageError, match=f"{name} is `0`; set it to an integer of at least 1"):
-        settings.whole(name, least=1)
+        settings.read_integer(name, least=1)
 
 
 def test_parallel_work_is_bounded(graph: og.Graph) -> None:

@@ -158,7 +158,7 @@ def test_merge_resolutions_for_an_older_state_are_refused(graph: Graph) -> None:
     ("given", "message"),
     [
         ([decide("Carol", "ours")], "no conflict about `Carol`"),
-        ([decide("Carol", "ours"), *EVERYONE], "run the merge dry again and leave the resolution out"),
+        ([decide("Carol", "ours"), *EVERYONE], "repeat the dry run and leave the resolution out"),
         ([decide("Nobody", "ours"), decide("Nothing", "ours")], "`Nobody` of `node:Person`, `Nothing` of"),
         ([{"type_key": "Person", "entity_id": "Alice", "take": "ours"}], "expected `node:TYPE` or `edge:TYPE`"),
         (

@@ -145,7 +145,7 @@ def test_verify_finds_a_damaged_schema_of_a_blob(tmp_path: Path) -> None:
     for file in (tmp_path / "g").rglob("_versions/*.manifest"):
         damage(file, lambda data: data.replace(b"\x03uri", b"\x03qri"))
     findings = og.open(str(tmp_path / "g"), read_only=True).maintenance.verify(data=True).findings
-    assert any("Lance cannot make sense of what is stored" in finding.message for finding in findings)
+    assert any("Lance cannot interpret what is stored" in finding.message for finding in findings)
 
 
 @pytest.mark.slow

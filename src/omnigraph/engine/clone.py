@@ -55,7 +55,7 @@ class CloneMarker:
             return cls(**orjson.loads(raw))
         except (TypeError, ValueError) as error:
             raise GraphError(
-                f"`{MARKER_PATH}` of the clone cannot be read; clone to another place", code="clone.diverged"
+                f"`{MARKER_PATH}` of the clone cannot be read; clone to another location", code="clone.diverged"
             ) from error
 
     def write(self, objects: Objects) -> None:
@@ -279,7 +279,7 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
     if marker is None:
         if next(iter(store.objects.list("")), None) is not None:
             raise GraphError(
-                f"`{store.root.uri}` is not empty and is not a clone; clone to another place",
+                f"`{store.root.uri}` is not empty and is not a clone; clone to another location",
                 code="graph.already_initialized",
                 uri=store.root.uri,
             )
@@ -362,7 +362,7 @@ def _verify_clone(store: Store, contents: Contents) -> None:
 
 def _unsound(store: Store, why: str) -> GraphError:
     return GraphError(
-        f"the clone at `{store.root.uri}` is not whole: {why}. Run `omnigraph verify` on the source, then clone again",
+        f"the clone at `{store.root.uri}` is incomplete: {why}. Run `omnigraph verify` on the source, then clone again",
         code="clone.unsound",
         uri=store.root.uri,
     )

@@ -119,8 +119,8 @@ def _surroundings(view: View, type_name: str, key: object, hops: int, limit: int
 
 
 def _edges_at(view: View, type_: EdgeType, column: str, ids: list[str]) -> list[tuple[str, str]]:
-    wanted: Any = pa.array(ids, pa.string())
-    rows = find_rows(view.dataset(type_.table_key), ["src", "dst"], {column: wanted}).slice(0, DRAWN_EDGES_MAX)
+    endpoint_ids: Any = pa.array(ids, pa.string())
+    rows = find_rows(view.dataset(type_.table_key), ["src", "dst"], {column: endpoint_ids}).slice(0, DRAWN_EDGES_MAX)
     return [(str(row["src"]), str(row["dst"])) for row in rows.select(["src", "dst"]).to_pylist()]
 
 
@@ -141,22 +141,22 @@ def lay_out(count: int, pairs: npt.NDArray[np.int64]) -> Positions:
     if count < 2:
         return np.full((count, 2), 0.5)
     angles = 2 * np.pi * np.arange(count) / count
-    places: Positions = 0.5 + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    positions: Positions = 0.5 + 0.4 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     ideal = 1 / np.sqrt(count)
     for step in np.linspace(0.1, 0.002, _ITERATIONS):
-        apart = places[:, None] - places[None]
+        apart = positions[:, None] - positions[None]
         distance = np.maximum(np.hypot(apart[..., 0], apart[..., 1]), 1e-3)
         move = (apart * (ideal**2 / distance**2)[..., None]).sum(axis=1)
-        along = places[pairs[:, 0]] - places[pairs[:, 1]]
+        along = positions[pairs[:, 0]] - positions[pairs[:, 1]]
         pull = along * (np.hypot(along[:, 0], along[:, 1]) / ideal)[:, None]
         np.add.at(move, pairs[:, 0], -pull)
         np.add.at(move, pairs[:, 1], pull)
         # Parts that nothing connects would drift away for ever.
-        move -= (places - 0.5) * 2
+        move -= (positions - 0.5) * 2
         length = np.maximum(np.hypot(move[:, 0], move[:, 1]), 1e-9)
-        places = places + move / length[:, None] * np.minimum(length, step)[:, None]
-    low, high = places.min(axis=0), places.max(axis=0)
-    scaled: Positions = (places - low) / np.maximum(high - low, 1e-9)
+        positions = positions + move / length[:, None] * np.minimum(length, step)[:, None]
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    scaled: Positions = (positions - low) / np.maximum(high - low, 1e-9)
     return scaled
 
 
@@ -168,11 +168,11 @@ def render_svg(nodes: list[Node], edges: list[Edge]) -> str:
     width, height = int(side * 1.4), side
     # Labels are centred on their nodes.
     margin = np.array([84, 44])
-    places = lay_out(len(nodes), pairs) * (np.array([width, height]) - 2 * margin) + margin
+    positions = lay_out(len(nodes), pairs) * (np.array([width, height]) - 2 * margin) + margin
     types = sorted({name for name, _ in nodes})
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(types)}
-    parts = [_arrowhead(), *_arrows(edges, pairs, places)]
-    for (type_name, id_), (x, y) in zip(nodes, places.tolist(), strict=True):
+    parts = [_arrowhead(), *_arrows(edges, pairs, positions)]
+    for (type_name, id_), (x, y) in zip(nodes, positions.tolist(), strict=True):
         title = f"<title>{escape(type_name)} {escape(id_)}</title>"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}" fill="{colours[type_name]}" stroke="{_PAPER}"/>'
         parts.append(f"<g>{title}{circle}{_text(x, y - _RADIUS - 4, _cut(id_), 11, _INK)}</g>")
@@ -189,11 +189,11 @@ def render_svg(nodes: list[Node], edges: list[Edge]) -> str:
     return "\n".join([head, title, f'<rect width="{width}" height="{full}" fill="{_PAPER}"/>', *parts, "</svg>"])
 
 
-def _arrows(edges: list[Edge], pairs: npt.NDArray[np.int64], places: Positions) -> list[str]:
+def _arrows(edges: list[Edge], pairs: npt.NDArray[np.int64], positions: Positions) -> list[str]:
     parts: list[str] = []
     drawn: Counter[frozenset[int]] = Counter()
     for (_, _, name), (a, b) in zip(edges, pairs.tolist(), strict=True):
-        (x1, y1), (x2, y2) = places[a].tolist(), places[b].tolist()
+        (x1, y1), (x2, y2) = positions[a].tolist(), positions[b].tolist()
         # Edges between the same two nodes bend away from each other.
         bend = 12 * drawn[frozenset((a, b))]
         drawn[frozenset((a, b))] += 1

@@ -1,7 +1,7 @@
 """The history of one entity: `log`, the commits that changed it, and `blame`, the commit that last set each property.
 
 Both walk the commits newest first, as `git log` does for a path: a merge that took the entity from one side is passed
-over, and the walk goes on along that side. Row versions tell since which version of a dataset a row is unchanged, so
+over, and the walk continues along that side. Row versions show since which version of a dataset a row is unchanged, so
 the walk skips the commits after it by bisection instead of reading them.
 """
 
@@ -164,7 +164,7 @@ class _Walk:
                 yield change
 
     def _compare(self, commit: Commit) -> tuple[_Change | None, list[Commit]]:
-        """Return what a commit changed, if anything, and the parents along which the walk goes on."""
+        """Return what a commit changed, if anything, and the parents along which the walk continues."""
         parents = self._parents(commit)
         if not parents:
             return None, []
@@ -197,8 +197,8 @@ class _Walk:
                 commit = self._run_start(newest)
                 kept = [] if commit is newest else [(commit, names)]
                 if not kept:
-                    kept, own = self._origins_at(commit, names)
-                    origins |= dict.fromkeys(own, commit)
+                    kept, changed_here = self._origins_at(commit, names)
+                    origins |= dict.fromkeys(changed_here, commit)
             except _Unreadable:
                 self.is_complete = False
                 continue

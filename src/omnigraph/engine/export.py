@@ -29,8 +29,6 @@ from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
-# The type stubs accept fewer argument types than the kernels.
-
 ExportFormat: TypeAlias = Literal["ndjson"] | GraphFormat
 
 
@@ -96,7 +94,7 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
 
 
 def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield the lines of a batch that `slices` cut; large blobs are read and spelled piece by piece."""
+    """Yield the lines of a batch that `slices` cut; large blobs are read and encoded piece by piece."""
     large = [name for name in _blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
         yield record_lines(dataset, type_, batch)

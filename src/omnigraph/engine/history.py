@@ -85,7 +85,7 @@ _SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
 
 
 def operation(session: GraphSession, operation_id: str) -> Operation:
-    """Return what became of a write, by the id that its error named or that its caller chose."""
+    """Return the outcome of a write, by the operation id of its error or by the idempotency key of its caller."""
     operation_id = strip_name(operation_id, "operation_id")
     commit = find_operation(session.kernel, operation_id, session.actor)
     if commit is None:

@@ -65,7 +65,7 @@ def _encode_strings(values: pa.Array[Any]) -> Any:
 
 def _encode_floats(values: pa.Array[Any]) -> Any:
     text = pc.cast(pc.cast(values, pa.float64()), pa.string())
-    # Arrow writes 1.0 as `1`; readers that tell integers from floats need the point.
+    # Arrow writes 1.0 as `1`; readers that distinguish integers from floats need the point.
     is_integral = pc.match_substring_regex(text, r"^-?\d+$")
     text = pc.if_else(is_integral, pc.binary_join_element_wise(text, ".0", ""), text)
     if pc.all(pc.is_finite(values)).as_py() is not False:

@@ -90,7 +90,7 @@ def apply(
     """Apply a schema to a branch as one commit, or not at all: if a step is unsupported or stored rows break a rule.
 
     `check` receives both catalogs before anything is staged, and may raise; so does that of the session, on main.
-    `choose_runner` returns what runs the tasks that read and write so many stored rows; threads of this process by
+    `choose_runner` returns the runner of tasks for a number of stored rows; threads of this process by
     default.
     """
     branch = strip_name(branch)
@@ -263,7 +263,7 @@ def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool, identity_sp
 
 
 def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) -> None:
-    """Raise unless main drops what no other branch has: cleanup removes the bytes wherever they are."""
+    """Raise unless main drops what no other branch has: cleanup removes the bytes of every branch."""
     if snapshot.state.branch_id is not None:
         raise GraphError(
             f"data can only be removed for good on `main`, not on branch `{snapshot.branch}`; nothing was applied."

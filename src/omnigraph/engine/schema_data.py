@@ -147,8 +147,8 @@ def _read_column(change: TypeChange, table: pa.Table, name: str) -> Column:
 
 def stored_names(change: TypeChange, names: Sequence[str]) -> list[str]:
     """Return the stored columns that some columns of the new schema are read from."""
-    own = [name for name in names if name not in change.new.properties]
-    return [*own, *(change.kept[name][0].name for name in names if name in change.kept)]
+    system_columns = [name for name in names if name not in change.new.properties]
+    return [*system_columns, *(change.kept[name][0].name for name in names if name in change.kept)]
 
 
 # -- checks ------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def _check_rows(
     for batch in scan_fragments(store.open(ref), fragment_ids, stored_names(change, names)):
         rows = read_as_new(change, pa.Table.from_batches([batch]), names)
         if isinstance(rules, EdgeType):
-            # Endpoints of stored edges are there; the rule on required values looks at them all the same.
+            # Endpoints of stored edges are never null, but the rule on required values checks them, too.
             ends: Any = pa.repeat("", rows.num_rows)
             rows = rows.append_column("src", ends).append_column("dst", ends)
         violations += _row_violations(rules, rows, VIOLATIONS_MAX - len(violations))

@@ -321,5 +321,5 @@ class Catalog:
         return self.nodes[name] if kind == "node" else self.edges[name]
 
     def edge_by_word(self, word: str) -> EdgeType | None:
-        """Find an edge as a traversal spells it: in any case."""
+        """Find an edge by the name in a traversal, which may be in any case."""
         return self._edge_words.get(word.lower())

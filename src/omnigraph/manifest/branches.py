@@ -83,7 +83,7 @@ def delete_branch(
                 dependents=[dependent for _, dependent in named],
             )
         # Merges elsewhere may have made its commits a part of their history, so they outlive the branch. Access to
-        # them goes on to be judged by its names, which are recorded with them before the name is gone.
+        # them continues to be authorized by its names, which are recorded with them before the name is gone.
         kernel.keep_history(kernel.snapshot(name), names=entry.recorded_names or ())
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 

@@ -267,7 +267,7 @@ class CommitLoop:
 
     def _newest_known(self, attempt: Attempt, turn: BranchTurn) -> ObservedHead:
         # For an insert that was just prepared, the head was read meanwhile. Longer work checks again before it stages a
-        # catalog in vain. Another handle of this process may have published what this one has not observed.
+        # catalog for nothing. Another handle of this process may have published what this one has not observed.
         is_recent = attempt.is_caught_up or not (attempt.policy.is_costly or turn.line.has_claim)
         head = self._heads.cached(attempt.branch_id)
         if attempt.prepared is None or not is_recent or head is None or head.snapshot.version < turn.last_version:

@@ -213,6 +213,6 @@ def _undo(store: Store, claims: list[str]) -> None:
 
 
 def _release(store: Store, claims: list[str]) -> None:
-    # Newest last: while an older number is missing, the newest still stands for all of them.
+    # Newest last: while an older number is missing, the newest still represents all of them.
     for claim in claims:
         store.objects.discard(claim)

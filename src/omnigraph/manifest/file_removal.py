@@ -1,4 +1,4 @@
-"""Removal: which files of a dataset no kept version can reach, agreed on by two independent computations.
+"""Garbage collection of one dataset: files that no kept version reaches, by two computations that must agree.
 
 The first follows the manifests' own content; the second is Lance's list. Where they disagree, nothing of that dataset
 is removed. Plans and deletes; which versions are kept is decided by the caller.
@@ -133,8 +133,8 @@ class Planner:
         unreachable = [
             info for info in objects if not (needed.covers(info.path) or is_kept_by_lance(info.path, path, live))
         ]
-        # A place where nothing is kept may be one that is being made. It goes as a whole, so that no version of it is
-        # there without its files.
+        # A location of which nothing is kept may be one that is being created. It is removed as a whole, so that no
+        # version of it is there without its files.
         young = {fork_of(info.path, path) for info in unreachable if not self.may_go(info)} - live
         if young:
             needed.update(self._read_unkept(path, young))
@@ -215,7 +215,7 @@ class Planner:
 
 def _disputed(path: str, reason: str) -> ReachabilityDisputed:
     return ReachabilityDisputed(
-        f"{reason}; two ways to find out what must stay disagree, so nothing of `{path}` was removed. Run `omnigraph"
+        f"{reason}; two computations of what must stay disagree, so nothing of `{path}` was removed. Run `omnigraph"
         " verify`; if the graph was written by a newer release, run cleanup with that one",
         object=path,
     )

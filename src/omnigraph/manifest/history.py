@@ -153,7 +153,9 @@ class CommitSource:
     def __getitem__(self, commit_id: CommitId) -> Commit:
         commit = self.find(commit_id)
         if commit is None:
-            raise GraphError(f"commit {commit_id} is in no log; restore it from a backup", code="graph.corrupt")
+            raise GraphError(
+                f"commit {commit_id} is not in the commit log; restore it from a backup", code="graph.corrupt"
+            )
         return commit
 
     def find(self, commit_id: CommitId) -> Commit | None:

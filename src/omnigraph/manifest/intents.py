@@ -1,6 +1,7 @@
 """Intents: records of long-running work, so that a sweep can distinguish its staged files from a dead process's.
 
-An intent is no lock. Its owner sends heartbeats and removes it at the end; a sweep resolves it when the owner is dead.
+An intent is not a lock. Its owner sends heartbeats and removes it at the end; a sweep resolves it when the owner is
+dead.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Intent:
 
 @dataclass
 class Declared:
-    """A live intent, kept fresh by its owner."""
+    """A live intent, to which its owner sends heartbeats."""
 
     store: Store
     intent: Intent
@@ -366,7 +367,8 @@ def _keep_fresh(declared_intent: Declared, stop: threading.Event) -> None:
 def pending(store: Store) -> tuple[list[Intent], list[str]]:
     """Return the stored intents, oldest first, and the paths of those that this release cannot read.
 
-    The latter count as live, whatever their kind. A failed request says nothing about an intent, so it is an error.
+    The latter count as live, regardless of their kind. A failed request says nothing about an intent, so it is an
+    error.
     """
     _discard_finished(store)
     intents: list[tuple[Intent, ObjectInfo]] = []

@@ -1,6 +1,6 @@
 """The kernel: the entry to an opened graph. Snapshots and datasets to read, and `commit` to change the graph.
 
-Heads, links and the commit loop are parts of their own; everything above this layer goes through `Kernel`.
+Heads, links and the commit loop are separate modules; everything above this layer goes through `Kernel`.
 """
 
 from __future__ import annotations

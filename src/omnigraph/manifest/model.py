@@ -164,13 +164,13 @@ class Commit:
 
     @property
     def order_us(self) -> int:
-        """The sort key in lists: always later than the parents', whatever the clocks of writers showed."""
+        """The sort key in lists: always later than the parents', even if the clocks of writers disagree."""
         return self.created_at_us if self.corrected_us is None else self.corrected_us
 
     @property
     def adopted_forks(self) -> frozenset[str]:
         """The forks of other branches that this commit took over."""
-        # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
+        # Older graphs hold an empty list where a merge adopted versions of main, which are not forks.
         return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
 
     def public(self, branch_name: str) -> public_values.Commit:
@@ -335,7 +335,7 @@ class Snapshot:
         """Return the state as every surface shows it: which version of which dataset is published."""
         assert self.head is not None, "every state has a commit that made it"
         pins = (self.state.pins[table_key] for table_key in sorted(self.state.pins))
-        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
+        # Paths hold running numbers of types, and forks their digests: the gaps would reveal how many are hidden.
         datasets = tuple(pin.public(with_path=not self.is_partial) for pin in pins)
         return public_values.Snapshot(self.branch, self.head, self.version, FORMAT_STAMP, datasets)
 
@@ -366,7 +366,7 @@ _schemas = _Shared[AcceptedSchema]()
 
 
 def share_values(state: State) -> State:
-    """Return an equal state that is made of what other states hold already."""
+    """Return an equal state that shares the parts of other states (interning)."""
     return replace(
         state,
         schema=_schemas.share(state.schema.ir_hash, state.schema),

@@ -132,7 +132,7 @@ def publish(
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
         raise Moved from lost
-    # Write-ahead order: whatever the new version names is verified and durable before the version exists.
+    # Write-ahead order: everything the new version names is verified and durable before the version exists.
     _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
@@ -269,7 +269,7 @@ def is_overtaken(store: Store, catalog: DatasetRef) -> bool:
 def drift(directory: str) -> DriftDetected:
     """Return the error for a dataset that another tool has written to."""
     return DriftDetected(
-        f"`{directory}` was written by path, outside of the graph; nothing was changed. Look at it with"
+        f"`{directory}` was written directly by another tool; nothing was changed. Review it with"
         " `omnigraph repair`, then adopt or discard it with `--confirm`",
         object=directory,
     )

@@ -31,7 +31,7 @@ class HeadIs:
 
 @dataclass(frozen=True, slots=True)
 class IfCommit:
-    """The caller's own condition; to lose it is final. A caller who may not read the branch is not told its head."""
+    """A condition of the caller; failing it is final. The error hides the head from callers who may not read it."""
 
     commit_id: CommitId
     is_head_told: bool = True

@@ -1,7 +1,7 @@
 """In-place upgrade of a graph to the current catalog format; keeps its history.
 
-One publish of main decides; until it, older releases go on. Versions of before stay as they are, and are read through
-the steps of `formats`.
+One publish of main is the commit point; until then, older releases keep working. Earlier versions stay as they are, and
+are read through the steps of `formats`.
 """
 
 from __future__ import annotations

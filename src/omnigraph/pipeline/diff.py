@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
@@ -20,7 +21,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 
@@ -43,6 +44,7 @@ class DiffTask:
     shares: int
 
 
+@complete_docs(Graph.diff, ENGINE_DOCS)
 def diff(
     graph: Graph,
     a: AsOf,
@@ -61,17 +63,7 @@ def diff(
     """Return the differences between two states as an unordered Spark DataFrame, computed lazily.
 
     Args:
-        graph: The graph.
-        a: The first state: a branch, tag or commit, or a version or timestamp of `branch`.
-        b: The second state.
-        kinds: Only `node` or `edge`.
-        types: Only these types.
-        ops: Only `insert`, `update` or `delete`.
-        branch: The branch of versions and timestamps.
-        names: `now` reads both under today's schema, `then` each under its own.
         engine: `auto` or `spark`; a DataFrame cannot be made in process.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
         progress: Called while the call waits for Spark; the jobs of the DataFrame report to Spark.
 
     Returns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
@@ -14,9 +15,10 @@ from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 
 
+@complete_docs(Graph.embed, ENGINE_DOCS)
 def embed(
     graph: Graph,
     branch: str = MAIN,
@@ -31,21 +33,6 @@ def embed(
     progress: Progress | None = None,
 ) -> EmbedReceipt:
     """Compute the vectors of `@embed` properties like `Graph.embed`, on Spark if the types are large.
-
-    Args:
-        graph: The graph to write to.
-        branch: The branch to write.
-        types: Only these types.
-        mode: `fill_missing`, `reembed_all` or `clean`, as in `Graph.embed`.
-        select: Only entities with `field=value`, or `Type:field=value`.
-        message: What the commit is for, shown in its history.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
-
-    Returns:
-        How many vectors of each property were made, and the commit, unless all were current.
 
     Raises:
         UsageError: There is no such type, or an argument does not fit another.

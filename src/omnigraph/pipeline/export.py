@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import fs
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.export import record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
@@ -35,7 +36,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.options import column_names, find_type, to_spark_column
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
-from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import PublicValue
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.objects.failures import from_os_error
@@ -68,6 +69,7 @@ class _Part:
     path: str
 
 
+@complete_docs(Graph.export, ENGINE_DOCS)
 def export(
     graph: Graph,
     out: str | os.PathLike[str],
@@ -88,17 +90,8 @@ def export(
     incomplete.
 
     Args:
-        graph: The graph to export.
         out: A new or empty directory, or an `s3://` address.
         format: `ndjson`, `parquet` or `csv`.
-        types: Types to export; all by default.
-        branch: The branch to read.
-        at: Export a past state: a commit, tag, manifest version or timestamp.
-        names: Whether a past state has current names or its own.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
 
     Returns:
         The commit, the entities by type, and the number of files.

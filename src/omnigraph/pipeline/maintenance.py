@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.graph_access import GraphAccess, graph_access
+from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.maintain.optimize import IN_TURN, OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import (
@@ -25,7 +27,7 @@ from omnigraph.engine.maintain.verify import (
     scan_in_process,
 )
 from omnigraph.engine.maintain.verify import verify as run_verify
-from omnigraph.engine.schema import SchemaReceipt
+from omnigraph.engine.schema import Schema, SchemaReceipt
 from omnigraph.engine.schema import apply as run_apply
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
@@ -37,7 +39,7 @@ from omnigraph.lang.catalog import EdgeType, TypeKey
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
-from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.source_files import schema_source
 from omnigraph.store.read.dataset import DatasetRef
@@ -45,6 +47,7 @@ from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 from omnigraph.stored_queries import QueryFolder, read_queries
 
 
+@complete_docs(Maintenance.optimize, ENGINE_DOCS)
 def optimize(
     graph: Graph,
     branch: str = MAIN,
@@ -58,18 +61,6 @@ def optimize(
     """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
 
     With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
-
-    Args:
-        graph: The graph.
-        branch: The branch to optimize.
-        message: What the commit is for, shown in its history.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
-
-    Returns:
-        What was compacted by type, and the commit, if there was anything to do.
 
     Raises:
         BranchNotFound: There is no such branch.
@@ -86,6 +77,7 @@ def optimize(
         return run_optimize(session, branch, lambda size: choice.by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))
 
 
+@complete_docs(Schema.apply, ENGINE_DOCS)
 def apply_schema(
     graph: Graph,
     schema: str | Path,
@@ -102,21 +94,6 @@ def apply_schema(
     """Apply a schema like `graph.schema.apply`; what reads and writes many stored rows runs on Spark.
 
     With `engine="auto"`, Spark is used if there are many rows to check or to write, and only if it is installed.
-
-    Args:
-        graph: The graph.
-        schema: The new schema, as text or as the path of a `.pg` file.
-        allow_data_loss: Make drops permanent.
-        queries: The stored queries of the graph; a schema that breaks one of them is rejected.
-        branch: The branch that gets the schema; others keep theirs until they are merged.
-        message: What the commit is for, shown in its history.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
-
-    Returns:
-        The steps, and the commit, if there was anything to do.
 
     Raises:
         LanguageError: The schema is invalid, or a step is not supported.
@@ -159,6 +136,7 @@ class _VerifyTask:
     owners: tuple[int, ...]
 
 
+@complete_docs(Maintenance.verify, ENGINE_DOCS)
 def verify(
     graph: Graph,
     *,
@@ -171,17 +149,6 @@ def verify(
     """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
 
     With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
-
-    Args:
-        graph: The graph.
-        data: Also compare the bytes of all files with their checksums.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
-
-    Returns:
-        All findings, and the size of unreferenced files.
 
     Raises:
         PolicyDenied: The actor may not administer the graph.

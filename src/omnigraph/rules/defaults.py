@@ -52,7 +52,7 @@ def _texts(words: Numbers) -> Column:
 
 
 def fill_absent(column: Column, is_absent: Numbers, property_: Property, now_ms: int) -> Column:
-    """Return a column with the default wherever the property was not mentioned."""
+    """Return a column with the default where the property was not mentioned."""
     if property_.default is None or not is_absent.any():
         return column
     filling = default_column(property_, int(is_absent.sum()), now_ms)

@@ -41,12 +41,9 @@ def _in_every_row(rule: row_rules.RowRule) -> Rule:
     return check
 
 
+ROW_CHECKS: Final[tuple[Rule, ...]] = tuple(map(_in_every_row, row_rules.ROW_RULES))
 RULES: Final[tuple[Rule, ...]] = (
-    _in_every_row(row_rules.required),
-    _in_every_row(row_rules.finite_vectors),
-    _in_every_row(row_rules.enum_values),
-    _in_every_row(row_rules.ranges),
-    _in_every_row(row_rules.checks),
+    *ROW_CHECKS,
     distinct_ids,
     new_ids,
     unique,

@@ -79,8 +79,8 @@ class Admission:
 
 def read_admission() -> Admission:
     """Return the configured admission limits."""
-    inflight_max = settings.whole("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
-    return Admission(inflight_max, settings.whole("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))
+    inflight_max = settings.read_integer("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
+    return Admission(inflight_max, settings.read_integer("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))
 
 
 class FairSlots:

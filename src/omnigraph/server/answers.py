@@ -35,7 +35,7 @@ class Welcome(TypedDict):
 class Readiness(TypedDict):
     """Whether every graph can be read, and how many stored queries do not compile.
 
-    `configuration` is there when tokens or policies were changed and cannot be used; those of before still hold.
+    `configuration` is there when tokens or policies were changed and cannot be used; the previous ones stay in effect.
     """
 
     status: Literal["ready", "unready"]
@@ -75,7 +75,7 @@ class Rows(TypedDict):
 
 
 class LegacyRows(TypedDict):
-    """The rows of a query, without the commit that they were read at; `/query` tells it."""
+    """The rows of a query, without the commit that they were read at, which `/query` returns."""
 
     query_name: str
     target: Target
@@ -311,7 +311,7 @@ class BaselineEnd(TypedDict):
 
 
 class BaselineRecord(TypedDict):
-    """The last line of a baseline: where its feed goes on."""
+    """The last line of a baseline: where its feed continues."""
 
     baseline: BaselineEnd
 

@@ -56,7 +56,7 @@ class GraphConfig:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why a graph of a cluster is not served; `is_kept` if a server that has it open goes on serving it."""
+    """Why a graph of a cluster is not served; `is_kept` if a server that has it open keeps serving it."""
 
     code: str
     message: str

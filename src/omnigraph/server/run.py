@@ -117,7 +117,7 @@ class Server:
 
 def read_bounds() -> HostBounds:
     """Return the configured bounds, reduced to what the open-file limit allows."""
-    per_peer = settings.whole("OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER", least=1)
+    per_peer = settings.read_integer("OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER", least=1)
     return HostBounds(connections_max=_raise_file_limit(SERVER_CONNECTIONS_MAX), connections_per_peer_max=per_peer)
 
 
@@ -168,7 +168,7 @@ def address_of(listening: socket.socket) -> str:
 
 def open_service(registry: GraphRegistry) -> Service:
     """Return a service with the configured limits."""
-    threads = settings.whole("OMNIGRAPH_SERVER_THREADS", least=1)
+    threads = settings.read_integer("OMNIGRAPH_SERVER_THREADS", least=1)
     hosts = read_allowed_hosts(has_tokens=bool(registry.tokens.entries))
     return Service(registry, read_admission(), threads, hosts=hosts)
 

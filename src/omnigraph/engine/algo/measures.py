@@ -146,7 +146,7 @@ def degrees(graph: BlockGraph) -> dict[str, Numbers]:
 
 
 def components(graph: BlockGraph) -> Numbers:
-    """Return the number of each node's connected component, whatever the direction of edges; 0 is the largest."""
+    """Return the number of each node's connected component, ignoring the direction of edges; 0 is the largest."""
     labels = np.arange(graph.size, dtype=np.int64)
     for _ in range(ALGO_ROUNDS_MAX):
         minimums = graph.sweep(propagate_min_labels, Direction.BOTH, labels)
@@ -173,7 +173,8 @@ def pagerank(
 ) -> npt.NDArray[np.float64]:
     """Return the PageRank of every node; all of them add up to 1. Parallel edges count as often as they are there.
 
-    Ends when a round changes the ranks by less than the tolerance in all, or after so many iterations.
+    Ends when an iteration changes the ranks by less than the tolerance in total, or at the maximum number of
+    iterations.
     """
     _check("damping", damping, 0 <= damping < 1, "at least 0 and below 1")
     _check_rounds("iterations", iterations)

@@ -27,7 +27,7 @@ _STORED: Final = b"\1"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _StoredBlob:
     """The stored row of a blob."""
 
     dataset: Dataset
@@ -50,7 +50,7 @@ class BlobValues:
     """The blob values of one merge, and the locations they refer to."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, _Place] = {}
+        self._places: dict[bytes, _StoredBlob] = {}
         self._compared: dict[tuple[bytes, bytes], bool] = {}
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
@@ -70,7 +70,7 @@ class BlobValues:
         named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[large_rows])
         large = (named.to_pylist(), ids.take(large_rows).to_pylist(), sizes.take(large_rows).to_pylist())
         for value, row_id, size in zip(*large, strict=True):
-            self._places.setdefault(value, _Place(dataset, name, row_id, size))
+            self._places.setdefault(value, _StoredBlob(dataset, name, row_id, size))
         return pc.replace_with_mask(values, pa.array(is_large), named)
 
     @staticmethod
@@ -152,7 +152,7 @@ class BlobValues:
 
     def _sources(
         self, rows: pa.Table, name: str, rows_with_blob: NDArray[np.int64], target: Dataset, current: pa.Table
-    ) -> Iterator[tuple[int, _Place]]:
+    ) -> Iterator[tuple[int, _StoredBlob]]:
         """Yield the stored row of each blob."""
         if not len(rows_with_blob):
             return

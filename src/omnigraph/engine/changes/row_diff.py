@@ -154,7 +154,7 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
 
 
 def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = AS_BYTES) -> RowChanges:
-    """Return what became of some candidates; each version is read once."""
+    """Return how candidate rows changed; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
     was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
     left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
@@ -189,15 +189,15 @@ class _Read:
     dataset: Dataset
     row_ids: Any
     rows: pa.Table
-    places: Mask
+    positions: Mask
 
-    def only(self, places: Mask) -> _Read:
-        """Return those of the rows that are at some of the places, without a copy if these are all."""
-        selected = places[self.places]
+    def only(self, positions: Mask) -> _Read:
+        """Return those of the rows that are at some of the positions, without a copy if these are all."""
+        selected = positions[self.positions]
         if selected.all():
             return self
         mask = pa.array(selected)
-        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
+        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), positions)
 
 
 def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | None:
@@ -272,13 +272,13 @@ def _equal_blobs(
     alike = np.setdiff1d(alike, large)
     # A bounded number of bytes of either side is in memory at a time.
     chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
-    for places in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
+    for positions in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
         pairs = zip(
-            read_blobs(before, name, old.take(places).combine_chunks()),
-            read_blobs(after, renamed, new.take(places).combine_chunks()),
+            read_blobs(before, name, old.take(positions).combine_chunks()),
+            read_blobs(after, renamed, new.take(positions).combine_chunks()),
             strict=True,
         )
-        equal[places] = np.fromiter((a == b for a, b in pairs), np.bool_, len(places))
+        equal[positions] = np.fromiter((a == b for a, b in pairs), np.bool_, len(positions))
     return equal
 
 

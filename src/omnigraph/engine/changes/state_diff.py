@@ -80,7 +80,7 @@ class Pair:
         return row_diff.candidates(*self.datasets())
 
     def compare(self, candidates: pa.Table) -> RowChanges:
-        """Return what became of some candidates."""
+        """Return how candidate rows changed."""
         return row_diff.compare(*self.datasets(), candidates)
 
     def datasets(self) -> tuple[Dataset | None, Dataset | None]:

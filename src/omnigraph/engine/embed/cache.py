@@ -149,7 +149,7 @@ class _Segment:
     """Digests sorted by their first half, and the locations of their vectors."""
 
     digests: Hashes
-    places: VectorLocations
+    locations: VectorLocations
 
     @classmethod
     def of(cls, digests: Hashes, locations: VectorLocations) -> _Segment:
@@ -160,7 +160,7 @@ class _Segment:
         """Fill in the locations of the digests that are in this index."""
         positions = np.minimum(np.searchsorted(self.digests[:, 0], digests[:, 0]), len(self.digests) - 1)
         is_match = (self.digests[positions] == digests).all(axis=1)
-        locations[is_match] = self.places[positions[is_match]]
+        locations[is_match] = self.locations[positions[is_match]]
 
 
 @dataclass
@@ -228,7 +228,7 @@ class VectorCache:
         # Log-structured merge: each segment is over twice the next, so lookups visit few segments.
         while len(self._segments) > 1 and len(self._segments[-2].digests) <= 2 * len(self._segments[-1].digests):
             last, before = self._segments.pop(), self._segments.pop()
-            merged = np.concatenate([before.digests, last.digests]), np.concatenate([before.places, last.places])
+            merged = np.concatenate([before.digests, last.digests]), np.concatenate([before.locations, last.locations])
             self._segments.append(_Segment.of(*merged))
 
     def vectors_of(self, keys_path: str) -> Matrix | None:

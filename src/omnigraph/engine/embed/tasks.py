@@ -46,8 +46,9 @@ _SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRA
 class EmbedSite:
     """Access of embedding tasks to the graph, the provider and the vector cache; one per process and operation.
 
-    Threads share the one they are called with. In another process a pickled site stands for the site of that process,
-    which opens the graph and the provider by the driver's settings, and shares the rate limit with `processes` others.
+    Threads share the one they are called with. In another process, a pickled site is replaced by the site of that
+    process, which opens the graph and the provider by the driver's settings, and shares the rate limit with `processes`
+    others.
     """
 
     def __init__(

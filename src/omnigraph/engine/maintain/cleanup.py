@@ -224,5 +224,5 @@ class _Cleanup:
 
     def _refusal(self, plan: RemovalPlan) -> OmniGraphError | None:
         if plan.path in self.kept.drifted:
-            return DriftDetected("a foreign tool has written to it by path; run `omnigraph repair` first")
+            return DriftDetected("another tool wrote to it directly; run `omnigraph repair` first")
         return plan.error

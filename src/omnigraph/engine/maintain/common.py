@@ -7,7 +7,7 @@ from omnigraph import settings
 
 def at_once() -> int:
     """Return how many types maintenance works on at the same time."""
-    return settings.whole("OMNIGRAPH_MAINTENANCE_CONCURRENCY", least=1)
+    return settings.read_integer("OMNIGRAPH_MAINTENANCE_CONCURRENCY", least=1)
 
 
 def system_actor(actor: str | None, work: str) -> str:

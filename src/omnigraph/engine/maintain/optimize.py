@@ -34,7 +34,7 @@ from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write import compaction
-from omnigraph.store.write.compaction import Rewritten, Task, aside, aside_claim
+from omnigraph.store.write.compaction import Rewritten, Task, aside_claim, detached_version
 from omnigraph.store.write.transaction import Change
 
 # How a task gets the dataset that it works on.
@@ -280,7 +280,7 @@ class _Optimize:
         tasks = compaction.plan(base) if is_whole else []
         self._claim(aside_claim(base))
         rewrite = compaction.rewritten(base, self._compact(base, tasks), compaction.IDS_LEFT_TO_WRITERS)
-        with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
+        with detached_version(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
             renewal = index_build.renewal(rewritten, specs, shrunk)
             built = self._build(rewritten, renewal.segments)

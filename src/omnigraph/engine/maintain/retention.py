@@ -120,7 +120,7 @@ def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy:
     must not lose what was current when it began. All times are storage's.
     """
     # Writers and readers of a version may be at work until the deadline of a publish after it was replaced; within that
-    # time nothing goes, whatever the policy says.
+    # time nothing is removed, regardless of the policy.
     newest_first = sorted(versions, reverse=True)
     cutoff = min(policy.now_us - DEADLINE_US, since_us)
     cutoff_us = policy.now_us - int((policy.older_than_seconds or 0) * 1_000_000)

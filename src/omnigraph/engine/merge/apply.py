@@ -125,7 +125,7 @@ def _registered(target: View, pin: Pin) -> Pin:
     pin = replace(pin, adopted_at=target.snapshot.version)
     if pin.owner != owner or not store.has_version(pin.ref.at(pin.version + 1)):
         return pin
-    # The target wrote later versions before it dropped the type, so what comes back goes on in a fork.
+    # The target wrote later versions before it dropped the type, so the restored type continues in a fork.
     fork = store.fork(store.open(pin.ref), *fork_names(owner, pin))
     return replace(pin, fork=fork.ref.branch, checksum=fork.checksum)
 
@@ -290,8 +290,8 @@ class Application:
     def _check_compared(self, three: ThreeWayState) -> None:
         """Raise `PolicyDenied` if both sides changed a type that the actor may not read on the target.
 
-        Whether they conflict would tell what the target holds. Types that the actor may neither read nor change on any
-        branch go along: it knows and controls neither side.
+        Whether they conflict would reveal what the target holds. Types that the actor may neither read nor change on
+        any branch go along: it knows and controls neither side.
         """
         guessed = self.session.hidden(three.ours.snapshot) - types_out_of_reach(self.session, three.ours.catalog)
         if guessed and not guessed.isdisjoint(three.compared_types()):
@@ -336,7 +336,7 @@ class Application:
     def _adoptable(self, three: ThreeWayState) -> dict[TypeKey, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
-        Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
+        Main copies small changes instead: as long as its datasets are not forks, the graph can be moved.
         """
         owner = three.ours.snapshot.state.branch_id
         pins = {}
@@ -347,7 +347,7 @@ class Application:
             is_stored_so = pin.shape == AS_STORED
             if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted and is_stored_so:
                 pins[type_.table_key] = pin
-        # Whatever its size, a dataset that the target does not have, or would have to rewrite, is taken over.
+        # Regardless of its size, a dataset that the target does not have, or would have to rewrite, is taken over.
         types = three.by_key
         return pins | {key: three.pin(types[key]) for key in three.taken_over()}
 
@@ -367,7 +367,7 @@ class Application:
         ]
         outcome, bases = sides.outcome, sides.base_ids
         if not self._may_read_target:
-            # What was needed, and since when, tells what the target holds.
+            # What was needed, and since when, would reveal what the target holds.
             outcome, bases = MergeOutcome.MERGED, ()
         return MergeReceipt(
             self.source,

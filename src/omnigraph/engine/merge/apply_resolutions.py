@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Type = NodeType | EdgeType
-Place = tuple[TypeKey, str]
+EntityKey = tuple[TypeKey, str]
 # How an entity is on our side, and how it shall be; None is absent.
 State = tuple[pa.Table | None, pa.Table | None]
 
@@ -35,7 +35,7 @@ class Resolutions:
     """The resolutions of one merge. `open` ones have not resolved anything yet."""
 
     def __init__(self, resolutions: Sequence[Resolution] = ()) -> None:
-        self._open: dict[Place, dict[str | None, Resolution]] = {}
+        self._open: dict[EntityKey, dict[str | None, Resolution]] = {}
         for resolution in resolutions:
             entity = self._open.setdefault((resolution.type_key, resolution.entity_id), {})
             if resolution.property in entity or (entity and None in (resolution.property, *entity)):
@@ -98,7 +98,7 @@ class Resolutions:
             undecided: tuple[str, ...] = ()
             state: pa.Table | None
             if None in decided:
-                state = _whole(type_, clash, decided[None])
+                state = _decided_entity(type_, clash, decided[None])
             else:
                 state, undecided = _by_property(type_, clash, decided)
             if undecided:
@@ -132,7 +132,7 @@ class Resolutions:
             if merge is None:
                 nothing = arrow_schema(type_).empty_table()
                 merge = RowMerge(nothing, nothing, one_array(nothing.column("id")))
-            changed[key] = put(merge, {entity_id: (rows[1], _whole(type_, clash, resolution))})
+            changed[key] = put(merge, {entity_id: (rows[1], _decided_entity(type_, clash, resolution))})
             del self._open[key, entity_id]
         return changed
 
@@ -148,15 +148,15 @@ class Resolutions:
             stale = [name for name, image in resolution.seen.items() if image != images[name]]
             if stale:
                 raise refuse(
-                    f"`{clash.entity_id}` of `{type_key}` has changed since it was decided about: `{stale[0]}` is not"
-                    f" what the resolution says; run the merge dry again",
+                    f"`{clash.entity_id}` of `{type_key}` has changed since it was resolved: `{stale[0]}` is not"
+                    f" what the resolution says; repeat the dry run",
                     type_key=type_key,
                     entity_id=clash.entity_id,
                 )
 
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
-    """Return a merge that leaves entities in the given states, whatever it did to them before."""
+    """Return a merge that leaves entities in the given states, overriding earlier decisions."""
     ids = pa.array(list(states), pa.string())
 
     def others(rows: pa.Table) -> pa.Table:
@@ -185,7 +185,7 @@ def touches(merge: RowMerge, entity_id: str) -> bool:
     return any(is_among(entity, changed).any() for changed in ids)
 
 
-def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
+def _decided_entity(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
     """Return the row that a whole-entity resolution decides on; None means absent."""
     if resolution.take is None:
         assert isinstance(resolution.given, Mapping)

@@ -181,7 +181,7 @@ def reject_without_conflict(entities: Sequence[tuple[str, str]]) -> None:
     subjects = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in entities[:FINDINGS_SHOWN_MAX])
     more = f" and {len(entities) - FINDINGS_SHOWN_MAX} more" if len(entities) > FINDINGS_SHOWN_MAX else ""
     error = refuse(
-        f"there is no conflict about {subjects}{more}; run the merge dry again and leave the resolution out",
+        f"there is no conflict about {subjects}{more}; repeat the dry run and leave the resolution out",
         type_key=entities[0][0],
         entity_id=entities[0][1],
     )

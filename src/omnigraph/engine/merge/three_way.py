@@ -42,7 +42,7 @@ Type = NodeType | EdgeType
 class ThreeWayState:
     """The base, our side (merged into) and their side (merged), all under one schema.
 
-    `merged` is set if they have different schemas of their own; the views are then read under the merged one.
+    `merged` is set if their schemas differ; the views are then read under the merged one.
     """
 
     base: MergeBase[View]
@@ -114,7 +114,7 @@ class ThreeWayState:
         return [type_ for type_ in self.by_key.values() if self.stored_key(type_) is None]
 
     def touched_types(self) -> list[Type]:
-        """Return the types that differ between base and their side, whatever our side holds."""
+        """Return the types that differ between base and their side, regardless of our side."""
         return [type_ for type_ in self.by_key.values() if not self._is_unchanged(self.theirs, type_)]
 
     def compared_types(self) -> set[str]:

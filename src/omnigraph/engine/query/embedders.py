@@ -160,7 +160,7 @@ def make_embedder(name: str, base_url: str, model: str, key: str = "", *, sharer
     retry_policy = RetryPolicy(
         deadline_seconds=_milliseconds("OMNIGRAPH_EMBED_DEADLINE_MS") or None,
         timeout_seconds=_milliseconds("OMNIGRAPH_EMBED_TIMEOUT_MS"),
-        attempts_max=settings.whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
+        attempts_max=settings.read_integer("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
         backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
     )
     rate_limiter = RateLimiter(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
@@ -168,7 +168,7 @@ def make_embedder(name: str, base_url: str, model: str, key: str = "", *, sharer
 
 
 def _milliseconds(name: str) -> float:
-    return settings.whole(name) / 1_000
+    return settings.read_integer(name) / 1_000
 
 
 def _rate(name: str) -> float:

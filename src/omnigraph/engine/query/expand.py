@@ -216,9 +216,9 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
     edge_count = run.row_count(TypeKey.of("edge", edge))
     if edge_count <= _SMALL_EDGES:
         return False, f"{edge_count} edges are few enough to read whole"
-    if hops > (hops_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
+    if hops > (hops_max := settings.read_integer("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
         return False, f"{hops} hops are more than {hops_max}"
-    if frontier > (frontier_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
+    if frontier > (frontier_max := settings.read_integer("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
         return False, f"{frontier} nodes are more than {frontier_max}"
     near = type_.target if direction is Direction.IN else type_.source
     topology = run.topology(edge)

@@ -159,8 +159,8 @@ class CommittedRows:
         if table_key in self._found_rows:
             rows = pa.concat_tables(self._found_rows[table_key]).combine_chunks()
             # A row may have been found by two lookups.
-            met = pc.index_in(pc.unique(ids), value_set=one_array(rows.column("id"))).drop_null()
-            matched = rows.take(met)
+            matches = pc.index_in(pc.unique(ids), value_set=one_array(rows.column("id"))).drop_null()
+            matched = rows.take(matches)
             others = find(self._dataset(table_key), without(ids, one_array(matched.column("id"))))
             return pa.concat_tables([matched, others])
         return find(self._dataset(table_key), ids)

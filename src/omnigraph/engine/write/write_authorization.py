@@ -167,7 +167,7 @@ def hidden_data_error(actor: str | None, cause: OmniGraphError | None = None) ->
     return PolicyDenied(message, effect=cause.effect, actor=actor, **operation)
 
 
-# Rules that compare an input with stored rows of its own type.
+# Rules that compare an input with stored rows of the same type.
 _STORED_RULES: Final = ("E11", "E5", "E10")
 
 

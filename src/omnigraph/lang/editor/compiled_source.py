@@ -30,7 +30,7 @@ class SchemaView:
     declarations: tuple[Declaration, ...]
 
     def find_type(self, word: str) -> NodeType | EdgeType | None:
-        """Return a type by its name, or an edge type as a traversal spells it."""
+        """Return a type by its name, or an edge type by its name in a traversal, in any case."""
         return self.catalog.nodes.get(word) or self.catalog.edge_by_word(word)
 
     def find_property(self, type_name: str | None, name: str) -> Property | None:
@@ -47,15 +47,15 @@ class SchemaView:
         declaration = find_declaration(self.declarations, type_name)
         if declaration is None:
             return None
-        own = next((item.name.span for item in declaration.properties if item.name.text == name), None)
-        if own is not None:
-            return own
+        declared = next((item.name.span for item in declaration.properties if item.name.text == name), None)
+        if declared is not None:
+            return declared
         inherited = (self.property_at(interface.text, name) for interface in declaration.implements)
         return next((span for span in inherited if span is not None), None)
 
 
 def find_declaration(declarations: tuple[Declaration, ...], name: str) -> Declaration | None:
-    """Return the declaration of a type; edges may be spelt in any case."""
+    """Return the declaration of a type; names of edges may be in any case."""
     exact = next((item for item in declarations if item.name.text == name), None)
     edges = (item for item in declarations if item.kind == "edge" and item.name.text.lower() == name.lower())
     return exact or next(edges, None)

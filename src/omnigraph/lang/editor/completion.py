@@ -161,9 +161,9 @@ def _complete_schema(position: _Position) -> Iterator[Completion]:
     words = position.words.words
     if "TYPE_NAME" in position.accepted and position.before() not in ("node", "edge", "interface"):
         kind = "interface" if position.before() in ("implements", ",") else "node"
-        for place, keyword in enumerate(words[:-1]):
+        for index, keyword in enumerate(words[:-1]):
             if keyword.depth == 0 and keyword.text == kind:
-                yield Completion(words[place + 1].text, "type", position.span, kind)
+                yield Completion(words[index + 1].text, "type", position.span, kind)
     if position.accepted & {"NAME", "ASSIGNED"}:
         start, stop = position.words.declaration(max(position.index - 1, 0))
         for name, colon in pairwise(words[start:stop]):

@@ -85,19 +85,19 @@ def _meaning_in_query(words: Words, index: int, view: SchemaView | None) -> Mean
 def block_owner(words: Words, index: int) -> str | None:
     """Return the type whose properties the block around a word lists: `Type { … }`, `Type set { … }`."""
     depth = words.words[index].depth if index < len(words.words) else None
-    for place in range(index - 1, -1, -1):
-        word = words.words[place]
+    for position in range(index - 1, -1, -1):
+        word = words.words[position]
         if word.text == "{" and (depth is None or word.depth < depth):
-            before = words.text(place - 1)
-            name = words.text(place - 2) if before == "set" else before
+            before = words.text(position - 1)
+            name = words.text(position - 2) if before == "set" else before
             return name if name[:1].isupper() else None
     return None
 
 
 def _mutated_type(words: Words, index: int, start: int) -> str | None:
-    for place in range(index - 1, start, -1):
-        if words.text(place) in ("update", "delete"):
-            name = words.text(place + 1)
+    for position in range(index - 1, start, -1):
+        if words.text(position) in ("update", "delete"):
+            name = words.text(position + 1)
             return name if name[:1].isupper() else None
     return None
 

@@ -86,16 +86,20 @@ def _find_walks(words: Sequence[Word]) -> list[_Walk]:
     for index, text in enumerate(texts):
         if not text.startswith("$"):
             continue
-        place = index + 1
-        if texts[place : place + 1] and texts[place].startswith("$") and texts[place + 1 : place + 2] == [":"]:
-            place += 2
-        place += texts[place : place + 1] == ["<"]
-        edge = texts[place] if place < len(texts) else ""
-        place += 1
-        place += texts[place : place + 1] == [">"]
-        if texts[place : place + 1] == ["{"] and "}" in texts[place : place + 6]:
-            place = texts.index("}", place) + 1
-        right = texts[place] if place < len(texts) else ""
+        position = index + 1
+        if (
+            texts[position : position + 1]
+            and texts[position].startswith("$")
+            and texts[position + 1 : position + 2] == [":"]
+        ):
+            position += 2
+        position += texts[position : position + 1] == ["<"]
+        edge = texts[position] if position < len(texts) else ""
+        position += 1
+        position += texts[position : position + 1] == [">"]
+        if texts[position : position + 1] == ["{"] and "}" in texts[position : position + 6]:
+            position = texts.index("}", position) + 1
+        right = texts[position] if position < len(texts) else ""
         if edge[:1].islower() and right.startswith("$"):
             walks.append(_Walk(text, edge, right))
     return walks

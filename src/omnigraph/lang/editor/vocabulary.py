@@ -20,7 +20,7 @@ QUERY_WORDS: Final = MappingProxyType(
         "having": "Filters groups by their keys, aggregates and columns.",
         "order": "Sorts the rows: `order { column desc, other }`.",
         "skip": "Leaves out the first rows.",
-        "limit": "Returns at most so many rows.",
+        "limit": "Returns at most this many rows.",
         "optional": "A block that keeps a row without inner solutions, with nulls.",
         "not": "`not { … }` keeps a row if the block has no solution.",
         "as": "Names a column, or binds the hops of a traversal.",
@@ -39,7 +39,7 @@ QUERY_WORDS: Final = MappingProxyType(
         "where": "Which entities a mutation changes, or what `any` and `all` test.",
     }
 )
-# Functions with rules of their own; the others are described where they are defined.
+# Functions with special rules; the others are described where they are defined.
 _SPECIAL_FUNCTIONS: Final = MappingProxyType(
     {
         "now": "`now()`: the instant at which the query runs, one for all rows.",
@@ -75,7 +75,7 @@ SCHEMA_WORDS: Final = MappingProxyType(
         "interface": "Declares properties that several node types share.",
         "implements": "Takes over the properties of interfaces.",
         "enum": "One of the listed words: `enum(a, b)`.",
-        "Vector": "So many 32-bit floats: `Vector(384)`.",
+        "Vector": "A vector of 32-bit floats with this many dimensions: `Vector(384)`.",
         "String": "A text.",
         "Blob": "Bytes of any size.",
         "Bool": "`true` or `false`.",

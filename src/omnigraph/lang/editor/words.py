@@ -43,9 +43,9 @@ class Words:
     def at(self, offset: int) -> int | None:
         """Return the index of the name at an offset, or of the one that ends there."""
         index = bisect_right(self.words, offset, key=lambda word: word.span.start) - 1
-        for place in (index, index - 1):
-            if place >= 0 and self.words[place].is_name and offset <= self.words[place].span.end:
-                return place
+        for candidate in (index, index - 1):
+            if candidate >= 0 and self.words[candidate].is_name and offset <= self.words[candidate].span.end:
+                return candidate
         return None
 
     def before(self, offset: int) -> int:
@@ -59,8 +59,10 @@ class Words:
     def declaration(self, index: int) -> tuple[int, int]:
         """Return the range of the words of the declaration that a word belongs to."""
         starts = [number for number, word in enumerate(self.words) if word.depth == 0 and word.text in _DECLARATIONS]
-        place = bisect_right(starts, index)
-        return (starts[place - 1] if place else 0), (starts[place] if place < len(starts) else len(self.words))
+        next_start = bisect_right(starts, index)
+        return (starts[next_start - 1] if next_start else 0), (
+            starts[next_start] if next_start < len(starts) else len(self.words)
+        )
 
     def text(self, index: int) -> str:
         return self.words[index].text if 0 <= index < len(self.words) else ""

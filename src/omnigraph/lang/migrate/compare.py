@@ -179,7 +179,7 @@ def is_wider(old: PropertyType, new: PropertyType) -> bool:
 
 
 def _is_respelled(pair: Pair, old: PropertyShape, new: PropertyType) -> bool:
-    """Return True if ids spell the wider value differently: the digits of a 32-bit float change with 64 bits."""
+    """Return True if ids format the wider value differently: the digits of a 32-bit float change with 64 bits."""
     if isinstance(pair.old, InterfaceShape) or (old.type.scalar, new.scalar) != (Scalar.F32, Scalar.F64):
         return False
     keys = [item.columns for item in pair.old.constraints if item.kind == "key"]

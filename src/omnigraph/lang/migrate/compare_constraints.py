@@ -1,6 +1,6 @@
 """Compare the constraints of an accepted type with those of its new version.
 
-Pure. A constraint is the same if it constrains the same properties, whatever they are called now.
+Pure. A constraint is the same if it constrains the same properties, even if they were renamed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def table_key(self) -> TypeKey:
-        """The key of the type, which is no interface."""
+        """The key of the type, which is not an interface."""
         return TypeKey.of(self.kind, self.name)
 
     def unsupported(self, reason: str, span: Span | None = None) -> Step:

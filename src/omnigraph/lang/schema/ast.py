@@ -101,7 +101,7 @@ _EXACT_MAX: Final = 2**53
 
 
 def parse_bound(text: str) -> int | float | None:
-    """Return the bound as an int where that is exact, else as a float; None when it is no finite float.
+    """Return the bound as an int where that is exact, else as a float; None when it is not a finite float.
 
     >>> parse_bound("-1.0"), parse_bound("0.5"), parse_bound("9" * 400)
     (-1, 0.5, None)

@@ -1,4 +1,4 @@
-"""Builds the syntax tree of `.pg` while Lark parses, and tells annotations from constraints by their position.
+"""Builds the syntax tree of `.pg` while Lark parses, and distinguishes annotations from constraints by their position.
 
 Pure. Raises `SyntaxFault` for what the grammar accepts and the language does not.
 """

@@ -106,7 +106,7 @@ def _resolve_properties(resolution: Resolution, kind: Kind, type_: TypeShape) ->
         elif old_owner is None:
             _reject_hint_in_new_type(resolution, type_.name, origin, hint)
         elif hint.text not in accepted_ids:
-            message = f"`@rename_from` names `{hint.text}`, which is no accepted property of `{old_owner}`"
+            message = f"`@rename_from` names `{hint.text}`, which is not an accepted property of `{old_owner}`"
             suggestion = did_you_mean(hint.text, accepted_ids) or "a property cannot move from one type to another"
             resolution.report("I4", message, hint.span, suggestion)
         elif hint.text in claimed:
@@ -120,7 +120,7 @@ def _resolve_properties(resolution: Resolution, kind: Kind, type_: TypeShape) ->
 
 
 def _reject_hint_in_new_type(resolution: Resolution, owner: str, origin: PropertyOrigin, hint: Word) -> None:
-    # An interface's hint speaks to the nodes that had the property; a new node simply starts with the new name.
+    # An interface's hint applies to the nodes that had the property; a new node simply starts with the new name.
     if not origin.is_injected:
         message = f"`@rename_from` inside `{owner}`, which is a new type and has no earlier properties"
         resolution.report("I5", message, hint.span, "remove the hint, or give the type its own `@rename_from`")
@@ -172,8 +172,8 @@ def _accepted_property_ids(resolution: Resolution, key: Key, old: TypeIds | None
 
 
 def _exhausted(resolution: Resolution) -> LanguageError:
-    fresh = [origin.span for key, origin in resolution.origins.items() if key not in resolution.types]
-    spans = fresh or [origin.span for origin in resolution.origins.values()]
+    new_spans = [origin.span for key, origin in resolution.origins.items() if key not in resolution.types]
+    spans = new_spans or [origin.span for origin in resolution.origins.values()]
     span = max(spans, key=lambda item: item.start)
     hint = "export the graph and load it into a new one"
     message = "the graph has no identities left to give"

@@ -43,7 +43,7 @@ def key_member_type(owner: Type, name: str) -> PropertyType:
 def key_ids(owner: Type, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
     """Return the ids of all rows of a batch that holds the key columns of a keyed type."""
     assert owner.key, f"{owner.name} has no key"
-    parts = [_spell_column(owner, name, batch.column(name)) for name in owner.key]
+    parts = [_format_column(owner, name, batch.column(name)) for name in owner.key]
     if len(parts) == 1:
         return parts[0]
     quoted: list[Any] = [pa.scalar('["')]
@@ -63,25 +63,25 @@ def key_id(owner: Type, values: Mapping[str, object]) -> str:
     '1000000000000000000000'
     """
     assert owner.key, f"{owner.name} has no key"
-    parts = [_spell_value(owner, name, values.get(name)) for name in owner.key]
+    parts = [_format_value(owner, name, values.get(name)) for name in owner.key]
     return parts[0] if len(parts) == 1 else json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
 
 
-def _spell_column(owner: Type, name: str, column: Any) -> pa.StringArray:
+def _format_column(owner: Type, name: str, column: Any) -> pa.StringArray:
     type_ = key_member_type(owner, name)
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if values.null_count:
         raise _null(owner, name)
     values = values.cast(arrow_type(type_))
     if type_.scalar in FLOATS:
-        return _spell_floats(owner, name, values)
+        return _format_floats(owner, name, values)
     if type_.scalar in (Scalar.DATE, Scalar.DATETIME):
         values = values.cast(pa.int32() if type_.scalar is Scalar.DATE else pa.int64())
     texts: Any = values.cast(pa.string())
     return texts  # type: ignore[no-any-return]
 
 
-def _spell_floats(owner: Type, name: str, values: Any) -> pa.StringArray:
+def _format_floats(owner: Type, name: str, values: Any) -> pa.StringArray:
     if not pc.all(pc.is_finite(values), min_count=0).as_py():
         raise _not_finite(owner, name)
     # Adding a positive zero turns -0.0 into 0.0 and leaves every other number alone.
@@ -109,7 +109,7 @@ def _escape_column(texts: pa.StringArray) -> pa.StringArray:
     return escaped
 
 
-def _spell_value(owner: Type, name: str, value: object) -> str:
+def _format_value(owner: Type, name: str, value: object) -> str:
     type_ = key_member_type(owner, name)
     if value is None:
         raise _null(owner, name)
@@ -118,7 +118,7 @@ def _spell_value(owner: Type, name: str, value: object) -> str:
     if type_.scalar is Scalar.BOOL and isinstance(value, bool):
         return "true" if value else "false"
     if type_.scalar in FLOATS and isinstance(value, int | float) and not isinstance(value, bool):
-        return _spell_float(owner, name, float(value), type_)
+        return _format_float(owner, name, float(value), type_)
     if type_.scalar is Scalar.DATE:
         value = _days(value)
     elif type_.scalar is Scalar.DATETIME:
@@ -128,7 +128,7 @@ def _spell_value(owner: Type, name: str, value: object) -> str:
     raise DataError(f"key `{owner.name}.{name}` cannot hold this value as `{type_}`", rule="E4", property=name)
 
 
-def _spell_float(owner: Type, name: str, value: float, type_: PropertyType) -> str:
+def _format_float(owner: Type, name: str, value: float, type_: PropertyType) -> str:
     if type_.scalar is Scalar.F32:
         try:
             value = struct.unpack("<f", struct.pack("<f", value))[0]
@@ -139,7 +139,7 @@ def _spell_float(owner: Type, name: str, value: float, type_: PropertyType) -> s
     if not isfinite(value):
         raise _not_finite(owner, name)
     if type_.scalar is Scalar.F32:
-        # Python spells 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
+        # Python formats 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
         digits: str = pa.scalar(value + 0.0, pa.float32()).cast(pa.string()).as_py()
     else:
         digits = repr(value + 0.0).removesuffix(".0")

@@ -68,7 +68,7 @@ def join_bases(below: Records, left: Records, right: Records) -> Records:
 
 
 def merge_schemas(base: Records, ours: SchemaIR, theirs: SchemaIR) -> SchemaMerge:
-    """Merge what two schemas changed since their base; new identities go on to be numbered as ours does."""
+    """Merge what two schemas changed since their base; new identities are numbered as ours are."""
     if is_same_schema(ours, theirs):
         return SchemaMerge(ours)
     merge = _Merge(base, records_of(ours), records_of(theirs))
@@ -205,11 +205,11 @@ def _find_clashes(merged: Records) -> Iterator[SchemaConflict]:
     for key, record in sorted(merged.items(), key=lambda item: repr(item[0])):
         if key[0] == "constraint":
             continue
-        place = (record["kind"], record["name"]) if key[0] == "type" else (key[1], record["name"])
-        if place in named:
+        owner_and_name = (record["kind"], record["name"]) if key[0] == "type" else (key[1], record["name"])
+        if owner_and_name in named:
             noun = "type" if key[0] == "type" else "property"
             yield _conflict(merged, key, f"each side has a {noun} of this name, and they are not the same; rename one")
-        named[place] = key
+        named[owner_and_name] = key
 
 
 def _find_dangling(merged: Records) -> Iterator[SchemaConflict]:

@@ -26,7 +26,7 @@ class OpaqueAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class PropertyShape:
-    """A property. `marks` are its property-form constraints; `is_injected` tells that an interface supplied it."""
+    """A property. `marks` are its property-form constraints; `is_injected` if an interface supplied it."""
 
     name: str
     type: PropertyType

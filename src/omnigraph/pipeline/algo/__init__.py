@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Unpack
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine import algo
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.graph import Graph
@@ -17,21 +18,9 @@ from omnigraph.pipeline.algo.measurement import Measured, MeasureOptions, measur
 __all__ = ["MeasureOptions", "Measured", "components", "degree", "label_propagation", "pagerank"]
 
 
+@complete_docs(measure)
 def degree(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[MeasureOptions]) -> Measured:
     """Measure `degree`, `in_degree` and `out_degree` of every node.
-
-    Args:
-        graph: The graph to measure.
-        edges: The edge types to follow; all by default.
-        options: See `MeasureOptions`.
-
-    Returns:
-        The values of every node, and the commit, if they were written.
-
-    Raises:
-        UsageError: There is no such edge type, or an option does not fit another.
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
 
     Example:
         >>> from omnigraph import pipeline
@@ -41,21 +30,9 @@ def degree(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[M
     return measure(graph, edges, algo.degrees, **options)
 
 
+@complete_docs(measure)
 def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[MeasureOptions]) -> Measured:
     """Measure the connected `component` of every node, ignoring the direction of edges; 0 is the largest.
-
-    Args:
-        graph: The graph to measure.
-        edges: The edge types to follow; all by default.
-        options: See `MeasureOptions`.
-
-    Returns:
-        The values of every node, and the commit, if they were written.
-
-    Raises:
-        UsageError: There is no such edge type, or an option does not fit another.
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
 
     Example:
         >>> from omnigraph import pipeline
@@ -69,6 +46,7 @@ def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpa
     return measure(graph, edges, compute, **options)
 
 
+@complete_docs(measure)
 def pagerank(
     graph: Graph,
     edges: Sequence[str] | None = None,
@@ -81,20 +59,9 @@ def pagerank(
     """Measure the `pagerank` of every node; the ranks add up to 1.
 
     Args:
-        graph: The graph to measure.
-        edges: The edge types to follow; all by default.
         damping: The probability of following an edge instead of jumping to a random node.
         iterations: The maximum number of iterations.
         tolerance: Stop when the ranks change by less than this.
-        options: See `MeasureOptions`.
-
-    Returns:
-        The values of every node, and the commit, if they were written.
-
-    Raises:
-        UsageError: There is no such edge type, or an option does not fit another.
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
 
     Example:
         >>> from omnigraph import pipeline
@@ -108,24 +75,14 @@ def pagerank(
     return measure(graph, edges, compute, **options)
 
 
+@complete_docs(measure)
 def label_propagation(
     graph: Graph, edges: Sequence[str] | None = None, *, iterations: int = 20, **options: Unpack[MeasureOptions]
 ) -> Measured:
     """Measure the `community` of every node by label propagation; 0 is the largest.
 
     Args:
-        graph: The graph to measure.
-        edges: The edge types to follow; all by default.
         iterations: The maximum number of iterations.
-        options: See `MeasureOptions`.
-
-    Returns:
-        The values of every node, and the commit, if they were written.
-
-    Raises:
-        UsageError: There is no such edge type, or an option does not fit another.
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
 
     Example:
         >>> from omnigraph import pipeline

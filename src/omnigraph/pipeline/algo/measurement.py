@@ -133,7 +133,21 @@ def measure(
     master: str | None = None,
     progress: Progress | None = None,
 ) -> Measured:
-    """Compute a measure on a branch or a past state, and write it back if `write_to` is set."""
+    """Compute a measure on a branch or a past state, and write it back if `write_to` is set.
+
+    Args:
+        graph: The graph to measure.
+        edges: The edge types to follow; all by default.
+        options: See `MeasureOptions`.
+
+    Returns:
+        The values of every node, and the commit, if they were written.
+
+    Raises:
+        UsageError: There is no such edge type, or an option does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+    """
     choice = RunnerChoice(engine, master, spark)
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")

@@ -6,7 +6,7 @@ input. In the order of a load:
 1. `api`: validate the arguments (`job.LoadOptions`), authorize the write, choose threads or Spark, and look for an
    earlier run of the job.
 2. `splits`: find the input files and cut them into splits, one per task; DataFrames are written to files first.
-   `report` computes the digest of the input, which a job id is bound to.
+   `input_digest` computes the digest that a job id is bound to.
 3. `transaction`: declare an intent, so that a sweep can remove the files of a killed driver, and plan the `job`: the
    values that every task gets.
 4. `stage_split`: per split, read rows (`read_split`, with `csv_rows` and `column_mapping`), make missing vectors, check

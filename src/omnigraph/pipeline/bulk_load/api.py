@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
@@ -47,7 +48,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
     find_applied,
     require_not_applied,
 )
-from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
 from omnigraph.public_values import Mode
 
 OnError = Literal["fail", "quarantine"]
@@ -55,6 +56,7 @@ OnError = Literal["fail", "quarantine"]
 _Sources: TypeAlias = tuple[list[Source], Mapping[str, Any], Mapping[str, Any]]
 
 
+@complete_docs(Graph.load, ENGINE_DOCS)
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -82,25 +84,16 @@ def load(
     """Load an input of any size as one commit.
 
     Args:
-        graph: The graph to write to.
         data: NDJSON files, whose lines name their types: paths, directories, glob patterns or `s3://` addresses.
         nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers). Frames
             that are not Spark's are written to temporary files, which executors on other machines cannot read.
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
-        mode: `append` inserts, `merge` inserts or replaces by id, `overwrite` replaces all entities of the types.
-        branch: The branch to write to.
-        from_branch: If `branch` does not exist, create it from this branch.
         job_id: Idempotency key; a load with the same key and input is applied at most once.
         on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
         max_errors: How many entities a quarantine may leave out before the load fails.
         report: Directory for `report.json` and `rejected.ndjson`.
         embed: Make the `@embed` vectors that the input does not have from their texts.
-        message: What the commit is for, shown in its history.
         actor: Who writes; by default the actor of the graph.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
         properties: Further properties of the commit, such as where the input came from; with them, its property
             `counts` has the number of entities by type.
         commits_empty: Commit an input without entities as well, for the sake of its properties.
@@ -292,5 +285,5 @@ def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Col
         if choice.engine == "local":
             raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=choice.engine)
         return Executors(columns.data.sparkSession)
-    threads = Threads(settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+    threads = Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
     return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, threads)

@@ -1,4 +1,4 @@
-"""The digest of a load's input and mode: it tells a repeated job from a job id that is used for other input."""
+"""The digest of a load's input and mode, which distinguishes a repeated job from a job id reused for other input."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ from omnigraph.pipeline.key_buckets.hashes import Candidates, hash_column, is_am
 from omnigraph.pipeline.key_buckets.type_keys import extract_keys, key_names
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Delta, Findings, Ids, Intent, Violation, last_of_each, one_array
-from omnigraph.rules.row_rules import ROW_RULES
-from omnigraph.rules.validate import RULES, IndexedViolation, Rule, run_rules
+from omnigraph.rules.validate import ROW_CHECKS, IndexedViolation, run_rules
 from omnigraph.store.write import fragments
 from omnigraph.store.write.transaction import append, overwrite
 
@@ -114,11 +113,6 @@ def embed_rows(
         tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
         filled[name] = is_needed
     return rows, filled
-
-
-_ROW_RULE_NAMES: Final = frozenset(rule.__name__ for rule in ROW_RULES)
-ROW_CHECKS: Final[tuple[Rule, ...]] = tuple(rule for rule in RULES if rule.__name__ in _ROW_RULE_NAMES)
-SET_CHECKS: Final[tuple[Rule, ...]] = tuple(rule for rule in RULES if rule.__name__ not in _ROW_RULE_NAMES)
 
 
 @dataclass(frozen=True, slots=True)

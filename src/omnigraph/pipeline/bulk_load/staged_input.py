@@ -72,7 +72,7 @@ class StagedRows:
         ]
 
     def duplicates(self, name: str) -> list[Candidates]:
-        """Return the rows that repeat a key of their own segment."""
+        """Return the rows that repeat a key within their segment."""
         return [
             rows.shift(first) for first, part in self._parts() for key_name, rows in part.duplicates if key_name == name
         ]

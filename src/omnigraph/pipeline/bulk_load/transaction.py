@@ -82,7 +82,7 @@ def find_applied(session: GraphSession, commits: Iterable[Commit], options: Load
     """Return the commit that applied a job before; raise `JobExists` if it loaded other input.
 
     Comparing digests would let an actor confirm a guess of the input. So the job of another actor is only compared for
-    actors who may read all types where it was applied; for others the job id counts as used, whatever they load.
+    actors who may read all types where it was applied; for others the job id counts as used for any input.
     """
     job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
@@ -151,7 +151,7 @@ class LoadTransaction:
     def publish(
         self, job: Job, named: Sequence[TypeKey], staged: Sequence[tuple[StageTask, StagedSplit]]
     ) -> LoadOutcome:
-        """Check and publish what tasks have staged for a planned job; the caller keeps its intent fresh.
+        """Check and publish what tasks have staged for a planned job; the caller sends the heartbeats of its intent.
 
         An empty input is committed as well, because the commit of a stream's batch records the stream's progress.
         """

@@ -317,7 +317,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return feed.offset(feed.start(self._start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark has no limit by commits; a file stands for a commit here.
+        # Spark has no limit by commits; a file means a commit here.
         return ReadMaxFiles(self._commits_max)
 
     @spark_errors()

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from omnigraph import settings
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.errors import UsageError
@@ -32,7 +33,7 @@ from omnigraph.pipeline.infer.profile import TableProfile
 from omnigraph.pipeline.infer.relations import Relater, Relations
 from omnigraph.pipeline.infer.render import Table, render_schema
 from omnigraph.pipeline.infer.scan import Scan
-from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class _Input:
     guessed: frozenset[TypeKey]
 
 
+@complete_docs(ENGINE_DOCS)
 def infer_schema(
     data: Source | Sequence[Source] = (),
     *,
@@ -92,10 +94,6 @@ def infer_schema(
             file: a node type, or an edge type if two of its columns hold keys of node types.
         nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers).
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The Spark master; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
 
     Returns:
         The schema, which compiles, and the arguments of `pipeline.load` for the same input.
@@ -165,7 +163,9 @@ def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Any
         if choice.engine == "local":
             raise UsageError("a DataFrame needs Spark; omit `engine`, or use a file", engine=choice.engine)
         return Executors(frame.sparkSession)
-    return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, Threads(settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1)))
+    return choice.by_size(
+        size, LOAD_LOCAL_BYTES_MAX, Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+    )
 
 
 def _check_names(

@@ -92,7 +92,7 @@ def find_end(
 ) -> list[tuple[TypeKey, Columns]]:
     """Return the node tables whose keys hold all values of a column, the likeliest first.
 
-    Small numbers are in most keys, so for numbers the name of the column has to speak for the table.
+    Small numbers are in most keys, so for numbers the name of the column has to mention the table.
     """
     options: list[tuple[tuple[bool, int, int], TypeKey, Columns]] = []
     for key, candidates in keys.items():
@@ -106,7 +106,7 @@ def find_end(
 
 
 def names_table(column: str, table: str) -> bool:
-    """Return True if the name of a column speaks of a table.
+    """Return True if the name of a column mentions a table.
 
     >>> names_table("customer_id", "Customers"), names_table("a", "Customers")
     (True, False)
@@ -153,7 +153,7 @@ class Relater:
 
     def _find_edges(self, nodes: Sequence[TypeKey]) -> dict[TypeKey, tuple[str, str]]:
         """Return the end columns of all edge tables: those that were named, and those that tables turn out to have."""
-        found = {
+        ends_by_table = {
             key: self.ends.get(key) or named_ends(self.profiles[key].columns)
             for key in self.profiles
             if key.kind == "edge"
@@ -163,8 +163,8 @@ class Relater:
                 ends = named_ends(self.profiles[key].columns)
                 ends = ends or (self._guess_ends(key) if not self.keys[key] else None)
                 if ends is not None:
-                    found[key] = ends
-        return {key: ends for key, ends in found.items() if ends is not None}
+                    ends_by_table[key] = ends
+        return {key: ends for key, ends in ends_by_table.items() if ends is not None}
 
     def _guess_ends(self, key: TypeKey) -> tuple[str, str] | None:
         others = {other: pairs for other, pairs in self.keys.items() if other != key}

@@ -1,4 +1,4 @@
-"""Scan the input of an inference: split by split on threads or executors, Spark DataFrames where they are.
+"""Passes over the input of an inference (profiles, sketches, duplicates), by tasks on threads or Spark executors.
 
 Every scan holds one batch and the merged results, whose size does not depend on the number of rows.
 """

@@ -37,9 +37,9 @@ class Sketch:
 
     def merge(self, other: Sketch) -> Sketch:
         """Return the sketch of the values of both."""
-        distinct, place = np.unique(np.concatenate([self.hashes, other.hashes]), return_inverse=True)
+        distinct, positions = np.unique(np.concatenate([self.hashes, other.hashes]), return_inverse=True)
         counts = np.zeros(len(distinct), np.int64)
-        np.add.at(counts, place, np.concatenate([self.counts, other.counts]))
+        np.add.at(counts, positions, np.concatenate([self.counts, other.counts]))
         return _cut(distinct, counts, min(self.bound, other.bound))
 
     @property
@@ -63,8 +63,8 @@ class Sketch:
         (True, False, False)
         """
         bound = min(self.bound, other.bound)
-        own = self.hashes if bound == _HASHES else self.hashes[self.hashes < np.uint64(bound)]
-        return len(own) > 0 and bool(np.isin(own, other.hashes, assume_unique=True).all())
+        comparable = self.hashes if bound == _HASHES else self.hashes[self.hashes < np.uint64(bound)]
+        return len(comparable) > 0 and bool(np.isin(comparable, other.hashes, assume_unique=True).all())
 
 
 def _cut(distinct: Hashes, counts: Numbers, bound: int) -> Sketch:

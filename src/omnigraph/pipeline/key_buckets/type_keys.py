@@ -60,10 +60,10 @@ def extract_keys(
     for name in names:
         if name.isdigit():
             columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
-            complete, odd = _find_comparable(columns)
+            complete, incomparable = _find_comparable(columns)
             hashes = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
             _add_distinct(keys, name, hashes, np.flatnonzero(complete), {}, limit)
-            keys.incomparable[name] = np.flatnonzero(odd)[:limit]
+            keys.incomparable[name] = np.flatnonzero(incomparable)[:limit]
         elif name == "id":
             extras = {extra_name: _extra_hashes(type_, rows, extra_name, seed) for extra_name in extra}
             hashes = hash_column(rows.column("id"), seed)
@@ -125,13 +125,13 @@ def build_key_arrays(hashes: Numbers, rows: Numbers, extras: Mapping[str, Number
 def _find_comparable(columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
     """Return masks of the rows without nulls, and of the rows with a value that cannot be compared."""
     complete = np.ones(len(columns[0]), bool)
-    odd = np.zeros(len(columns[0]), bool)
+    incomparable = np.zeros(len(columns[0]), bool)
     for column in columns:
         complete &= np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
-        odd |= _is_incomparable(column)
+        incomparable |= _is_incomparable(column)
     if any(pa.types.is_nested(column.type) for column in columns):
         complete[:] = False
-    return complete, odd
+    return complete, incomparable
 
 
 def _is_incomparable(column: Column) -> Numbers:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.branches import delete_merged
+from omnigraph.docstrings import complete_docs
+from omnigraph.engine.branches import Branches, delete_merged
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
@@ -36,7 +37,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
 from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
-from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import MergeReceipt
 from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -45,6 +46,7 @@ from omnigraph.store.store import Store
 from omnigraph.store.write import fragments
 
 
+@complete_docs(Branches.merge, ENGINE_DOCS)
 def merge(
     graph: Graph,
     source: str,
@@ -62,21 +64,6 @@ def merge(
 
     With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
     many conflicts are reported, and resolutions of rule violations need `engine="local"`.
-
-    Args:
-        graph: The graph.
-        source: The branch to merge.
-        into: The branch that receives the commit.
-        delete_branch: Delete the source after a successful merge.
-        resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
-        message: What the commit is for, shown in its history.
-        engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
-        progress: Called with each stage and how much of it is done.
-
-    Returns:
-        The outcome, the changes by type, and the commit.
 
     Raises:
         MergeConflict: Both sides changed the same entity; nothing was written.

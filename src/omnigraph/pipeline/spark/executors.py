@@ -15,6 +15,18 @@ from omnigraph.engine.tasks import Runner, Threads, report_progress, weigh_tasks
 from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.limits import LOAD_WAVE_TASKS
 
+# What the functions of the pipeline have in common, for their docstrings.
+ENGINE_DOCS: Final = """
+Args:
+    graph: The graph.
+    engine: `local` runs in this process, `spark` on executors, `auto` chooses by size.
+    spark: A running Spark session to use; by default the active one, or a new one.
+    master: The master of a new Spark session; by default Spark runs on this machine.
+    progress: Called with each stage and how much of it is done.
+
+Raises:
+    PipelineUnavailable: Spark was asked for and is not installed.
+"""
 # Spark Connect does not report its parallelism.
 _PROCESSES_UNKNOWN: Final = 8
 

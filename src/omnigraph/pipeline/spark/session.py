@@ -318,7 +318,7 @@ def require_valid_master(master: str) -> None:
 
 
 def require_running_at(spark: Any, master: str) -> None:
-    """Raise if the session runs at another master: Spark returns the session of the process, whatever was requested."""
+    """Raise if the session runs at another master: Spark returns the running session whatever master is requested."""
     running = spark.sparkContext.master
     # Spark completes the addresses of some other kinds of masters.
     if running != master and (running.startswith("local") or master.startswith("spark://")):

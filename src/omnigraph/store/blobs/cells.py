@@ -1,6 +1,6 @@
 """Blob cells: the location of their bytes, and range reads.
 
-Reads one pinned version; a descriptor is looked at without touching the bytes it describes.
+Reads one pinned version; descriptors are read without the bytes that they describe.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
 
 
 def without_blob_bytes(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """Return stored rows with an empty blob wherever there is one, and null where there is none."""
+    """Return stored rows with an empty blob where there is one, and null where there is none."""
     for name in columns:
         valid: Any = rows.column(name).is_valid().combine_chunks()
         empty = pc.if_else(valid, pa.scalar(b"", pa.large_binary()), pa.scalar(None, pa.large_binary()))
@@ -138,7 +138,7 @@ def blob_locations(
 def have_same_bytes(
     dataset: Dataset, column: str, row_id: int, other: Dataset, other_column: str, other_row_id: int, size: int
 ) -> bool:
-    """Return True if two managed blobs of the same size are equal; so much of them is in memory at a time."""
+    """Return True if two managed blobs of the same size are equal; only a part of them is in memory at a time."""
     for start in range(0, size, BLOB_READ_BYTES_MAX):
         length = min(BLOB_READ_BYTES_MAX, size - start)
         left = read_range(dataset, column, row_id, start, length)
@@ -196,7 +196,7 @@ class StoredBlobs:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """The same with what is stored about the blobs: by column their descriptors, and where their rows lie."""
+    """The same with the descriptors of the blobs by column, and the locations of their rows."""
 
     blobs: StoredBlobs
     described: pa.Table
@@ -241,7 +241,7 @@ class Written:
 def write_with_blobs(
     target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], leaving: RowIds | None = None
 ) -> Written:
-    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table.
+    """Write rows to new fragments; cells that are taken over from stored versions are ignored in the table.
 
     `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
     written again, so that a fragment is not left behind for every row that is updated.
@@ -314,7 +314,7 @@ def _offsets(addresses: RowIds) -> Indices:
 
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
-    """Yield rows that had better keep their blobs where they are, unless they do so already."""
+    """Yield rows whose blobs are better left where they are, unless they are shared already."""
     blobs, sizes = cells.blobs, cells.sizes()
     candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.row_indices])
     if not len(candidates):
@@ -343,7 +343,7 @@ class _Copied:
     kept: Mapping[str, Mask]
 
     def batches(self, row_indices: Indices) -> Iterator[pa.RecordBatch]:
-        """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
+        """Yield some rows in their order, with a limited number of blob bytes at a time, or one row that has more."""
         sizes = np.zeros(self.rows.num_rows, np.int64)
         for cell in self.cells:
             for name in cell.blobs.columns:
@@ -387,13 +387,15 @@ def _with_cells(column: Any, targets: Indices, cells: _Cells, name: str, copied:
         payloads[position] = payload or b""
     storage = column.storage
     members = {field.name: storage.field(field.name) for field in storage.type}
-    fresh = {"data": pa.array(payloads, pa.large_binary())}
+    new_columns = {"data": pa.array(payloads, pa.large_binary())}
     where = np.zeros(len(column), np.bool_)
     where[targets] = True
     order = pa.array(np.argsort(targets, kind="stable"))
     children = [
         pc.replace_with_mask(
-            values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
+            values,
+            pa.array(where),
+            new_columns.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order),
         )
         for key, values in members.items()
     ]

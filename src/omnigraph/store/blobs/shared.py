@@ -31,7 +31,7 @@ Members = dict[str, Any]
 
 # What Lance writes in place of a field whose values in a file no longer count.
 _TOMBSTONE: Final = -2
-# Rows that are nothing but deleted are written in runs of this length: a run of nulls takes next to no room.
+# Rows that only exist to be deleted are written in runs of this length: a run of nulls takes almost no space.
 _FILLER_ROWS: Final = 8_192
 # About what a deleted row takes in a column of variable width.
 _FILLER_BYTES: Final = 2
@@ -61,7 +61,7 @@ class Donor:
         if not needed <= named.keys():
             return None
         files_by_path = {file["path"]: file for file in self.fragment.to_json()["files"]}
-        # Where the file lies is what the target says, what is in it what the source says.
+        # The target says where the file is, the source says what is in it.
         return [
             {
                 **files_by_path[path],
@@ -158,7 +158,7 @@ def write_sharing(
 
 
 def _padded(rows: pa.Table, offsets: Offsets, physical_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows at their offsets, and between them rows that say nothing."""
+    """Yield rows at their offsets, with empty rows in between."""
     filler = blank_rows(rows.schema, min(_FILLER_ROWS, physical_rows))
     ends = [*(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     reached = start = 0
@@ -177,7 +177,7 @@ def _runs(filler: pa.Table, count: int) -> Iterator[pa.RecordBatch]:
 
 
 def blank_rows(schema: pa.Schema, count: int) -> pa.Table:
-    """Return rows with as little in them as their columns allow."""
+    """Return rows that take as little space as their columns allow."""
     row = pa.Table.from_arrays([_least(field) for field in schema], schema=schema)
     return row.take(np.zeros(count, np.int64)).combine_chunks()
 
@@ -187,7 +187,7 @@ def _least(field: pa.Field[Any]) -> Any:
         return pa.nulls(1, field.type)
     stored: Any = field.type
     if isinstance(stored, pa.ExtensionType):
-        # A blob of no bytes.
+        # An empty blob.
         storage: Any = stored.storage_type
         cell = {field.name: b"" if field.name == "data" else None for field in storage}
         array: Any = pa.ExtensionArray

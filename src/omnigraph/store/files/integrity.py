@@ -1,4 +1,4 @@
-"""Integrity of what a version consists of beside its rows: its indexes can be read, and its blobs have all their bytes.
+"""Integrity of the indexes and blobs of a version: indexes can be read, and blobs have all their bytes.
 
 Read-only. Handles that are in use answer from their caches, so open new ones to check what storage holds.
 """
@@ -16,14 +16,14 @@ from omnigraph.store.blobs.cells import blob_columns, blob_name
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import directory_of
 
-# How descriptors number the places of bytes that lie in files beside the data file: shared with others, or alone.
+# How descriptors number bytes in files beside the data file: in a shared file, or in a separate one.
 _BESIDE = (1, 2)
 # What Lance says when a part of a text index left the cache while the rest was read.
 _EVICTED: Final = "FTS prewarm completed without publishing"
 
 
 def index_faults(dataset: Dataset) -> Iterator[tuple[str, str]]:
-    """Yield the indexes of which some file cannot be read, with the reason; each is read whole."""
+    """Yield the indexes of which some file cannot be read, with the reason; each is read completely."""
     with lance_errors(f"listing the indexes of {dataset.ref}", dataset):
         names = sorted(index.name for index in dataset.lance.describe_indices())
     for name in names:
@@ -51,7 +51,7 @@ def _read_index(dataset: Dataset, name: str) -> str | None:
 
 
 def blob_faults(dataset: Dataset) -> Iterator[str]:
-    """Yield what is missing of the files in which the larger blobs of a version lie."""
+    """Yield what is missing of the files that hold the larger blobs of a version."""
     columns = blob_columns(dataset)
     # By the folder beside a data file, how far into each of its files blobs reach; fragments may share data files.
     needed: dict[str, dict[str, int]] = {}

@@ -1,7 +1,7 @@
-"""Reachability: which files the kept versions of a dataset need, found out twice by independent means.
+"""Reachability: which files the kept versions of a dataset need, computed twice by independent means.
 
 `NeededFiles` follows the manifests' own content and the rules by which we write; `TrackedFiles` is what Lance lists. A
-file is deleted only when neither reaches it. Only looks; what to do about it is decided above.
+file is deleted only when neither reaches it. Read-only; callers decide what to delete.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class NeededFiles:
 
 
 def inherited_directory(dataset: str, base: str) -> str:
-    """Return a place that a fork inherits files from, relative to the graph's root.
+    """Return a directory that a fork inherits files from, relative to the graph's root.
 
     Everything that a fork inherits lies in its own dataset, so an absolute path is known by its end, wherever the graph
     was when the fork was made.
@@ -160,7 +160,7 @@ def _read_manifest(store: Store, path: str) -> bytes:
         final, is_staged, _ = path.rpartition(".manifest-")
         if error.storage_kind is not StorageKind.NOT_FOUND or not is_staged:
             raise
-        # Another process has linked it since it was listed: the same bytes are in their final place.
+        # Another process has linked it since it was listed: the same bytes have their final name.
         return store.objects.read(f"{final}.manifest")
 
 
@@ -185,7 +185,7 @@ class TrackedFiles:
         self.tokens |= other.tokens
 
     def add(self, rows: pa.Table, dataset: str) -> None:
-        """Add rows of Lance's list; each file comes with the absolute place that it lies in."""
+        """Add rows of Lance's list; each file comes with the absolute path of its directory."""
         self.versions.update(map(int, pc.unique(rows["version"]).to_numpy()))
         named = rows.group_by(["base_uri", "path", "type"]).aggregate([])
         for base, path, kind in zip(*(named[name].to_pylist() for name in ("base_uri", "path", "type")), strict=True):
@@ -260,7 +260,7 @@ _LISTED_FORKS: Final = "_refs/branches/"
 
 
 def dataset_of(path: str) -> str:
-    """Return the dataset that a file belongs to by its place, or its first folder.
+    """Return the dataset that a file belongs to by its path, or its first folder.
 
     >>> dataset_of("nodes/a/data/f.lance"), dataset_of("__manifest/_versions/1.manifest")
     ('nodes/a', '__manifest')

@@ -32,7 +32,7 @@ _PAGES: Final = 2
 _COLUMN_OFFSETS, _COLUMN_SIZES = 3, 4
 _PAGE_OFFSETS, _PAGE_SIZES = 1, 2
 _FIELD_ID, _FIELD_PARENT = 3, 4
-# A member that the reader does not know: it fills the place of a message that was longer.
+# A member that the reader ignores: padding, where a message was longer.
 _FILLER: Final = 500
 _NONE: Final = (1 << 64) - 1
 
@@ -164,7 +164,7 @@ def _without_pages(column: bytes) -> bytes:
 
 
 def _filler(size: int) -> bytes:
-    """Return a message of a size that says nothing.
+    """Return a message of a given size without content.
 
     >>> [len(_filler(size)) for size in (0, 3, 130, 131, 132, 300)]
     [0, 3, 130, 131, 132, 300]

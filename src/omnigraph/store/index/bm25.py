@@ -1,6 +1,6 @@
 """BM25: the relevance of documents to a query, from one set of statistics.
 
-Pure. Whatever finds the occurrences of a word, an index or a scan, the score of a document is computed here, in one
+Pure. Whether an index or a scan finds the occurrences of a word, the score of a document is computed here, in one
 order of operations, so that it is the same to the last bit.
 """
 
@@ -32,18 +32,18 @@ class Statistics:
     words: int
 
     def weight(self, frequency: int) -> float:
-        """Return the weight of a word that occurs in so many documents (its inverse document frequency)."""
+        """Return the weight of a word by the number of documents that have it (its inverse document frequency)."""
         return math.log(1.0 + (self.documents - frequency + 0.5) / (frequency + 0.5))
 
     def norms(self, lengths: Counts) -> Scores:
-        """Return what the lengths of documents are worth."""
+        """Return the length normalisation of documents."""
         average = self.words / self.documents if self.documents else 1.0
         norms: Scores = K1 * (1.0 - B + B * (lengths.astype(np.float64) / average))
         return norms
 
 
 def saturated(counts: Counts, norms: Scores) -> Scores:
-    """Return how much the occurrences of a word in documents are worth, before the weight of the word."""
+    """Return the saturated frequencies of a word in documents, before the weight of the word."""
     wide = counts.astype(np.float64)
     worth: Scores = wide * (K1 + 1.0) / (wide + norms)
     return worth
@@ -100,7 +100,7 @@ class Corpus:
         self._counts: Ints = counts.astype(np.int32)
 
     def occurrences(self, term: str) -> tuple[Ints, Ints]:
-        """Return the places of the rows that hold a term, in order, and how often each does."""
+        """Return the positions of the rows that hold a term, in order, and how often each does."""
         code = self._vocabulary.get(term)
         span = slice(0, 0) if code is None else slice(self._starts[code], self._starts[code + 1])
         return self._documents[span], self._counts[span]

@@ -35,7 +35,7 @@ class Words:
         self._letters: Letters = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
 
     def within(self, word: str, edits: int) -> list[str]:
-        """Return the words within so many edits, short ones first."""
+        """Return the words within a number of edits, short ones first."""
         sought: Letters = np.frombuffer(word.encode("utf-32-le"), np.uint32)
         matches = [self._alike(sought, length, edits) for length in range(len(word) - edits, len(word) + edits + 1)]
         words: list[str] = self._words.take(pa.array(np.concatenate(matches))).to_pylist()
@@ -51,14 +51,14 @@ class Words:
 
 
 def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
-    """Return the distance of each word; whatever is more than the edits counts as one more than them.
+    """Return the distance of each word; larger distances count as one more than the edits.
 
     Levenshtein's dynamic programme in a band around the diagonal (Ukkonen), for all words of one length at once.
     """
     count, length = words.shape
     far = np.int8(edits + 1)
     # Row j holds the distances between what was seen of the sought word and the first j letters of each word; rows
-    # further than the edits from the diagonal are far whatever the letters are.
+    # further than the edits from the diagonal are always too far.
     rows = np.full((length + 1, count), far, np.int8)
     rows[: edits + 1] = np.arange(min(edits, length) + 1, dtype=np.int8)[:, None]
     for seen, letter in enumerate(sought, 1):

@@ -26,7 +26,7 @@ _ROUNDS: Final = 4
 
 
 def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors:
-    """Return the centres of so many clusters, from a sample of the vectors: Lloyd's k-means, started farthest-first.
+    """Return the centres of `count` clusters, from a sample of the vectors: Lloyd's k-means, started farthest-first.
 
     Deterministic. Serves the partitions of an index, the balls within them, and the clusters of vectors in memory.
     """
@@ -43,7 +43,7 @@ def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors
 
 
 def find_nested_clusters(vectors: Vectors, count: int) -> tuple[Vectors, Labels]:
-    """Return the centres of about so many clusters, and the cluster of every vector.
+    """Return the centres of about `count` clusters, and the cluster of every vector.
 
     Few large clusters come first, then smaller ones within each, so that a vector is compared with about twice the
     square root of all centres. Its cluster need not be that of the nearest centre.
@@ -131,12 +131,12 @@ def _sampled(dataset: Dataset, column: str, fragments: Collection[int], share: f
 
 Positions: TypeAlias = NDArray[np.intp]
 
-# Clusters of so many vectors or more are worth being looked at, or passed over, as one.
+# Clusters of at least this many vectors are searched or pruned as one.
 _CLUSTER_ROWS: Final = 128
 _CLUSTERS_MAX: Final = 4_096
-# Clusters that hold more than one in so many vectors are not gathered; a look at all costs less.
+# Clusters that hold more than one in this many vectors are not gathered; a full scan costs less.
 _SCAN_SHARE: Final = 8
-# Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
+# Distances and radii are of double precision; this share of their sum covers their rounding errors.
 _SLACK: Final = 1e-9
 
 
@@ -194,8 +194,8 @@ class Matrix:
 class Clusters:
     """A matrix in clusters of near vectors, each with the radius that holds all of it.
 
-    A cluster whose nearest possible vector is farther than the best that are known already is passed over, so the
-    answer stays exact. How much that saves depends on the vectors; at worst all clusters are looked at.
+    A cluster whose nearest possible vector is farther than the best candidates so far is pruned, so the
+    answer stays exact. How much that saves depends on the vectors; at worst all clusters are searched.
     """
 
     def __init__(self, matrix: Matrix) -> None:

@@ -1,4 +1,4 @@
-"""Indexes: missing ones built, uncovered fragments folded in; each as one staged transaction.
+"""Builds missing indexes and adds uncovered fragments to existing ones, each as one staged transaction.
 
 Stages only. An index is known by its column and kind, so a renamed column keeps its index.
 """
@@ -39,7 +39,7 @@ _ANY_AGE_US: Final = 1 << 62
 
 
 class IndexKind(StrEnum):
-    """The three kinds we build; the value is what Lance calls it when it lists indexes."""
+    """The kinds that this package builds; the values are Lance's names for them."""
 
     BTREE = "BTree"
     FULLTEXT = "Inverted"
@@ -389,7 +389,7 @@ def _options(segment: Segment) -> dict[str, Any]:
 
 
 def with_centres(dataset: Dataset, segment: Segment) -> Segment:
-    """Decide the partitions of a vector index, unless they are."""
+    """Choose the partitions of a vector index, unless they are chosen already."""
     if segment.spec.kind is not IndexKind.VECTOR or segment.centres is not None:
         return segment
     return replace(segment, centres=choose_centres(dataset, segment.spec.column, segment.fragments))

@@ -95,7 +95,7 @@ def analyser_of(index_details: Mapping[str, Any]) -> int:
 class Analysis:
     """The words of some texts, without stop words: which text each word is from, and which of the distinct words it is.
 
-    Spellings are the whole of each distinct word, as `fuzzy` compares it; different words may be spelt alike.
+    Spellings are the whole of each distinct word, as `fuzzy` compares it; different words may have the same spelling.
     """
 
     texts: Codes
@@ -138,7 +138,7 @@ def spellings_of(texts: Any) -> Any:
 
 
 def terms_of_spellings(spellings: Sequence[str]) -> set[str]:
-    """Return the terms that stand for whole words."""
+    """Return the terms that represent whole words."""
     return set(_stemmed(pa.array(spellings, pa.string())).to_pylist())
 
 
@@ -171,7 +171,7 @@ def _pieces_of(texts: Any) -> Any:
 
 
 def _is_searched(words: Any, spellings: Any) -> Any:
-    """Return which words are no stop words; one of nothing but points has no letter left."""
+    """Return which words are not stop words; a word of nothing but points has no letter left."""
     is_stop_word = pc.is_in(words, value_set=_STOP_WORD_SET)
     return pc.and_not(pc.not_equal(spellings, pa.scalar("")), is_stop_word)
 

@@ -1,6 +1,6 @@
-"""What the segments of a full-text index know of a pinned version: occurrences of terms, without rows that are gone.
+"""Occurrences of terms at a pinned version, from the segments of a full-text index and without deleted rows.
 
-Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term tells how often a
+Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term shows how often a
 row holds it, once the length of the row is known and the weight of the term: lengths lie in the index, and the weight
 follows from the number of rows that hold the term, or from one row whose text is read. So the caller can compute scores
 from the rows that live.
@@ -30,7 +30,7 @@ _SCORE: Final = "_score"
 _LENGTH: Final = "_num_tokens"
 # Scores are of single precision: how far one may be off, as a part of itself.
 ROUNDING: Final = 2e-6
-# A count that is farther from an integer than this, rounding aside, was not computed as we think.
+# A count that is farther from an integer than this, rounding aside, was not computed by the formula that we invert.
 _OFF_MAX: Final = 0.1
 
 
@@ -118,7 +118,7 @@ class IndexedTexts:
         return positions, counts.astype(np.int32)
 
     def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
-        """Return rows by falling score, as the index computes it, and whether these are all."""
+        """Return rows by descending score, as the index computes it, and whether these are all."""
         positions, scores = self._search(terms, limit)
         return positions, scores, len(positions) < limit
 
@@ -151,7 +151,7 @@ class IndexedTexts:
         return count_terms(texts.combine_chunks(), [term])[term]
 
     def _search(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
-        """Ask the index; what it does not really know is left out."""
+        """Query the index; rows that it does not cover are left out."""
         self._dataset.store.meter.count("search", str(self._dataset.ref))
         with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
             table = self._dataset.lance.scanner(

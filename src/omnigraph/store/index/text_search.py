@@ -62,7 +62,7 @@ NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
 
 
 def describe_texts(dataset: Dataset, column: str) -> str:
-    """Say how the texts of a column would be searched; reads metadata alone."""
+    """Describe how the texts of a column would be searched; reads metadata only."""
     if is_outdated(dataset, column):
         return "in memory, since another analyser built the index; run `omnigraph optimize`"
     unknown = unindexed_rows(dataset, column, IndexKind.FULLTEXT)
@@ -108,13 +108,13 @@ class TextCache:
 
 
 class Vocabulary:
-    """The distinct whole words of a column, to be asked for those that resemble a given one."""
+    """The distinct whole words of a column, searched for those that resemble a given one."""
 
     def __init__(self, texts: Any) -> None:
         self._words = Words(spellings_of(texts))
 
     def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
-        """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
+        """Return the words that are within a number of edits of any word of a text; stop words are not searched for."""
         near: set[str] = set()
         for sought in distinct_words(text):
             check()
@@ -171,7 +171,7 @@ class TextSearch:
         return self._live.ids[positions]
 
     def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
-        """Return the rows that hold a word within so many edits of any word of the text.
+        """Return the rows that hold a word within a number of edits of any word of the text.
 
         `check` is called before each word is compared with all that occur, and may raise.
         """
@@ -192,7 +192,7 @@ class TextSearch:
         return holds
 
     def _attempt(self, ask: Any) -> Any:
-        """Ask with the index as long as it can be read; without it from then on."""
+        """Query with the index as long as it can be read; without it afterwards."""
         try:
             return ask(self._texts())
         except Unreadable:

@@ -34,7 +34,7 @@ _BALL_ROWS: Final = 64
 _BALLS_MAX: Final = 65_536
 _PARTITION_BALLS_MAX: Final = 256
 _ROUNDING: Final = 2.2 * float(np.finfo(np.float32).eps)
-# Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
+# Distances and radii are of double precision; this share of their sum covers their rounding errors.
 _SLACK: Final = 1e-9
 
 
@@ -90,7 +90,7 @@ class Partitions:
                 self._balls = _Balls(self._batches(), self.sizes, self.dimension)
 
     def bounds(self, query: Vectors) -> Scores:
-        """Return for each partition what no vector in it can be nearer than."""
+        """Return a lower bound for the distance of the vectors in each partition."""
         assert self._balls is not None, "partitions are measured before they are compared"
         return self._balls.bounds(query)
 
@@ -160,7 +160,7 @@ class _Balls:
             error = _ROUNDING * len(query) * np.sqrt(self._squares * square)
             far = np.sqrt(np.maximum(self._squares - 2.0 * product + square - error, 0.0))
             least = far - self._radii - _SLACK * (far + self._radii)
-        # What is too large to be computed may be anywhere.
+        # After an overflow the vector may be anywhere.
         least = np.where(np.isfinite(least), least, -np.inf)
         bounds[self._owners] = np.minimum.reduceat(least, self._starts)
         return bounds

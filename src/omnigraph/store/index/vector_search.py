@@ -1,6 +1,6 @@
 """Vector search on one pinned version: exact Euclidean distances, with or without an index.
 
-An index only tells which vectors need not be looked at; distances are always computed by us, in double precision, from
+An index only shows which vectors can be skipped; distances are always computed here, in double precision, from
 vectors of rows that live. A column that is searched often is kept in memory, in clusters, if it is not too large.
 """
 
@@ -22,11 +22,11 @@ from omnigraph.store.index.vector_partitions import PartitionCache, Partitions
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 
-# Up to this many candidates are looked at one by one.
+# Up to this many candidates are compared one by one.
 TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
-# Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
+# Partitions that hold more than one in this many rows are not read one by one; Lance compares all of them faster.
 READ_SHARE_MIN: Final = 16
 # How far partitions reach is measured once for each index, by reading all of it; the first searches compare all.
 SEARCHES_BEFORE_BALLS: Final = 4
@@ -44,7 +44,7 @@ class VectorSearch:
         self._dataset = dataset
         self._column = column
         kind = dataset.schema.field(column).type
-        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is no vector"
+        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is not a vector"
         self.dimension = kind.list_size
         self._live = live_rows(dataset)
         self._is_large = dataset.count() > VECTOR_UNPARTITIONED_ROWS_MAX
@@ -79,7 +79,7 @@ class VectorSearch:
         return self._streamed(query, candidates, limit, None)
 
     def describe(self, limit: int | None) -> str:
-        """Say how a search for so many would look at the vectors of this version now."""
+        """Describe how a search for this many results would read the vectors of this version."""
         if self._clusters is not None or (self._matrix is not None and limit is None):
             return "in memory, in clusters" if limit is not None else "in memory"
         if limit is None or self._matrix is not None or not self._index.segments:
@@ -119,7 +119,7 @@ class VectorSearch:
         with self._lock:
             if self._clusters is None:
                 self._clusters = Clusters(matrix)
-                # The same vectors need not be held twice.
+                # Do not hold the same vectors twice.
                 self._matrix = self._clusters.matrix
             return self._clusters
 
@@ -217,7 +217,7 @@ class IndexedVectors:
             if len(nearest[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
                 return self._compared(query, flags, limit, share)
             left = left[np.argsort(least[left], kind="stable")]
-            # As many as should hold enough, and then half of what is left, because every look makes that less.
+            # As many as should hold enough, and then half of what is left, because every read reduces that.
             enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
             following = left[: max(enough, len(left) // 2) if len(nearest[1]) >= limit else enough]
             more = self._read(indexes, [partitions[partition] for partition in following], flags).nearest(query, limit)
@@ -256,7 +256,7 @@ class IndexedVectors:
             if len(near) >= limit or is_all:
                 bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
                 nearest = self._taken(positions[near <= bound]).nearest(query, limit)
-                # What was not answered is farther than the last that was, but for what single precision hides.
+                # Other rows are farther than the last result, up to the error of single precision.
                 if is_all or nearest[1][limit - 1] < last:
                     return nearest
             requested *= 4
@@ -275,7 +275,7 @@ class IndexedVectors:
         return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
 
     def _taken(self, positions: Positions) -> Matrix:
-        # Two segments may both answer a row.
+        # Two segments may both return a row.
         rows = self._live.ids[np.unique(positions)]
         vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
         return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)

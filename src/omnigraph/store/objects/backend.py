@@ -26,7 +26,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What one look at an object showed: its size, its last bytes, and a checksum.
+    """The size, last bytes and checksum of an object, from one request.
 
     That is the CRC-32 of all bytes on a disk; in an object store, which checks its bytes itself, that of the ETag.
     """
@@ -37,7 +37,7 @@ class Inspected:
 
     @classmethod
     def of(cls, data: bytes) -> Inspected:
-        """Return what a look at these bytes on a disk would show."""
+        """Return the inspection of these bytes as a file on a disk."""
         return cls(len(data), data[-FOOTER_BYTES:], crc32(data))
 
 

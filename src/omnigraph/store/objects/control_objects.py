@@ -56,7 +56,7 @@ class Objects:
             target._backend.put_chunks(path, chunks)
 
     def exists(self, path: str) -> bool:
-        """Return True if there is such an object; not being allowed to look is an error. One request."""
+        """Return True if there is such an object; a permission error is raised. One request."""
         return self._backend.info(_checked(path)) is not None
 
     def size(self, path: str) -> int | None:
@@ -71,7 +71,7 @@ class Objects:
     def read_time(self) -> int:
         """Return storage's own time in Unix microseconds: that of an object which is written for it and removed.
 
-        The local clock may be years off; whatever compares with the age of files must ask storage.
+        The local clock may be years off; code that compares it with the age of files must ask storage.
         """
         probe = f"{TEMPORARY_PREFIX}time-{ids.new_ulid()}"
         try:
@@ -109,7 +109,7 @@ class Objects:
                 self.write(path, data)
 
     def touch(self, path: str) -> None:
-        """Give an object storage's time, without any room for that; only a disk runs out of room."""
+        """Touch an object, which works on a full disk; object stores need nothing."""
         with _change(f"touch {path}"):
             self._reserve.touch(_checked(path))
 
@@ -139,12 +139,12 @@ class Objects:
             return self._backend.link(_checked(staged), _checked(final))
 
     def delete(self, path: str) -> None:
-        """Remove the object; that there is none is fine. After power loss it may be there again."""
+        """Remove the object; a missing one is ignored. After power loss it may reappear."""
         with _change(f"delete {path}"):
             self._backend.delete(_checked(path))
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Remove many objects, in bulk where storage can; there is no order among them."""
+        """Remove many objects, in bulk where storage can; in no particular order."""
         for path in paths:
             _checked(path)
         if paths:
@@ -167,7 +167,7 @@ class Objects:
             return self._backend.delete_prefix(_checked(prefix))
 
     def drop_empty(self, folder: str, before_us: int) -> None:
-        """Remove the folders in a folder that have held no file since a moment; only a disk has such folders."""
+        """Remove the folders in a folder that have been empty since a time; only disks have such folders."""
         self._backend.drop_empty(_checked(folder), before_us)
 
 

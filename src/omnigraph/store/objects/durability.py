@@ -39,7 +39,7 @@ _sync_path: Callable[[str], None] = _fsync
 
 @contextmanager
 def replaced(sync_path: Callable[[str], None]) -> Iterator[None]:
-    """Let tests stand in for fsync of one file or directory; it is called from several threads."""
+    """Replace fsync of one file or directory in tests; called from several threads."""
     global _sync_path
     before, _sync_path = _sync_path, sync_path
     try:
@@ -76,7 +76,7 @@ def _sync_all(paths: list[str]) -> None:
 
 
 class Disk:
-    """The disk below one graph root, as far as it can forget."""
+    """Syncs of files and directories below one graph root."""
 
     def __init__(self, root: Location) -> None:
         self._root = root.path if root.is_local else ""

@@ -44,12 +44,12 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
 }
 
 
-# What concerns the directory of a graph as a whole, whichever of its files was asked for.
+# Failures that concern the directory of a graph, not the requested file.
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def from_os_error(error: OSError, action: str, target: str, root: str | None = None) -> StorageError:
-    """Return the storage failure that a failed system call stands for; `action` reads like `write`.
+    """Return the storage failure of a failed system call; `action` reads like `write`.
 
     What is forbidden in the whole directory of a graph, its `root`, is reported for that directory.
 

@@ -93,7 +93,7 @@ class LocalObjects:
         self._meter.count("put_if_absent", path)
         final = self._full(path)
         with self._failing("write", path):
-            # The link decides; looking first only spares the losers of an old race the disk.
+            # The link decides; the check before it only saves losers of an old race a write.
             if os.path.lexists(final):
                 return False
             with self._temporary(path, iter((data,))) as temporary:
@@ -109,7 +109,7 @@ class LocalObjects:
                 os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
                 return _link(self._full(staged), self._full(final))
         except StorageError as error:
-            # A faster process may have removed the staged name already.
+            # Another process may have removed the staged name already.
             if error.storage_kind is not StorageKind.NOT_FOUND or not os.path.lexists(self._full(final)):
                 raise
             return False
@@ -118,7 +118,7 @@ class LocalObjects:
         self._meter.count("list", prefix)
         with self._failing("list", prefix):
             for path in self._walk(prefix):
-                # A file may go away while we look; then it is not there to be listed.
+                # A file may be removed while it is listed; then it is skipped.
                 with suppress(FileNotFoundError):
                     status = os.stat(os.path.join(self._root, path))
                     yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
@@ -140,7 +140,7 @@ class LocalObjects:
         count = 0
         with self._failing("delete", prefix):
             for directory, _, names in self._directories(prefix, topdown=False):
-                # Another process may be deleting the same; what it was faster with does not count here.
+                # Another process may be deleting the same; what it removed first is not counted here.
                 for name in names:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(directory, name))
@@ -200,7 +200,7 @@ class LocalObjects:
                 os.unlink(temporary)
 
     def _settle(self, path: str) -> None:
-        """Make the directory remember what was just done to `path`; the change is already visible."""
+        """Sync the directory of `path`, so that a change that is already visible survives power loss."""
         self._disk.sync([], [os.path.dirname(path)])
 
     @contextmanager

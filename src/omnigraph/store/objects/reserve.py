@@ -33,7 +33,7 @@ class Reserve:
 
     @property
     def is_kept(self) -> bool:
-        """Whether room is set aside, or need not be; the disk is asked once in the life of a handle."""
+        """Whether room is set aside, or need not be; checked once per handle."""
         self._is_kept = self._is_kept or self._is_reserve(RESERVE_PATH)
         return self._is_kept
 
@@ -45,7 +45,7 @@ class Reserve:
             os.makedirs(folder, exist_ok=True)
             try:
                 with open(temporary, "xb") as file:
-                    # Bytes that a file system cannot compress. They need not survive a power cut: the next who looks
+                    # Bytes that a file system cannot compress. They need not survive a power cut: the next check
                     # finds that the size is wrong.
                     file.write(shake_256().digest(RESERVE_BYTES))
                 os.replace(temporary, self._full(RESERVE_PATH))

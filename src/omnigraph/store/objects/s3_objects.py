@@ -1,6 +1,6 @@
 """Control objects in an S3 bucket; the only importer of `obstore`.
 
-The client retries on its own, within bounds; what it gives up on is named by the answer that it got, else by its type.
+The client retries on its own, within bounds; a final failure is classified by its response, else by its type.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
 
 
 def from_client_error(error: Exception, action: str, target: str) -> StorageError:
-    """Return the storage failure that an exception of the client stands for."""
+    """Return the storage failure of an exception of the client."""
     by_type = next((kind, remedy) for cls, kind, remedy in _MEANINGS if isinstance(error, cls))
     kind, remedy = from_text(str(error)) or by_type
     return StorageError(f"cannot {action} `{target}`: {remedy}", kind=kind, object=target)
@@ -153,7 +153,7 @@ class S3Objects:
                 except exceptions.AlreadyExistsError as error:
                     refusal = error
                 self._meter.count("get", path)
-                # 409 says that another conditional request was under way, not that the name is taken: while nothing
+                # 409 says that another conditional request was in flight, not that the name is taken: while nothing
                 # is there, the name is free.
                 with suppress(FileNotFoundError):
                     return obstore.get(self._store, path).attributes.get(_ATTEMPT) == attempt
@@ -201,7 +201,7 @@ class S3Objects:
         return count
 
     def drop_empty(self, folder: str, before_us: int) -> None:
-        """Do nothing: a folder is there as long as an object is in it."""
+        """Do nothing: object stores have no empty folders."""
 
     def _name(self, path: str) -> str:
         return self._root.child(path).uri if path else self._root.uri

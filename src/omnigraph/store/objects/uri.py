@@ -35,7 +35,7 @@ _UNNAMEABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in storage: a graph root, or something below it."""
+    """A location in storage: a graph root, or a path below it."""
 
     scheme: str
     bucket: str
@@ -95,7 +95,7 @@ class Location:
         return cls("s3", bucket, key)
 
     def child(self, *parts: str) -> Location:
-        """Return the place `parts` below this one."""
+        """Return the location `parts` below this one."""
         below = "/".join(parts)
         assert ".." not in below.split("/"), "a child lies below its parent"
         return Location(self.scheme, self.bucket, f"{self.path.rstrip('/')}/{below}" if self.path else below)
@@ -110,7 +110,7 @@ class Location:
         return self.path if self.is_local else f"s3://{self.bucket}/{self.path}".rstrip("/")
 
     def contains(self, other: Location) -> bool:
-        """Return True if another place is this one or lies below it, also by way of symbolic links.
+        """Return True if another location is this one or below it, also by way of symbolic links.
 
         >>> lake = Location.parse("s3://lake/graphs/supply")
         >>> lake.contains(lake.child("nodes")), lake.contains(Location.parse("s3://lake/graphs/supply2"))
@@ -129,7 +129,7 @@ class Location:
         return self.path.rpartition("/")[2] or self.bucket
 
     def lance_options(self) -> dict[str, str]:
-        """Return the `storage_options` with which Lance reaches this place; empty for local ones."""
+        """Return the `storage_options` with which Lance opens this location; empty for local ones."""
         if self.is_local:
             return {}
         return s3_options() | {
@@ -137,7 +137,7 @@ class Location:
             "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
             "client_max_retries": str(RETRIES_MAX),
             "client_retry_timeout": str(RETRY_TIMEOUT_SECONDS),
-            # Lance would repeat the client's whole row of retries when it is throttled.
+            # Lance would repeat all retries of the client when it is throttled.
             "lance_aimd_max_retries": "0",
         }
 

@@ -46,7 +46,7 @@ AS_STORED: Final = Shape()
 
 
 def shape_of(renamed: Mapping[str, str], dropped: Sequence[str], added: Sequence[pa.Field[Any]]) -> Shape:
-    """Return the shape for some changes of columns; added columns are nullable, whatever the schema asks of values.
+    """Return the shape for some changes of columns; added columns are nullable, even if the schema requires values.
 
     >>> shape_of({}, [], []) == AS_STORED
     True
@@ -88,5 +88,5 @@ def needs_placeholder(type_: Any) -> bool:
 
 
 def install() -> None:
-    """Make Lance ask us; doing it twice changes nothing."""
+    """Install the patch in Lance; idempotent."""
     lance_dataset._needs_substrait_placeholder = needs_placeholder

@@ -30,7 +30,7 @@ install()
 
 MAX_VERSION = (1 << 64) - 1
 
-# Values belong into expressions, which carry their type; texts are for what expressions cannot name.
+# Values belong in expressions, which carry their type; strings are for what expressions cannot express.
 Filter: TypeAlias = str | pc.Expression
 
 
@@ -154,7 +154,7 @@ class Dataset:
             )
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows by stable row id, in the order asked for; those that are gone are left out."""
+        """Return rows by stable row id, in the requested order; deleted ones are left out."""
         self.store.meter.count("take", str(self.ref))
         with lance_errors(f"reading {self.ref}", self):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
@@ -175,7 +175,7 @@ class Dataset:
 
     @property
     def fragment_rows(self) -> list[int]:
-        """Rows per fragment, in fragment order: how finely the dataset is cut."""
+        """Rows per fragment, in fragment order."""
         return [fragment.num_rows for fragment in self.fragments]
 
     @cached_property
@@ -188,11 +188,11 @@ class Dataset:
         return nested_field_ids(self.lance.lance_schema, column)
 
     def base_directories(self) -> list[str]:
-        """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""
+        """The absolute paths, outside of its own directory, from which a branch inherits files."""
         return [str(base.path) for base in self.lance.base_paths().values()]
 
     def is_gone(self) -> bool:
-        """Return True if storage certainly has this version no more, though its handle may still be in use."""
+        """Return True if this version was certainly removed from storage, though its handle may still be in use."""
         names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
         try:
             return not any(self.store.objects.exists(name) for name in names)
@@ -211,7 +211,7 @@ class Dataset:
 def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
     """Turn what Lance raises into our storage error: by what it says of a failed request, else by its type.
 
-    When a version that was `read` is gone, whatever Lance stumbled over is the cleanup that removed it.
+    When a version that was `read` is gone, any error of Lance is due to the cleanup that removed it.
     """
     try:
         with _storage_errors(doing):
@@ -255,7 +255,7 @@ def _storage_errors(doing: str) -> Iterator[None]:
         if not is_panic(error) and not _is_raised_by_lance(error):
             raise
         raise StorageError(
-            f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
+            f"{doing} failed: Lance cannot interpret what is stored ({first_line(error)}); check it with"
             " `omnigraph verify --data`",
             kind=StorageKind.PERMANENT,
         ) from error
@@ -275,7 +275,7 @@ def _is_raised_by_lance(error: BaseException) -> bool:
 
 
 def storage_error(doing: str, error: BaseException) -> StorageError:
-    """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
+    """Return the storage failure that an exception of Lance, or of another reader of files."""
     if isinstance(error, FileNotFoundError):
         return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)
     if (remedy := forbidden_in_directory(error)) is not None:

@@ -31,7 +31,7 @@ Hashes = npt.NDArray[np.uint64]
 _WORD: Final = 8
 # Texts are hashed by their first and last words, so that the work per value is bounded.
 _WORDS_MAX: Final = 8
-_ODD: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
+_MULTIPLIERS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
 _LOW_BYTES: Final = np.array([(1 << (8 * count)) - 1 for count in range(_WORD + 1)], np.uint64)
 
 
@@ -69,9 +69,9 @@ def _bits(values: pa.Array[Any]) -> Hashes:
 
 
 def _mixed(words: Hashes, turn: int) -> Hashes:
-    mixed = (words ^ np.uint64(turn)) * _ODD[0]
+    mixed = (words ^ np.uint64(turn)) * _MULTIPLIERS[0]
     mixed ^= mixed >> np.uint64(32)
-    mixed *= _ODD[1]
+    mixed *= _MULTIPLIERS[1]
     mixed ^= mixed >> np.uint64(29)
     return mixed
 
@@ -406,7 +406,7 @@ def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
     """Return how many bytes each blob of a column of descriptors has; zero for none.
 
     Asked before any byte is read, so it refuses descriptors that refer to data outside of the graph. Only a foreign
-    tool can write those, and reading them would open whatever file or address they name.
+    tool can write those, and reading them would open any file or address they name.
     """
     storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
     if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), pa.scalar(""))).as_py():

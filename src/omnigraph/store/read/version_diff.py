@@ -188,7 +188,7 @@ _Identity: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """So many fragments, and rows in them, that a version begins with just like another one does."""
+    """The fragments, and rows in them, that two versions begin with alike."""
 
     fragments: int
     rows: int

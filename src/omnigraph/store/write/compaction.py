@@ -259,8 +259,8 @@ def _after_last(fragments: Sequence[FragmentMetadata], covered: frozenset[int]) 
 
 
 @contextmanager
-def aside(dataset: Dataset, change: Change) -> Iterator[Dataset]:
-    """Hold a version that has a change of a published one, whatever becomes of the dataset meanwhile."""
+def detached_version(dataset: Dataset, change: Change) -> Iterator[Dataset]:
+    """Hold a version with a change of a published one, even if the dataset changes meanwhile."""
     store, directory = dataset.store, dataset.ref.directory
     transaction = Transaction(dataset.version, change.transaction.operation)
     failpoints.hit(Point.DURABLE_BEFORE, f"aside {dataset.ref}")

@@ -1,7 +1,7 @@
 """Verification of staged files: each is checked to be complete, and its checksum taken, before it is published.
 
 On a disk the bytes are read back, mostly from the page cache. In an object store, whose puts are atomic, one ranged
-request a file returns size, footer and ETag; requests run beside whatever the writer does next.
+request a file returns size, footer and ETag; requests run concurrently with the next steps of the writer.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def not_whole(path: str, fault: str) -> StorageError:
 
 
 def etag_checksum(e_tag: str | None) -> int:
-    """Return the checksum that stands for an object of an object store.
+    """Return the checksum of an object of an object store.
 
     >>> etag_checksum('"9e107d9d372bb6826bd81d3542a419d6"') == etag_checksum("9e107d9d372bb6826bd81d3542a419d6")
     True
@@ -282,5 +282,5 @@ def checksum_text(kind: ChecksumKind, proof: Proof) -> str:
 
 
 def path_key(path: str) -> int:
-    """Return the number that stands for a path, relative to the graph's root."""
+    """Return the hash of a path, relative to the graph's root."""
     return int.from_bytes(blake2b(path.encode(), digest_size=8).digest(), "little")

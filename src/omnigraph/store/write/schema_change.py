@@ -31,11 +31,11 @@ def reshape(
 ) -> Change | None:
     """Stage any number of column changes as one transaction.
 
-    All but `add` speak of the names before the change; added columns must be nullable and are null in every row.
+    All but `add` use the names before the change; added columns must be nullable and are null in every row.
     An index on a dropped column goes with it; one on a renamed column stays.
     """
     names = rename or {}
-    # A column that takes nulls already, as added ones do whatever the schema says, needs no change.
+    # A column that takes nulls already, as added ones do regardless of the schema, needs no change.
     relax = [name for name in relax if not dataset.schema.field(name).nullable]
     if not add and not drop and not names and not relax:
         return None

@@ -25,7 +25,7 @@ ROWS_PER_FILE = 1_048_576
 class Change:
     """One staged transaction on one dataset, and the row count it leaves behind.
 
-    `files` are relative to the dataset's directory on its branch; a path that ends in `/` stands for all files in it.
+    `files` are relative to the dataset's directory on its branch; a path that ends in `/` means all files in it.
     `proofs` are of those that are new; nothing may be published before they are there.
     """
 

@@ -67,7 +67,7 @@ def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:
 
 
 def _find_end(data: Numbers, start: int) -> int:
-    """Return where the line ends that goes on at a place, looked for block by block: a mask of it all is as large."""
+    """Return the end of the line at an offset, searched block by block: a mask of all bytes would be as large."""
     for position in range(start, len(data), DECODE_BLOCK_BYTES):
         ends = np.flatnonzero(data[position : position + DECODE_BLOCK_BYTES] == _LINE_END)
         if len(ends):

@@ -47,7 +47,7 @@ def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]]
     texts = _binary(np.append(lines.starts, len(lines.data)), lines.data)
     # A line that is so long may hold too many tokens, and one without an end has no room for one.
     unsorted = (lines.ends - lines.starts <= INGEST_LINE_TOKENS_MAX) & (lines.ends < len(lines.data))
-    odd = ~unsorted
+    irregular = ~unsorted
     groups: list[tuple[Head, Lines]] = []
     for _ in range(DECODE_HEADS_MAX):
         if not unsorted.any():
@@ -55,12 +55,12 @@ def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]]
         first = int(unsorted.argmax())
         head = _head(lines.data[lines.starts[first] : lines.ends[first]].tobytes(), catalog)
         if head is None:
-            unsorted[first], odd[first] = False, True
+            unsorted[first], irregular[first] = False, True
             continue
         begun = pc.starts_with(texts, pattern=head.text).to_numpy(zero_copy_only=False) & unsorted
         groups.append((head, lines.take(begun)))
         unsorted &= ~begun
-    return groups, lines.take(odd | unsorted)
+    return groups, lines.take(irregular | unsorted)
 
 
 def _head(text: bytes, catalog: Catalog) -> Head | None:
@@ -69,7 +69,7 @@ def _head(text: bytes, catalog: Catalog) -> Head | None:
         return None
     name = (match[1] or match[2]).decode(errors="replace")
     type_ = catalog.nodes.get(name) if match[1] else catalog.edge_by_word(name)
-    # The members of data would not be told from the id.
+    # The members of `data` could not be told apart from the id.
     return None if type_ is None or "id" in type_.properties else Head(match[0], type_)
 
 
@@ -122,7 +122,7 @@ _CHANGED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the data of lines is taken to hold: maybe an id, and dates that are spelled as numbers."""
+    """What the `data` of lines is assumed to hold: possibly an id, and dates written as numbers."""
 
     has_id: bool = False
     numbered: frozenset[str] = frozenset()
@@ -138,9 +138,9 @@ class Scanner:
 
     def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
         """Return the entities of all lines of a block that are beyond doubt, and the other lines."""
-        sorted_, odd = sort_lines(lines, self._catalog)
+        sorted_, irregular = sort_lines(lines, self._catalog)
         parts: list[Part] = []
-        left = [odd] if len(odd) else []
+        left = [irregular] if len(irregular) else []
         for head, group in sorted_:
             todo = list(_split(group, DECODE_BATCH_LINES))
             while todo:
@@ -178,12 +178,12 @@ class Scanner:
 
 
 def _around(lines: Lines, row: int | None) -> list[Lines]:
-    """Return lines in smaller parts: what lies before, at and after a row that is known to be odd, or equal shares."""
+    """Return lines in smaller parts: before, at and after a row that is known to be irregular, or equal shares."""
     if row is None or row >= len(lines):
         return list(_split(lines, max(len(lines) // _SPLIT, DECODE_ODD_LINES)))
     start = row - row % DECODE_ODD_LINES
     stop = start + DECODE_ODD_LINES
-    # The remaining lines are split into pieces, so that the next odd row does not cost reading all of them again.
+    # The remaining lines are split into pieces, so that the next irregular row does not cost reading all of them again.
     after = _split(lines.take(slice(stop, None)), _AFTER_LINES)
     return [lines.take(slice(start)), lines.take(slice(start, stop)), *after]
 
@@ -283,7 +283,7 @@ def _is_same(stated: Column, canonical: Column) -> bool:
 
 
 def _is_absent(texts: Column, column: Column, name: bytes) -> bool:
-    """Return True if a member is certainly missing, instead of null, wherever its column is null."""
+    """Return True if a member is certainly missing, instead of null, in every row where its column is null."""
     if not column.null_count:
         return True
     missing = texts.filter(column.is_null())

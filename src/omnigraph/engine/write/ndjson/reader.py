@@ -254,10 +254,10 @@ class Decoder:
             if len(lines) <= DECODE_ODD_LINES:
                 self._add_one_by_one(lines)
                 continue
-            parts, odd = self._scanner.scan(lines)
+            parts, irregular = self._scanner.scan(lines)
             for part in parts:
                 add_part(self.loaded, part)
-            for some in odd:
+            for some in irregular:
                 self._add_one_by_one(some)
 
     def _add_one_by_one(self, lines: Lines) -> None:

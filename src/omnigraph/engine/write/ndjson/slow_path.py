@@ -307,24 +307,24 @@ class Converter:
 
     def _report_missing(self, gathered: Gathered, name: str, values: Sequence[object]) -> None:
         for row, value in enumerate(values):
-            # A default stands for a value that is not mentioned, never for a null.
+            # A default replaces a value that is not mentioned, never a null.
             is_filled = gathered.type.properties[name].default is not None and name not in gathered.members[row]
             if value is None and not is_filled:
                 message = f"`{gathered.type.name}.{name}` is not optional, and has no value"
                 self._report("N10", gathered, row, name, message, None)
 
     def _ids(self, gathered: Gathered, columns: dict[str, Column]) -> Column:
-        """Return the ids: spelled from the key, given, or fresh."""
+        """Return the ids: derived from the key, from the input, or new."""
         type_ = gathered.type
         if not type_.key:
             return with_fresh_ids(pa.array(gathered.ids, pa.string()))
         keys = pa.Table.from_arrays([columns[name] for name in type_.key], names=list(type_.key))
-        spelled = one_array(key_ids(type_, keys))
+        derived = one_array(key_ids(type_, keys))
         if gathered.ids.count(None) == len(gathered.ids):
-            return spelled
+            return derived
         stated = pa.array(gathered.ids, pa.string())
-        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, spelled), False)).to_pylist():
-            canonical, old = spelled[row].as_py(), gathered.ids[row]
+        for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, derived), False)).to_pylist():
+            canonical, old = derived[row].as_py(), gathered.ids[row]
             assert old is not None
             if self._aliases is not None and isinstance(type_, EdgeType):
                 # Nothing refers to an edge by its id, and the ids of its nodes may still change.
@@ -335,9 +335,9 @@ class Converter:
                 and self._aliases.add(type_, old, canonical, keys.slice(row, 1))
             ):
                 continue
-            message = f"the id of this `{type_.name}` is spelled from its key, `{canonical}`, not `{old}`; drop it"
+            message = f"the id of this `{type_.name}` is derived from its key, `{canonical}`, not `{old}`; drop it"
             self._report("N8", gathered, row, "id", message, old)
-        return spelled
+        return derived
 
     def _report(self, rule: str, gathered: Gathered, row: int, name: str, message: str, value: str | None) -> None:
         self._bad.add(row)
@@ -346,11 +346,11 @@ class Converter:
 
 
 def with_fresh_ids(stated: Column) -> Column:
-    """Return a column of ids with a fresh one wherever none is given."""
+    """Return a column of ids with new ones where the input has none."""
     if not stated.null_count:
         return stated
     ulids = new_ulids(stated.null_count)
     offsets = np.arange(len(ulids) + 1, dtype=np.int32) * ulids.itemsize
     buffers = [None, arrays.py_buffer(offsets), arrays.py_buffer(ulids)]
-    fresh = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
-    return fresh if stated.null_count == len(stated) else pc.replace_with_mask(stated, stated.is_null(), fresh)
+    new_ids = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
+    return new_ids if stated.null_count == len(stated) else pc.replace_with_mask(stated, stated.is_null(), new_ids)

@@ -97,7 +97,7 @@ def check_names(draft: Draft) -> Iterator[Diagnostic]:
             yield Diagnostic("S25", message, draft.source, declaration.name.span, _first(draft, seen[kind, name]))
         elif kind == "edge" and name.lower() in edge_words:
             message = f"edge type `{name}` differs from `{edge_words[name.lower()]}` in case only"
-            hint = "traversals spell edges in any case, so the names must differ otherwise"
+            hint = "traversals ignore the case of edge names, so they must differ in more than case"
             yield Diagnostic("S27", message, draft.source, declaration.name.span, hint)
         seen.setdefault((kind, name), declaration.name.span.start)
         if kind == "edge":
