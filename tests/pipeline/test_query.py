@@ -167,6 +167,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.sampled(2)
 def test_cases_on_spark_catch_a_mutant(name: str, quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, defect, case_id = MUTANTS[name]
     [case] = [one for one in query_cases() if one.id == case_id]
