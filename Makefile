@@ -4,8 +4,9 @@ RUN := .venv/bin/python
 QUICK := not (slow or s3 or spark or long)
 # `make test SKIP_QUICK=1`, for what follows a `make check`, leaves out the tests that it has run.
 TESTS := $(if $(SKIP_QUICK),(slow or s3 or spark) and not long,not (long))
-WORKERS ?= 2
-PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
+# One more than a small machine has cores: tests wait for processes, disks and Spark. The quick ones wait for nothing.
+WORKERS ?= 3
+PYTEST = $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes, which would compile every module again without its bytecode on disk.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -22,6 +23,7 @@ test: setup ## from a fresh clone: set everything up, then run all tests
 setup: ## make .venv hold the locked dependencies (quick when it already does)
 	@test -n "$(PYTHON)" || { echo "OmniGraph needs Python 3.11 or newer on PATH (or make PYTHON=...)"; exit 1; }
 	@$(PYTHON) tools/setup.py
+check: WORKERS = 2
 check: setup ## format, lint, types, layers and the quick tests, in about a minute
 	@$(RUN) -m ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(RUN) -m ruff check --quiet .
