@@ -1,9 +1,12 @@
 # Everything a developer runs. `make demo` and `make test` work from a fresh clone; both call `setup` first.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := .venv/bin/python
-QUICK := not (slow or long or s3 or spark)
-WORKERS ?= 2
-PYTEST := $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
+QUICK := not (slow or s3 or spark or long)
+# `make test SKIP_QUICK=1`, for what follows a `make check`, leaves out the tests that it has run.
+TESTS := $(if $(SKIP_QUICK),(slow or s3 or spark) and not long,not (long))
+# One more than a small machine has cores: tests wait for processes, disks and Spark. The quick ones wait for nothing.
+WORKERS ?= 3
+PYTEST = $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 # The tests start hundreds of processes, which would compile every module again without its bytecode on disk.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -14,17 +17,18 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
 	@$(RUN) examples/demo.py
 test: setup ## from a fresh clone: set everything up, then run all tests
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "$(TESTS)"
 
 ##@ While you work
 setup: ## make .venv hold the locked dependencies (quick when it already does)
 	@test -n "$(PYTHON)" || { echo "OmniGraph needs Python 3.11 or newer on PATH (or make PYTHON=...)"; exit 1; }
 	@$(PYTHON) tools/setup.py
+check: WORKERS = 2
 check: setup ## format, lint, types, layers and the quick tests, in about a minute
 	@$(RUN) -m ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m mypy --no-error-summary
-	@$(PYTEST) $(QUICK)
+	@$(PYTEST) -m "$(QUICK)"
 format: setup ## rewrite the code in the house format
 	@$(RUN) -m ruff check --quiet --fix-only . && $(RUN) -m ruff format --quiet .
 	@$(RUN) -m omnigraph fmt examples tests/cases

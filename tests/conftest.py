@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -15,15 +16,19 @@ from hypothesis import settings
 
 from omnigraph.store.objects import durability
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
-from tests.support.examples import IS_LONG, examples
+from tests.support.examples import IS_LONG, examples, spread
 
 # Python workers of Spark start in the folder of whatever test started the JVM; they find the tests all the same.
 _PATHS = (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
-# Every Spark that a test starts, in this process or in another: tiny data needs few tasks, and what a lost executor
-# held is not asked for again and again.
+# Every Spark that a test starts, in this process or in another: tiny data needs few tasks, a JVM that lives for seconds
+# no optimised code, and what a lost executor held is not asked for again and again.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _JAVA)
 _SPARK = {
+    "spark.executor.extraJavaOptions": f"'{_JAVA}'",
     "spark.sql.shuffle.partitions": "2",
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "200ms",
@@ -85,15 +90,34 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass by the modules and the thousands of tests, which stay until the end."""
     gc.freeze()
     gc.enable()
+    atexit.register(gc.unfreeze)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests on Spark first, then the other slow ones.
+    """Leave all but a sample of some tests to the long campaign; put the tests on Spark first, then other slow ones.
 
     With `--dist worksteal` each worker begins with one half of this order and takes from the end of the other's when
     it is done, so that one worker has the only Spark session and no long test is left for the end.
     """
+    leave_all_but_samples(items)
     items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("slow")))
+
+
+def leave_all_but_samples(items: list[pytest.Item]) -> None:
+    """Mark as long what the marker `sampled` leaves out: all cases of a test but so many, spread over their order."""
+    cases: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        is_sampled = item.get_closest_marker("sampled") and not item.get_closest_marker("long")
+        if isinstance(item, pytest.Function) and is_sampled:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in cases.values():
+        [mark, *_] = group[0].iter_markers("sampled")
+        group.sort(key=lambda item: tuple(item.callspec.indices.values()))
+        kept = {number - 1 for number in spread(len(group), mark.args[0])}
+        for place, item in enumerate(group):
+            if place not in kept:
+                item.add_marker("long")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

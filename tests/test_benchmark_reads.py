@@ -126,6 +126,7 @@ def test_truth_share_wrong_keys_are_noticed(data: Path, deck: Deck) -> None:
 
 
 @pytest.mark.parametrize("name", ["hop1", "hop2_all", "reach3", "anti", "group", "top"])
+@pytest.mark.sampled(2)
 def test_compare_engine_that_is_wrong_is_caught(name: str, deck: Deck, engines: dict[str, Engine]) -> None:
     class Wrong:
         """DuckDB without the last row of any result."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+MARKS = ("slow", "s3", "spark", "long")
 TARGETS = ("help", "setup", "demo", "test", "check", "bench", "docs", "clean")
 
 
@@ -41,6 +44,21 @@ def test_make_help_lists_only_targets_that_exist() -> None:
 def test_document_names_only_targets_that_exist(document: str) -> None:
     named = set(re.findall(r"\bmake ([a-z-]+)(?=[`\s]*(?:#|`|$))", (ROOT / document).read_text(encoding="utf-8")))
     assert named <= declared()
+
+
+def selection(*words: str) -> CodeType:
+    """Return the marks of the tests that a command of make runs, as an expression."""
+    commands = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    [expression] = re.findall(r' -m "([^"]+)"', commands)
+    return compile(expression, "Makefile", "eval")
+
+
+def test_quick_tests_and_the_rest_are_all_tests() -> None:
+    expressions = [selection("check"), selection("test", "SKIP_QUICK=1"), selection("test")]
+    for marks in (marks for count in range(len(MARKS) + 1) for marks in combinations(MARKS, count)):
+        quick, rest, everything = (eval(one, {}, {name: name in marks for name in MARKS}) for one in expressions)
+        assert everything == (quick or rest) == ("long" not in marks), marks
+        assert not (quick and rest), marks
 
 
 @pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.lock")), ids=lambda path: path.name)

@@ -9,6 +9,8 @@ import pytest
 
 import omnigraph as og
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent.parent / "examples" / "social"
 READS = (FOLDER / "reads.gq").read_text(encoding="utf-8")
 DAY = "2024-05-{:02}T10:00:00Z"

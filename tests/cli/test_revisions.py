@@ -16,6 +16,8 @@ from omnigraph.cli.conflicts import resolve_conflicts
 from omnigraph.errors import UsageError
 from tests.support.graph_template import copy_built
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("graph_commit_id", "parent_commit_id", "merged_parent_commit_id")
 
 

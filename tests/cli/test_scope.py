@@ -99,10 +99,14 @@ def own_options(command: Command) -> set[str]:
     return {name for one in told for name in (one.default, *(one.param_decls or ())) if isinstance(name, str)}
 
 
+# The first command of each capability, of those that write and those that do not.
+SAMPLE = [*{(one.capability, getattr(wants(one), "writes", None)): one for one in reversed(COMMANDS)}.values()]
+
+
 @pytest.mark.parametrize(
     ("command", "flag"),
     [
-        pytest.param(command, flag, id=f"{command.path} {flag}")
+        pytest.param(command, flag, id=f"{command.path} {flag}", marks=[] if command in SAMPLE else [pytest.mark.slow])
         for command in COMMANDS
         for flag in FLAGS
         # `explain --profile` and `serve --graph` mean something else.

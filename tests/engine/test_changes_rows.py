@@ -253,6 +253,7 @@ def test_row_changes_of_many_deletes_in_one_fragment_are_found(tmp_path: Path) -
         (row_diff, "_property", lambda field: field.name.encode(), STRAIGHT),
     ],
 )
+@pytest.mark.sampled(2)
 def test_row_changes_of_a_broken_comparison_are_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any, steps: list[Step]
 ) -> None:

@@ -208,6 +208,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+@pytest.mark.sampled(3)
 def test_model_of_histories_catches_a_broken_engine(
     mutant: Callable[[pytest.MonkeyPatch], None], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -574,6 +574,7 @@ def test_embed_random_history_matches_the_model(graph: og.Graph, provider: Provi
 
 
 @pytest.mark.parametrize("mutant", ["forgets texts", "takes all for its own"])
+@pytest.mark.sampled(1)
 def test_embed_model_catches_mutants(
     graph: og.Graph, provider: Provider, mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

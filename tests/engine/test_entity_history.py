@@ -15,6 +15,8 @@ from omnigraph.policy import load_bundle
 from tests.support.entity_history_model import HistoryModel
 from tests.support.maintenance_fixtures import hours_later
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person { name: String @key  age: I32?  team: String?  photo: Blob? }
 node Step { number: I64 @key  done: Bool? }

@@ -25,6 +25,8 @@ from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node File { name: String @key  n: I32?  body: Blob?  note: Blob  tags: [String]? }\nedge Next: File -> File"
 BODY = 4_500_000
 # What a change may read and write, far below the blob of any of these.
@@ -127,7 +129,6 @@ def values(graph: Graph, branch: str = "main", at: str | None = None) -> dict[st
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_update_leaves_large_blobs_where_they_are(graph: Graph) -> None:
     tags = {name: graph.blob("File", name, "body").etag for name in ("packed", "alone", "larger")}
     first = str(graph.snapshot().head)
@@ -142,7 +143,6 @@ def test_update_leaves_large_blobs_where_they_are(graph: Graph) -> None:
     assert {name: graph.blob("File", name, "body").etag for name in tags} == tags
 
 
-@pytest.mark.slow
 def test_update_of_one_blob_leaves_the_other_alone(graph: Graph) -> None:
     with blobs_left_alone(graph):
         graph.mutate(
@@ -158,7 +158,6 @@ def test_update_of_one_blob_leaves_the_other_alone(graph: Graph) -> None:
     assert graph.blob("File", "alone", "note").read() == b"new"
 
 
-@pytest.mark.slow
 def test_update_and_insert_in_one_mutation_keep_what_is_last(graph: Graph) -> None:
     source = """query q($b: Blob) {
         update File set {n: 7} where name != "none"
@@ -175,7 +174,6 @@ def test_update_and_insert_in_one_mutation_keep_what_is_last(graph: Graph) -> No
     check(graph, names=("inline", "larger"))
 
 
-@pytest.mark.slow
 def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> None:
     names = [f"f{number:02}" for number in range(20)]
     rows = [{"name": name, "body": blob_text(payload(1, 70_000)), "note": blob_text(b"")} for name in names]
@@ -192,7 +190,6 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     assert graph.maintenance.verify().is_sound
 
 
-@pytest.mark.slow
 def test_update_on_a_branch_shares_what_the_branch_inherits(graph: Graph) -> None:
     graph.branches.create("b")
     for number in (2, 3):
@@ -206,7 +203,6 @@ def test_update_on_a_branch_shares_what_the_branch_inherits(graph: Graph) -> Non
 # -- merges ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_merge_of_an_update_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -216,7 +212,6 @@ def test_merge_of_an_update_leaves_blobs_alone(graph: Graph) -> None:
     check(graph)
 
 
-@pytest.mark.slow
 def test_merge_of_two_updates_of_an_entity_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -228,7 +223,6 @@ def test_merge_of_two_updates_of_an_entity_leaves_blobs_alone(graph: Graph) -> N
     check(graph)
 
 
-@pytest.mark.slow
 def test_merge_takes_a_blob_that_their_side_changed(graph: Graph) -> None:
     graph.branches.create("b")
     raw = payload(9, 200_000)
@@ -246,7 +240,6 @@ def test_merge_takes_a_blob_that_their_side_changed(graph: Graph) -> None:
     check(graph, names=("larger", "packed"))
 
 
-@pytest.mark.slow
 def test_merge_of_the_same_blob_from_both_sides_is_no_conflict(graph: Graph) -> None:
     graph.branches.create("b")
     for branch in ("main", "b"):
@@ -260,7 +253,6 @@ def test_merge_of_the_same_blob_from_both_sides_is_no_conflict(graph: Graph) -> 
     assert graph.blob("File", "alone", "body").read() == payload(9, 200_000)
 
 
-@pytest.mark.slow
 def test_merge_conflict_about_a_large_blob_shows_and_settles(graph: Graph) -> None:
     graph.branches.create("b")
     raws = {"main": payload(1, 100_000), "b": payload(2, 100_000)}
@@ -280,7 +272,6 @@ def test_merge_conflict_about_a_large_blob_shows_and_settles(graph: Graph) -> No
     check(graph, names=("larger",))
 
 
-@pytest.mark.slow
 def test_merge_after_optimize_writes_no_blob(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -292,7 +283,6 @@ def test_merge_after_optimize_writes_no_blob(graph: Graph) -> None:
     check(graph)
 
 
-@pytest.mark.slow
 def test_revert_and_cherry_pick_leave_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"')
@@ -306,7 +296,6 @@ def test_revert_and_cherry_pick_leave_blobs_alone(graph: Graph) -> None:
     check(graph, "b")
 
 
-@pytest.mark.slow
 def test_revert_of_a_delete_brings_the_blob_back(graph: Graph) -> None:
     graph.mutate('query q() { delete File where name = "alone" }')
     graph.revert(str(graph.snapshot().head))
@@ -316,7 +305,6 @@ def test_revert_of_a_delete_brings_the_blob_back(graph: Graph) -> None:
     check(graph, names=("inline", "packed", "alone", "larger"))
 
 
-@pytest.mark.slow
 def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name != "none"', branch="b")
@@ -333,7 +321,6 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     check(graph, names=("inline", "packed", "alone", "larger"))
 
 
-@pytest.mark.slow
 def test_merge_in_ranges_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
     graph.branches.create("b")
     update(graph, "n: 2", 'name = "alone"', branch="b")
@@ -353,7 +340,6 @@ def test_merge_in_ranges_crossed_histories_leaves_blobs_alone(graph: Graph) -> N
 # -- other writers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
     graph = og.init(
@@ -370,7 +356,6 @@ def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert graph.maintenance.verify(data=True).is_sound
 
 
-@pytest.mark.slow
 def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
     graph.ingest([{"edge": "Next", "from": "alone", "to": "larger"}])
     with blobs_left_alone(graph):
@@ -379,7 +364,6 @@ def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
     check(graph)
 
 
-@pytest.mark.slow
 def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     graph = og.init(s3_server.uri("g"), SCHEMA)
     put(graph, "alone", BODY, n=1)
@@ -410,7 +394,6 @@ def _aged(graph: Graph) -> None:
         os.utime(root / name, (1_000_000_000, 1_000_000_000))
 
 
-@pytest.mark.slow
 def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     graph.mutate('query q() { delete File where name != "alone" }')
@@ -428,7 +411,6 @@ def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph)
     assert left <= named_files(og.open(graph.uri))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("of", ["File.n", "File.body"])
 def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str) -> None:
     update(graph, "n: 2", 'name = "alone"')
@@ -447,7 +429,6 @@ def test_hard_drop_after_an_update_leaves_no_bytes_behind(graph: Graph, of: str)
         assert graph.blob("File", "alone", "note").read() == b"note"
 
 
-@pytest.mark.slow
 def test_optimize_export_diff_and_clone_read_shared_blobs(graph: Graph, tmp_path: Path) -> None:
     first = str(graph.snapshot().head)
     update(graph, "n: 2", 'name = "alone"')
@@ -472,7 +453,6 @@ def test_verify_finds_a_shared_blob_that_is_missing(graph: Graph) -> None:
     assert not og.open(graph.uri).maintenance.verify().is_sound
 
 
-@pytest.mark.slow
 def test_checksums_cover_what_updates_wrote(graph: Graph) -> None:
     update(graph, "n: 2", 'name = "alone"')
     for name in sorted(files_of(Path(graph.uri))):

@@ -242,6 +242,7 @@ def test_cleanup_protected_version_stays(graph: Graph, protect: Callable[[Graph]
 
 
 @pytest.mark.parametrize("protect", [_tag, _branch, _intent])
+@pytest.mark.sampled(1)
 def test_cleanup_that_forgets_what_is_protected_is_caught(
     graph: Graph, protect: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_name_that_comes_before_cleanup_looks_protects_its_commit(
 
 
 @NAMINGS
+@pytest.mark.sampled(1)
 def test_name_that_is_given_without_an_intent_is_caught(
     graph: Graph, name: Callable[[Graph, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

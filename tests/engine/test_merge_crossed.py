@@ -349,6 +349,7 @@ def unknown_counts_as_known(patch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
+@pytest.mark.sampled(2)
 def test_crossed_histories_catch_a_broken_engine(
     mutant: Callable[[pytest.MonkeyPatch], None],
     test: Callable[[Graph], None],

@@ -220,6 +220,7 @@ def test_merge_rows_witness_equals_the_model(kind: str, states: tuple[State, Sta
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+@pytest.mark.sampled(2)
 def test_merge_model_catches_a_broken_core(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def known_counts_as_unknown(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda one: one.__name__,
 )
+@pytest.mark.sampled(2)
 def test_model_of_virtual_bases_catches_a_broken_engine(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

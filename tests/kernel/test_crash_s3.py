@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.crash_campaign import Zygote, spread
+from tests.support.crash_campaign import Zygote
 from tests.support.crash_s3 import Side, campaign
 from tests.support.crash_scenarios import SCENARIOS
+from tests.support.examples import spread
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.s3
 ONE_SIDED = ("insert_one", "branch_create", "branch_delete", "tag_create")
 # Of one piece of work; the long campaign dies at all of them.
-REQUESTS_MAX = 5
+REQUESTS_MAX = 3
 
 
 @pytest.fixture(scope="module")

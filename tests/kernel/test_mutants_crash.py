@@ -53,6 +53,7 @@ def test_mutants_are_all_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", AT_WORK)
+@pytest.mark.sampled(2)
 def test_crash_oracle_catches_broken_work(zygote: Zygote, tmp_path: Path, mutant: str) -> None:
     scenario, moment = AT_WORK[mutant]
     campaign = Campaign(zygote, scenario, LocalPlace(tmp_path))
@@ -63,6 +64,7 @@ def test_crash_oracle_catches_broken_work(zygote: Zygote, tmp_path: Path, mutant
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", AT_SWEEP)
+@pytest.mark.sampled(1)
 def test_crash_oracle_catches_a_broken_sweep(zygote: Zygote, tmp_path: Path, mutant: str) -> None:
     scenario, moment = AT_SWEEP[mutant]
     campaign = Campaign(zygote, scenario, LocalPlace(tmp_path), sweep_mutant=mutant)
@@ -72,6 +74,7 @@ def test_crash_oracle_catches_a_broken_sweep(zygote: Zygote, tmp_path: Path, mut
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", AT_POWER_CUT)
+@pytest.mark.sampled(1)
 def test_power_oracle_catches_a_missing_sync(zygote: Zygote, tmp_path: Path, mutant: str) -> None:
     campaign = Campaign(zygote, "insert_one", LocalPlace(tmp_path))
     campaign.prepare()

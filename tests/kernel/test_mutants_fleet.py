@@ -84,6 +84,7 @@ def test_lost_race_taken_for_a_success_is_caught(root: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", test_conflicts.BROKEN)
+@pytest.mark.sampled(2)
 def test_publish_without_its_requirements_is_caught(root: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     kind = type(test_conflicts.BROKEN[name][0])
     assert kind.__module__ == requirements.__name__
@@ -93,6 +94,7 @@ def test_publish_without_its_requirements_is_caught(root: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("removal", test_conflicts.REMOVALS)
+@pytest.mark.sampled(1)
 def test_acknowledgement_without_the_live_chain_check_is_caught(
     root: str, monkeypatch: pytest.MonkeyPatch, removal: str
 ) -> None:

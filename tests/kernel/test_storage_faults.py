@@ -134,6 +134,7 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.sampled(1)
 def test_mutant_is_caught(disk: DiskWorld, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     operation, mutate = MUTANTS[name]
     mutate(monkeypatch)

@@ -64,6 +64,7 @@ def test_random_reads_equal_duckdb(databases: Databases, place: int) -> None:
 
 
 @pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.sampled(3)
 def test_mutant_is_caught_by_duckdb(name: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     for world, _ in databases:
         # Plans made by the sound engine must not serve the broken one, nor the reverse.

@@ -38,6 +38,7 @@ RARE = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.long) if one in RARE else one for one in MUTANTS])
+@pytest.mark.sampled(8)
 def test_mutant_is_caught(name: str, worlds: list[World], monkeypatch: pytest.MonkeyPatch) -> None:
     for world in worlds:
         # Plans made by the sound engine must not serve the broken one, nor the reverse.

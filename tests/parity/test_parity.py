@@ -121,6 +121,7 @@ def blind_to_edges(data: Mapping[str, Any]) -> IngestReceipt:
         (retry, "parse_error", always_usage, "guard that fails"),
     ],
 )
+@pytest.mark.sampled(1)
 def test_differences_mutant_of_the_client_is_found(
     module: Any, name: str, mutant: Any, seen_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

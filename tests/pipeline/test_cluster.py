@@ -46,17 +46,28 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         master = f"spark://{LOOPBACK}:{port}"
         part = "org.apache.spark.deploy.{0}"
         words = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(free_port())]
-        start(stack, folder, [part.format("master.Master"), *words], "elected leader")
-        groups = []
+        wait_for(start(stack, folder, [part.format("master.Master"), *words]), "elected leader")
+        workers = []
         for name in ("one", "two"):
             words = ["--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
-            command = [part.format("worker.Worker"), *words, "-d", str(folder / name), master]
-            groups.append(start(stack, folder, command, "Successfully registered with master"))
-        yield Cluster(master, groups)
+            workers.append(
+                start(stack, folder, [part.format("worker.Worker"), *words, "-d", str(folder / name), master])
+            )
+        for worker in workers:
+            wait_for(worker, "Successfully registered with master")
+        yield Cluster(master, [worker.process.pid for worker in workers])
 
 
-def start(stack: ExitStack, folder: Path, command: list[str], sign: str) -> int:
-    """Start a part of Spark in a process group of its own; return when it says that it is ready."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process of Spark, and who listens to it once it is ready."""
+
+    process: subprocess.Popen[str]
+    listener: threading.Thread
+
+
+def start(stack: ExitStack, folder: Path, command: list[str]) -> Part:
+    """Start a part of Spark in a process group of its own."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -72,12 +83,18 @@ def start(stack: ExitStack, folder: Path, command: list[str], sign: str) -> int:
     # Whoever goes on talking must be heard, or it waits for that.
     listener = threading.Thread(target=process.stderr.read)
     stack.callback(end, process, listener)
+    return Part(process, listener)
+
+
+def wait_for(part: Part, sign: str) -> None:
+    """Return when a part says that it is ready."""
+    assert part.process.stderr is not None
     said = []
-    for line in process.stderr:
+    for line in part.process.stderr:
         said.append(line)
         if sign in line:
-            listener.start()
-            return process.pid
+            part.listener.start()
+            return
     raise AssertionError("".join(said))
 
 

@@ -83,6 +83,7 @@ def test_crash_never_beside_a_sweep_leaves_a_load_alone(zygote: Zygote, tmp_path
         ("link_before_publish", "load_append"),
     ],
 )
+@pytest.mark.sampled(1)
 def test_crash_oracle_catches_broken_loads(zygote: Zygote, tmp_path: Path, mutant: str, name: str) -> None:
     campaign = Campaign(zygote, name, LocalPlace(tmp_path))
     campaign.prepare()

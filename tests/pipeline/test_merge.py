@@ -440,6 +440,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+@pytest.mark.sampled(1)
 def test_comparison_of_merges_catches_a_broken_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

@@ -177,6 +177,7 @@ def _losing(split: Any) -> tuple[bytes, bool]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
+@pytest.mark.sampled(3)
 def test_compare_mutant_is_caught(mutant: str) -> None:
     caught = 0
     for mode, records in TELLING:

@@ -18,6 +18,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import to_spark_column
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.scan import Names, carrier_type
+from tests.support.examples import IS_LONG
 
 _OPS = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE)
 _VALUES: dict[Scalar, list[Any]] = {
@@ -79,7 +80,9 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
 @pytest.mark.spark
 @pytest.mark.slow
 def test_compare_numbers_of_all_types_equals_the_process(spark: Any) -> None:
-    for first, second in itertools.product(_VALUES, _VALUES):
+    # What holds of one number and another holds of the other and the one; the long campaign asks both ways.
+    pairs = itertools.product(_VALUES, _VALUES) if IS_LONG else itertools.combinations_with_replacement(_VALUES, 2)
+    for first, second in pairs:
         assert differing(spark, first, second) == []
 
 

@@ -74,7 +74,7 @@ def test_stream_query_follows_a_graph_and_writes_one_type_elsewhere(spark: Any, 
 
 def history(folder: Path) -> og.Graph:
     graph = new_graph(folder)
-    for place in range(4):
+    for place in range(2):
         write(graph, *(node(f"{name}", v=float(place)) for name in "abc"), edge(f"e{place}", "a", "b"))
     delete(graph, "c")
     write(graph, node("c"), node("d", "Q"))

@@ -19,6 +19,8 @@ from tests.support.graph_template import copy_built
 
 __all__ = ["policy", "root", "template"]
 
+pytestmark = pytest.mark.slow
+
 
 # -- writers that may not read -----------------------------------------------------------------------------------------
 

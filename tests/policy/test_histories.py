@@ -95,6 +95,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.sampled(3)
 def test_mutant_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
     place, name, broken, policy, script = MUTANTS[mutant]
     monkeypatch.setattr(place, name, broken)

@@ -16,6 +16,8 @@ from omnigraph.ids import new_ulid
 from omnigraph.policy import Policy, load_bundle
 from tests.support.graph_template import copy_built
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person { name: String @key
   age: I32? }

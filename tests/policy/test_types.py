@@ -61,6 +61,7 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
         (write_authorization, "is_about_any", lambda hidden, error: False),
     ],
 )
+@pytest.mark.sampled(2)
 def test_hidden_types_leak_is_caught(
     graphs: tuple[Graph, Graph, Path],
     expected: dict[str, object],

@@ -69,6 +69,7 @@ def test_hidden_types_show_to_whoever_may_see_them(
         (stored_queries, "_visible_query", stored_queries.find_query),
     ],
 )
+@pytest.mark.sampled(2)
 def test_hidden_types_leak_is_caught(
     pair: tuple[Graph, Graph, Path],
     expected: dict[str, object],

@@ -13,8 +13,10 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
-from tests.server.test_openapi import SPECIFICATION
+from tests.server.test_described_requests import SPECIFICATION
 from tests.support.live_server import ADD, PEOPLE, TOKENS, serving_graph
+
+pytestmark = pytest.mark.slow
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 LISTING = """
@@ -40,7 +42,6 @@ SEQUENCES = settings(
 )
 
 
-@pytest.mark.slow
 def test_server_asked_in_sequences_never_fails_and_stays_sound(
     graph_uri: str, policy: Path, queries: Path, tmp_path: Path
 ) -> None:

@@ -224,6 +224,7 @@ def lose_file(graph: Graph, folder: Path) -> None:
         (lose_file, "unreadable: "),
     ],
 )
+@pytest.mark.sampled(2)
 def test_judge_catches_a_mutant(tmp_path: Path, mutant: Callable[[Graph, Path], None], complaint: str) -> None:
     graph = create(tmp_path / "g.omni")
     writer = Writer(graph, Diary(tmp_path / "w.diary"), Random(5), "writer")

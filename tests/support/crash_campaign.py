@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from tests.support.examples import spread
+
 REPOSITORY = Path(__file__).parents[2]
 BOTH_SIDES = ("durable.before", "durable.after")
 
@@ -147,17 +149,6 @@ class Campaign:
         """Yield every moment that the work passes, or of each kind so many that are spread over the work."""
         for moment, count in self.moments.items():
             yield from ((moment, number) for number in spread(count, most))
-
-
-def spread(count: int, most: int | None) -> list[int]:
-    """Return the numbers from 1 to a count; at most so many of them, the first and the last included.
-
-    >>> spread(3, None), spread(9, 3), spread(2, 3)
-    ([1, 2, 3], [1, 5, 9], [1, 2])
-    """
-    if most is None or count <= most:
-        return list(range(1, count + 1))
-    return [1 + round(step * (count - 1) / (most - 1)) for step in range(most)]
 
 
 def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False, most: int | None = None) -> None:

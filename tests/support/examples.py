@@ -13,3 +13,14 @@ _LEAST: Final = 10
 def examples(count: int) -> int:
     """Return the number to try now, of the number that the long campaign tries."""
     return count if IS_LONG else min(count, max(count // _SHARE, _LEAST))
+
+
+def spread(count: int, most: int | None) -> list[int]:
+    """Return the numbers from 1 to a count; at most so many of them, the first and the last included.
+
+    >>> spread(3, None), spread(9, 3), spread(2, 3), spread(9, 1)
+    ([1, 2, 3], [1, 5, 9], [1, 2], [1])
+    """
+    if most is None or count <= most:
+        return list(range(1, count + 1))
+    return [1 + round(step * (count - 1) / max(most - 1, 1)) for step in range(most)]

@@ -137,6 +137,7 @@ def believe_statistics(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutate", [believe_writers, believe_row_ids, believe_statistics])
+@pytest.mark.sampled(2)
 def test_broken_engines_are_noticed(
     tmp_path: Path, mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -337,6 +337,7 @@ def test_apply_schema_changed_by_another_process_in_between_is_a_conflict(graph:
     assert graph.schema.source == theirs
 
 
+@pytest.mark.slow
 def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph) -> None:
     with (
         failpoints.armed({Point.PUBLISH_BEFORE: fail_with(StorageError("lost"))}),

@@ -21,6 +21,8 @@ from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from tests.support.graph_template import copy_built
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person { name: String  age: I32?  photo: Blob?  tags: [I32]? }
 node City { name: String @key  score: F32 }

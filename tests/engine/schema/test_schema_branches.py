@@ -15,6 +15,8 @@ from tests.support.kernel_fixtures import check_invariants
 from tests.support.merge_fixtures import PERSON, SCHEMA, age, change, content, people, put
 from tests.support.write_fixtures import rows
 
+pytestmark = pytest.mark.slow
+
 WITH_ZIP = SCHEMA.replace("city: String?", "city: String?\n  zip: String?")
 RENAMED = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")')
 WITHOUT_CITY = SCHEMA.replace("  city: String?\n", "")

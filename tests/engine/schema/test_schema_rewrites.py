@@ -12,6 +12,8 @@ from omnigraph.graph import Graph
 from tests.support.merge_fixtures import PERSON, SCHEMA, change, people, put
 from tests.support.write_fixtures import rows
 
+pytestmark = pytest.mark.slow
+
 WIDE = SCHEMA.replace("age: I32?", "age: I64?")
 UNIQUE = SCHEMA.replace("city: String?", "city: String? @unique")
 KEYED = SCHEMA.replace("Person -> Person {", "Person -> Person {\n  @key(src, dst)\n ")

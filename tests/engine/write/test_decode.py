@@ -135,6 +135,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.sampled(3)
 def test_decode_without_a_check_is_caught(name: str) -> None:
     target, attribute, mutant = MUTANTS[name]
     with patch.object(target, attribute, mutant), pytest.raises((AssertionError, ValueError)):

@@ -62,6 +62,7 @@ def test_format_every_program_keeps_its_meaning_and_comments() -> None:
             raise AssertionError(f"{name}\n{error}") from error
 
 
+@pytest.mark.slow
 @relaxed(max_examples=examples(500))
 @given(st.deferred(lambda: st.sampled_from(programs())), st.data())
 def test_format_scattered_program_keeps_its_meaning(
