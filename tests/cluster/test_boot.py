@@ -208,7 +208,7 @@ def test_tampered_provider_and_blob_policy_are_refused(folder: Path) -> None:
     assert refusal(folder) == ["embedding_provider_digest_mismatch"]
     write_folder(folder)
     path = folder / "cluster.yaml"
-    path.write_text(path.read_text() + "    external_blobs: {allow: [{base: 's3://b/x', scope: server_safe}]}\n")
+    path.write_text(path.read_text() + "    external_blobs: {allow: [{base: 's3://media/x', scope: server_safe}]}\n")
     deploy(folder)
     edit_state(folder, lambda all_: all_["graph.knowledge"]["external_blob_policy"].update(allow=[]))
     assert refusal(folder) == ["external_blob_policy_digest_mismatch"]
