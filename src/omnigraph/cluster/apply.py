@@ -149,6 +149,7 @@ class Apply:
     def _make_movement(self, graph: Graph | None, graph_id: str, sidecar: str) -> None:
         schema = self.desired.graphs[graph_id].schema.text
         try:
+            self.lock.require()
             if graph is not None:
                 # Asked before each attempt to publish: a holder that was paused for long must not move the graph.
                 session_of(graph).schema_check = lambda *_: self.lock.require()
