@@ -26,6 +26,8 @@ from omnigraph.manifest.intents import Owner, this_process
 from omnigraph.store.objects.control_objects import ObjectInfo, Objects
 
 LOCK_FOLDER: Final = f"{FOLDER}/locks"
+# The ids of the locks that operations of this process hold.
+_held_here: Final[set[str]] = set()
 _NAME: Final = re.compile(r"[0-9]{12}\.json")
 
 
@@ -48,7 +50,10 @@ class LockInfo:
     @property
     def is_dead(self) -> bool:
         """Return True if the holder has certainly stopped."""
-        return Owner.from_json(self.body["owner"]).is_dead(self.silent_us)
+        owner = Owner.from_json(self.body["owner"])
+        # This process lives, but could not release the lock when its storage failed.
+        is_left_behind = owner == this_process() and self.lock_id not in _held_here
+        return is_left_behind or owner.is_dead(self.silent_us)
 
     def to_json(self) -> dict[str, Any]:
         """Return what `status` shows of a holder."""
@@ -110,15 +115,28 @@ def _acquire(ledger: Ledger, operation: str, actor: str | None) -> ClusterLock:
             message = f"its holder `{current.body['operation']}` has stopped without releasing it; taken over"
             findings = (warning("state_lock_taken_over", LOCK_FOLDER, message),)
         lock_id, path = new_ulid(), _next_path(current)
-        if ledger.objects.write_if_absent(path, _body(lock_id, operation, actor, released=False)):
-            paths = [info.path for info in _numbered(ledger.objects)]
-            # A number can be absent because its holder is done and a later holder discarded it: only the newest counts.
-            for stale in [other for other in paths if other < paths[-1]]:
-                ledger.objects.discard(stale)
-            if path == paths[-1]:
-                return ClusterLock(ledger.objects, path, lock_id, operation, actor, findings)
+        _held_here.add(lock_id)
+        is_taken = False
+        try:
+            is_taken = _take(ledger.objects, path, _body(lock_id, operation, actor, released=False))
+        finally:
+            if not is_taken:
+                _held_here.discard(lock_id)
+        if is_taken:
+            return ClusterLock(ledger.objects, path, lock_id, operation, actor, findings)
     message = "other operations took the lock first each time; nothing was changed. Run the command again"
     raise ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
+
+
+def _take(objects: Objects, path: str, body: bytes) -> bool:
+    """Create a lock, and return True if it is the newest."""
+    if not objects.write_if_absent(path, body):
+        return False
+    paths = [info.path for info in _numbered(objects)]
+    # A number can be absent because its holder is done and a later holder discarded it: only the newest counts.
+    for stale in [other for other in paths if other < paths[-1]]:
+        objects.discard(stale)
+    return path == paths[-1]
 
 
 def _held(lock: LockInfo) -> ClusterError:
@@ -182,6 +200,7 @@ class ClusterLock:
         self._stopped.set()
         self._thread.join()
         self._write(self._released)
+        _held_here.discard(self.lock_id)
 
     def _renew(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):
