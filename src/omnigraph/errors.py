@@ -102,6 +102,7 @@ _TABLE = (
     ErrorKind("blob.not_found", 404, 1, False, "There is no such entity, or its blob is null."),
     ErrorKind("blob.range", 416, 1, False, "The requested range is outside the blob."),
     ErrorKind("blob.changed", 412, 1, False, "The blob's ETag does not match `If-Match`."),
+    ErrorKind("blob.source_unreadable", 424, 1, False, "An external blob that a write names cannot be read."),
     ErrorKind("blob.integrity", 500, 1, False, "The stored metadata of a blob is inconsistent; nothing was read."),
     ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same entity or property; see `conflicts`."),
     ErrorKind("merge.unrelated", 409, 1, False, "The sides of a merge have no common ancestor."),

@@ -104,6 +104,11 @@ WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
 BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
+# External blobs of a write: how many, their bytes, the length of an address, and how many are read at once.
+EXTERNAL_BLOBS_MAX: Final = 8_192
+EXTERNAL_BLOB_BYTES_MAX: Final = 32 * 1024 * 1024
+EXTERNAL_BLOB_URI_BYTES_MAX: Final = 64 * 1024
+EXTERNAL_BLOB_READS: Final = 8
 # Findings that are shown one by one; the others are counted by code.
 FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
@@ -263,6 +268,8 @@ SERVER_EXPORTS_MAX: Final = 4
 SERVER_EXPORTS_PER_ACTOR_MAX: Final = 1
 SERVER_FRONT_THREADS: Final = 4
 SERVER_RELOAD_SECONDS: Final = 5
+# A revision or graph that storage did not deliver is tried again after 2, 4, 8 … looks, and at most after these.
+SERVER_RELOAD_LOOKS_MAX: Final = 12
 SERVER_HALF_CLOSED_SECONDS: Final = 0.2
 SERVER_WRITE_SECONDS_MAX: Final = 90
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
@@ -296,6 +303,7 @@ SCHEDULE_GRACE_SECONDS: Final = 60
 SCHEDULE_RETRIES_MAX: Final = 100
 SCHEDULE_RETRY_SECONDS_MAX: Final = 3_600
 SCHEDULE_STOP_SECONDS: Final = 25
+CLUSTER_DELETE_OBJECTS: Final = 500
 # Graphs of a cluster that a server opens at once.
 SERVER_OPENING_GRAPHS: Final = 4
 POLICY_ANSWERS_MAX: Final = 16_384

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omnigraph.cluster.serving import AppliedSources, applied_embedder
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.graph import session_of
 from omnigraph.server.auth import AuthMode, Tokens
+from omnigraph.server.reconcilers import Reconcilers
 from omnigraph.server.registry import GraphRegistry, open_cluster_registry
 from tests.support.cluster_folder import QUERIES, SCHEMA, cluster, deploy, write_folder
 
@@ -208,7 +210,7 @@ def test_tampered_provider_and_blob_policy_are_refused(folder: Path) -> None:
     assert refusal(folder) == ["embedding_provider_digest_mismatch"]
     write_folder(folder)
     path = folder / "cluster.yaml"
-    path.write_text(path.read_text() + "    external_blobs: {allow: [{base: 's3://b/x', scope: server_safe}]}\n")
+    path.write_text(path.read_text() + "    external_blobs: {allow: [{base: 's3://media/x', scope: server_safe}]}\n")
     deploy(folder)
     edit_state(folder, lambda all_: all_["graph.knowledge"]["external_blob_policy"].update(allow=[]))
     assert refusal(folder) == ["external_blob_policy_digest_mismatch"]
@@ -244,3 +246,191 @@ def test_revision_that_would_take_a_graph_away_is_refused(tmp_path: Path, monkey
         monkeypatch.setenv("TEAM_KEY", "secret")
         registry.reload()
         assert list(registry.served) == ["knowledge", "second"]
+
+
+# -- graphs that come and go ---------------------------------------------------------------------------------------
+
+
+def names(registry: GraphRegistry, graph_id: str) -> list[dict[str, object]]:
+    return registry.find(graph_id, None).for_request(None, None).query(QUERIES).rows()
+
+
+def add_person(folder: Path, graph_id: str, name: str) -> None:
+    with og.open(folder / "graphs" / f"{graph_id}.omni") as graph:
+        graph.mutate(f'query add() {{ insert Person {{ name: "{name}" }} }}')
+
+
+def delete_graph(folder: Path, *, keep: str, delete: str) -> None:
+    write_folder(folder, graphs=(keep,))
+    assert cluster(folder).approve(f"graph.{delete}").ok
+    assert deploy(folder).members["converged"] is True
+
+
+def test_graph_that_was_deleted_and_created_again_is_opened_anew(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    add_person(folder, "b", "Old")
+    with served(folder) as registry:
+        assert names(registry, "b") == [{"name": "Old"}]
+        # Both happen between two looks of the server.
+        delete_graph(folder, keep="a", delete="b")
+        write_folder(folder, graphs=("a", "b"))
+        deploy(folder)
+        add_person(folder, "b", "New")
+        registry.reload()
+        assert names(registry, "b") == [{"name": "New"}]
+        registry.find("b", None).for_request(None, None).mutate('query add() { insert Person { name: "X" } }')
+        assert len(registry.retired) == 1
+
+
+def test_lost_graph_that_apply_creates_again_is_opened_anew(folder: Path) -> None:
+    deploy(folder)
+    add_person(folder, "knowledge", "Old")
+    with served(folder) as registry:
+        assert names(registry, "knowledge") == [{"name": "Old"}]
+        (folder / "graphs" / "knowledge.omni").rename(folder / "moved")
+        cluster(folder).refresh()
+        deploy(folder)
+        registry.reload()
+        assert names(registry, "knowledge") == []
+
+
+def test_retired_graph_is_closed_after_its_last_request(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    with served(folder) as registry:
+        item = registry.find("b", None)
+        with item.track_request():
+            delete_graph(folder, keep="a", delete="b")
+            registry.reload()
+            registry.close_retired()
+            assert registry.retired == [item]
+        registry.close_retired()
+        assert registry.retired == []
+
+
+def test_many_reloads_keep_nothing_open(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    with served(folder) as registry:
+        graph = registry.served["a"].graph
+        for index in range(200):
+            registry.reload()
+            registry.close_retired()
+            assert registry.served["a"].graph is graph, index
+        assert registry.retired == []
+
+
+def test_ledger_that_was_restored_is_followed(folder: Path) -> None:
+    deploy(folder)
+    (folder / "queries" / "people.gq").write_text(QUERIES.replace("all", "second"))
+    deploy(folder)
+    with served(folder) as registry:
+        max((folder / "__cluster" / "state").iterdir()).unlink()
+        (folder / "queries" / "people.gq").write_text(QUERIES.replace("all", "third"))
+        deploy(folder)
+        assert registry.needs_reload()
+        registry.reload()
+        assert query_names(registry) == ["third"]
+
+
+def test_storage_that_fails_for_a_while_is_asked_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(folder)
+    with served(folder) as registry:
+        (folder / "queries" / "people.gq").write_text(QUERIES.replace("all", "later"))
+        deploy(folder)
+
+        def fail(*_: object) -> None:
+            raise og.StorageError("no connection")
+
+        monkeypatch.setattr("omnigraph.cluster.ledger.Ledger.fingerprint", fail)
+        assert not registry.needs_reload()
+        monkeypatch.undo()
+        # The revision is seen, but storage fails while it is read.
+        monkeypatch.setattr("omnigraph.cluster.ledger.Ledger.read_payload", fail)
+        assert registry.needs_reload()
+        registry.reload()
+        assert is_stale(registry)
+        assert query_names(registry) == ["all"]
+        monkeypatch.undo()
+        looks = [registry.needs_reload() for _ in range(2)]
+        assert looks == [False, True]
+        registry.reload()
+        assert query_names(registry) == ["later"]
+        assert not any(registry.needs_reload() for _ in range(50))
+
+
+def test_bad_revision_is_not_read_again_and_again(folder: Path) -> None:
+    deploy(folder)
+    with served(folder) as registry:
+        (folder / "queries" / "people.gq").write_text(QUERIES.replace("all", "later"))
+        deploy(folder)
+        for path in (folder / "__cluster" / "resources" / "query").rglob("*.gq"):
+            path.write_text("damaged")
+        registry.reload()
+        assert is_stale(registry)
+        assert not any(registry.needs_reload() for _ in range(50))
+
+
+def test_graph_that_could_not_be_opened_is_tried_again(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    (folder / "graphs" / "b.omni").rename(folder / "moved")
+    with served(folder) as registry:
+        assert list(registry.served) == ["a"]
+        assert list(registry.quarantined) == ["b"]
+        (folder / "moved").rename(folder / "graphs" / "b.omni")
+        assert any(registry.needs_reload() for _ in range(2))
+        registry.reload()
+        assert list(registry.served) == ["a", "b"]
+        assert not any(registry.needs_reload() for _ in range(50))
+
+
+def test_maintenance_follows_the_graphs_of_a_server(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    reconcilers = Reconcilers(timedelta(hours=1))
+    with served(folder) as registry:
+        first, second = (item.graph for item in registry.served.values())
+        reconcilers.follow([first])
+        running = reconcilers._running[first]
+        assert running.wait_for(1, 30)
+        reconcilers.follow([first, second])
+        assert reconcilers._running[first] is running
+        assert reconcilers._running[second].wait_for(1, 30)
+        reconcilers.follow([second])
+        assert list(reconcilers._running) == [second]
+        assert (reconcilers.rounds, reconcilers.failures) == (2, 0)
+        reconcilers.stop()
+
+
+# -- external blobs ------------------------------------------------------------------------------------------------
+
+
+def test_server_uses_safe_bases_and_a_program_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media" / "a").write_bytes(b"image")
+    bases = f"[{{base: 's3://media/x', scope: server_safe}}, {{base: {tmp_path}/media, scope: embedded_only}}]"
+    folder = write_folder(tmp_path / "team", extra=f"    external_blobs: {{allow: {bases}}}\n")
+    (folder / "person.pg").write_text("node Person { name: String @key  photo: Blob? }\n")
+    deploy(folder)
+    record = {"type": "Person", "data": {"name": "Ann", "photo": f"{tmp_path}/media/a"}}
+    with served(folder) as registry:
+        graph = registry.find("knowledge", None).for_request(None, None)
+        rules = session_of(graph).external_blobs
+        assert rules is not None
+        assert [base.uri for base in rules.bases] == ["s3://media/x"]
+        with pytest.raises(og.DataError, match="external_blobs"):
+            graph.ingest([record])
+        # The rules of a revision come and go with it.
+        write_folder(folder)
+        deploy(folder)
+        registry.reload()
+        assert session_of(registry.served["knowledge"].graph).external_blobs is None
+        assert session_of(graph).external_blobs is rules
+    write_folder(folder, extra=f"    external_blobs: {{allow: {bases}}}\n")
+    (folder / "person.pg").write_text("node Person { name: String @key  photo: Blob? }\n")
+    deploy(folder)
+    with cluster(folder).open() as opened:
+        opened.ingest([record])
+        assert opened.blob("Person", "Ann", "photo").read() == b"image"

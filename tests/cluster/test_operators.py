@@ -15,6 +15,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.lock import hold_lock, read_lock
+from omnigraph.failpoints import Point, armed
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
 
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
@@ -130,7 +131,7 @@ def test_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
 def test_force_unlock_needs_the_id_and_fences_the_old_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "person.pg").write_text(NEW_SCHEMA)
     entered, go_on = Event(), Event()
-    previous = cluster(folder).ledger.newest_revision()
+    previous = cluster(folder).ledger.revisions()[-1]
 
     def wait(*_: object) -> None:
         entered.set()
@@ -152,7 +153,7 @@ def test_force_unlock_needs_the_id_and_fences_the_old_holder(folder: Path, monke
         failure = slow.exception(30)
     assert failure is not None
     assert failure_codes(failure) == ["state_lock_lost"]
-    assert cluster(folder).ledger.newest_revision() == previous + 1
+    assert cluster(folder).ledger.revisions()[-1] == previous + 1
     with pytest.raises(ClusterError) as caught:
         cluster(folder).force_unlock(lock.lock_id)
     assert failure_codes(caught.value) == ["state_lock_missing"]
@@ -201,3 +202,35 @@ def test_lost_lock_object_stops_its_holder(folder: Path) -> None:
             path.unlink()
         with pytest.raises(ClusterError, match="state_lock_lost"):
             lock.require()
+
+
+def test_lock_that_could_not_be_released_is_taken_over_by_its_own_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise og.StorageError("no connection")
+
+    with hold_lock(cluster(folder).ledger, "apply", "ada"):
+        monkeypatch.setattr("omnigraph.store.objects.control_objects.Objects.write", fail)
+    monkeypatch.undo()
+    lock = read_lock(cluster(folder).ledger)
+    assert lock is not None
+    assert lock.is_held
+    assert "state_lock_taken_over" in codes(cluster(folder).apply())
+
+
+def test_interrupted_apply_releases_the_lock_and_is_finished(folder: Path) -> None:
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+
+    def interrupt(detail: object) -> None:
+        if "recoveries" in str(detail):
+            raise KeyboardInterrupt
+
+    with armed({Point.DURABLE_AFTER: interrupt}), pytest.raises(KeyboardInterrupt):
+        cluster(folder).apply()
+    lock = read_lock(cluster(folder).ledger)
+    assert lock is not None
+    assert not lock.is_held
+    assert codes(cluster(folder).status()) == ["cluster_recovery_pending"]
+    assert cluster(folder).apply().members["converged"] is True
+    assert codes(cluster(folder).status()) == []

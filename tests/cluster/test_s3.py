@@ -18,7 +18,16 @@ from tests.support.cluster_folder import (
     deploy,
     write_folder,
 )
-from tests.support.s3_server import S3Server, s3_server
+from tests.support.s3_server import (
+    CONFLICT_409,
+    DENY_403,
+    DROP_AFTER,
+    ERROR_500,
+    Fault,
+    Request,
+    S3Server,
+    s3_server,
+)
 from tests.support.server_process import running
 
 __all__ = ["s3_server"]
@@ -76,6 +85,7 @@ def test_apply_on_s3_that_crashes_is_finished_by_the_next(tmp_path: Path, s3_ser
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_apply_killed_at_any_durable_write_on_s3_is_finished(tmp_path: Path, s3_server: S3Server, moment: str) -> None:
     number, returncode = 0, -1
@@ -87,7 +97,57 @@ def test_apply_killed_at_any_durable_write_on_s3_is_finished(tmp_path: Path, s3_
         check_finished(folder, storage)
     # The last number is past the end: nothing was killed.
     assert returncode == 0
-    assert number > 40
+    assert number > 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [DROP_AFTER, ERROR_500, CONFLICT_409], ids=lambda fault: fault.kind)
+def test_apply_survives_lost_answers_of_any_change(tmp_path: Path, s3_server: S3Server, fault: Fault) -> None:
+    """Each change is answered wrongly once: carried out without an answer, or refused although nothing was wrong."""
+    folder, storage = tmp_path / "team", s3_server.uri("team")
+    seen: set[tuple[str, str]] = set()
+
+    def fail_once(request: Request) -> Fault | None:
+        key = (request.method, request.key)
+        if not request.is_mutating or "__cluster" not in request.key or key in seen:
+            return None
+        if fault is CONFLICT_409 and not request.condition:
+            # Only a conditional request meets another one.
+            return None
+        seen.add(key)
+        return fault
+
+    s3_server.fault = fail_once
+    prepare(folder, storage)
+    check_finished(folder, storage)
+    s3_server.fault = None
+    assert len(seen) > 5
+    revisions = cluster(folder).ledger.revisions()
+    assert revisions == list(range(1, len(revisions) + 1))
+    assert [item["operation"] for item in cluster(folder).history().members["revisions"]] == [
+        "apply",
+        "apply",
+        "import",
+    ]
+
+
+@pytest.mark.slow
+def test_apply_that_loses_its_storage_is_finished_when_it_is_back(tmp_path: Path, s3_server: S3Server) -> None:
+    for number in (4, 12, 20):
+        folder, storage = tmp_path / f"team{number}", s3_server.uri(f"team{number}")
+        prepare(folder, storage)
+        count = 0
+
+        def go_away(request: Request, number: int = number) -> Fault | None:
+            nonlocal count
+            count += request.is_mutating
+            return DENY_403 if count >= number else None
+
+        s3_server.fault = go_away
+        # Its process ends with an error, and leaves the lock and whatever it was doing behind.
+        assert apply_in_process(folder, "after", 0).returncode == 1
+        s3_server.fault = None
+        check_finished(folder, storage)
 
 
 @pytest.mark.slow

@@ -108,11 +108,17 @@ def _run(
 
 def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report]) -> Report:
     from omnigraph.cluster import Cluster, ClusterError, Report
+    from omnigraph.cluster.findings import error
+    from omnigraph.errors import OmniGraphError
 
     try:
         return command(Cluster(config, actor=actor or read_config().actor))
     except ClusterError as failure:
         return Report(str(config), failure.findings)
+    except OmniGraphError as failure:
+        # Storage that fails, or a wrong argument: the same report, with the code of the error.
+        place = failure.context.get("object") or failure.context.get("argument") or "cluster"
+        return Report(str(config), (error(failure.code, str(place), failure.message),))
 
 
 def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
@@ -122,12 +128,13 @@ def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]]
     for finding in report.findings:
         echo(finding.render(), err=True)
     if report.members:
-        show(report.members)
+        show({"ok": report.ok, **report.members})
 
 
 def _show_resources(members: dict[str, Any]) -> None:
     _print(["resource", "digest"], ([address, digest[:12]] for address, digest in members["resource_digests"].items()))
-    echo(f"{plural(len(members['resources']), 'resource')}: ok")
+    outcome = "ok" if members["ok"] else "not valid: see the errors"
+    echo(f"{plural(len(members['resources']), 'resource')}: {outcome}")
 
 
 def _show_changes(members: dict[str, Any]) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from omnigraph.cluster.config import CONFIG_NAME, read_config
-from omnigraph.cluster.desired import select_queries
+from omnigraph.cluster.desired import digest_of, select_queries
 from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.cluster.ledger import STATE_FOLDER, ClusterState, Ledger
+from omnigraph.engine.external_blobs import BlobBase, BlobRules
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import Source
 
@@ -67,6 +68,27 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
                 raise ClusterError([error("duplicate_policy_binding", address, message)])
             texts[scope] = text
     return texts
+
+
+def applied_schema(ledger: Ledger, graph_id: str, digest: str | None) -> str | None:
+    """Return the text of an applied schema; None if it was adopted with its graph, lost or changed."""
+    try:
+        data = None if digest is None else ledger.read_payload(f"schema.{graph_id}", digest)
+    except ClusterError:
+        return None
+    return None if data is None else data.decode()
+
+
+def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> BlobRules | None:
+    """Return the external blobs that a graph allows in some scopes; None if there are none."""
+    policy = state.resources[f"graph.{graph_id}"].get("external_blob_policy")
+    if policy is None:
+        return None
+    if digest_of(policy["allow"]) != policy["digest"]:
+        message = "the recorded policy of external blobs does not match its digest; apply again"
+        raise ClusterError([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
+    bases = [BlobBase.parse(item["base"], item["scope"]) for item in policy["allow"] if item["scope"] in scopes]
+    return BlobRules(tuple(bases)) if bases else None
 
 
 def read_queries(ledger: Ledger, state: ClusterState, graph_id: str) -> Iterator[Source]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from omnigraph.cluster.approvals import Approvals, approval_path, consumed
 from omnigraph.cluster.config import CONFIG_NAME, read_config
@@ -29,9 +29,10 @@ from omnigraph.cluster.lock import ClusterLock
 from omnigraph.cluster.plan import Change, Plan, block_after_failure, graph_of, make_plan
 from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
 from omnigraph.errors import OmniGraphError, StorageError
-from omnigraph.graph import Graph, init
+from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph
 from omnigraph.ids import new_ulid
+from omnigraph.limits import CLUSTER_DELETE_OBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,10 @@ class Apply:
     def _make_movement(self, graph: Graph | None, graph_id: str, sidecar: str) -> None:
         schema = self.desired.graphs[graph_id].schema.text
         try:
+            self.lock.require()
             if graph is not None:
+                # Asked before each attempt to publish: a holder that was paused for long must not move the graph.
+                session_of(graph).schema_check = lambda *_: self.lock.require()
                 graph.schema.apply(schema)
             # A graph of the declared schema is there already when an earlier run could not record it.
             elif not inspect_graph(self.ledger, graph_id, schema).is_wanted:
@@ -165,6 +169,11 @@ class Apply:
             resource = self.desired.resources.get(change.resource)
             if change.disposition == "applied" and resource is not None and resource.payload is not None:
                 self.ledger.write_payload(resource.address, resource.digest, resource.payload)
+        # The text of a schema only serves `diff` and `refresh`; it is stored again where it was lost or never stored.
+        for address, resource in self.desired.resources.items():
+            if address.startswith("schema.") and progress.state.digest(address) == resource.digest:
+                assert resource.payload is not None
+                self.ledger.write_payload(address, resource.digest, resource.payload)
 
     def _delete_graphs(self, plan: Plan, progress: _Progress, approvals: Approvals) -> None:
         for change in plan.of("graph", "delete"):
@@ -183,9 +192,18 @@ class Apply:
                 approval_id=approval["approval_id"],
                 state_cas_base=self.base.cas,
             )
-            self.ledger.objects.delete_prefix(graph_path(graph_id))
+            self._delete_objects(graph_path(graph_id))
             progress.sidecars.append(sidecar)
             progress.used_approvals.append(consumed(approval, self.operation_id))
+
+    def _delete_objects(self, folder: str) -> None:
+        """Delete a graph in batches; a holder that was paused and has lost the lock stops with the next one."""
+        paths = [info.path for info in self.ledger.objects.list(folder)]
+        for start in range(0, len(paths), CLUSTER_DELETE_OBJECTS):
+            self.lock.require()
+            self.ledger.objects.delete_many(paths[start : start + CLUSTER_DELETE_OBJECTS])
+        self.lock.require()
+        self.ledger.objects.delete_prefix(folder)
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -206,7 +224,10 @@ class Apply:
                 statuses.pop(address, None)
             else:
                 resource = self.desired.resources[address]
-                resources[address] = {"digest": resource.digest, **resource.metadata}
+                kept = {name: resources[address][name] for name in _KEPT if name in resources.get(address, {})}
+                resources[address] = {"digest": resource.digest, **resource.metadata, **kept}
+                if address.startswith("graph.") and change.operation == "create":
+                    resources[address]["incarnation"] = self.operation_id
                 statuses[address] = ResourceStatus("applied")
         for address in self.desired.resources.keys() & resources.keys() - {change.resource for change in plan.changes}:
             statuses[address] = ResourceStatus("applied")
@@ -230,6 +251,10 @@ class Apply:
             self.ledger.objects.discard(path)
         findings = [*self.lock.findings, *progress.findings, *_blocked_findings(plan)]
         return Applied(plan, stored, is_converged, is_changed, tuple(findings))
+
+
+# What the ledger knows of a resource, and its declaration does not.
+_KEPT: Final = ("incarnation",)
 
 
 def _digest(desired: DesiredState, address: str) -> str | None:

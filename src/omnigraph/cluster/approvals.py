@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import clock
-from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger
+from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, unreadable_object
 from omnigraph.ids import new_ulid
 
 if TYPE_CHECKING:
     from omnigraph.cluster.plan import Change
 
 APPROVAL_FOLDER: Final = f"{FOLDER}/approvals"
+_MEMBERS: Final = frozenset(
+    {"approval_id", "resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,11 @@ class Approvals:
     def read(cls, ledger: Ledger, state: ClusterState) -> Approvals:
         """Read the approvals of a cluster. The ledger decides which are used: a crash may have kept one unmarked."""
         used = {approval_path(approval_id) for approval_id in state.approval_records}
-        return cls({path: item for path, item in ledger.read_json("approvals").items() if path not in used})
+        artifacts = ledger.read_json("approvals")
+        for path, item in artifacts.items():
+            if not item.keys() >= _MEMBERS or path != approval_path(str(item["approval_id"])):
+                raise unreadable_object(path, "it is no approval")
+        return cls({path: item for path, item in artifacts.items() if path not in used})
 
     def find(self, change: Change, config_digest: str) -> Json | None:
         """Return an unused approval of exactly this change."""

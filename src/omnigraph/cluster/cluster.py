@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import clock
+from omnigraph.cluster.applied import applied_blob_rules, applied_schema, choose_graph, read_applied
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.approvals import Approvals, write_approval
 from omnigraph.cluster.config import read_config
@@ -23,7 +24,10 @@ from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lo
 from omnigraph.cluster.plan import Plan, graph_of, make_plan
 from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
 from omnigraph.cluster.text_diff import diff_change
+from omnigraph.engine.external_blobs import BLOB_SCOPES
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.graph import Graph, session_of
+from omnigraph.graph import open as open_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,26 @@ class Cluster:
         diffs = [diff_change(self.ledger, desired, state, change) for change in plan.changes]
         return self._report(desired.findings, diffs=diffs)
 
+    def open(self, graph_id: str | None = None) -> Graph:
+        """Open a graph that is applied, as this process may use it: with its external blobs of every scope.
+
+        Args:
+            graph_id: The graph; without an id, the only one.
+
+        Returns:
+            The graph, which the caller closes.
+
+        Raises:
+            ClusterError: Nothing is applied.
+            UsageError: There is no such graph.
+        """
+        state = read_applied(self.ledger)
+        chosen = choose_graph(state, graph_id)
+        rules = applied_blob_rules(state, chosen, *BLOB_SCOPES)
+        graph = open_graph(self.ledger.graph_uri(chosen), actor=self.actor)
+        session_of(graph).external_blobs = rules
+        return graph
+
     def force_unlock(self, lock_id: str) -> Report:
         """Release the lock of a process that is certainly dead."""
         force_unlock(self.ledger, lock_id, self.actor)
@@ -146,12 +170,22 @@ class Cluster:
     def history(self, limit: int = 20) -> Report:
         """List the newest revisions of the ledger: who did what, when, with the changes of each."""
         revisions = []
-        for number in reversed(self.ledger.revisions()[-limit:]):
-            stored = self.ledger.read_revision(number)
-            if stored is not None:
-                digest = stored.state.config_digest
-                revisions.append({"revision": number, "config_digest": digest, **stored.state.operation})
-        return self._report((), revisions=revisions)
+        findings: list[Finding] = []
+        newest = max(self.ledger.revisions(), default=0)
+        for number in range(newest, max(0, newest - limit), -1):
+            try:
+                stored = self.ledger.read_revision(number)
+            except ClusterError as failure:
+                # The newest one decides whether the cluster works; an older one only leaves a gap here.
+                findings += [replace(item, severity="warning") for item in failure.findings]
+                continue
+            if stored is None:
+                message = "it is missing from storage, and its changes are unknown; the others are complete"
+                findings.append(warning("state_revision_missing", f"revision {number}", message))
+                continue
+            digest = stored.state.config_digest
+            revisions.append({"revision": number, "config_digest": digest, **stored.state.operation})
+        return self._report(findings, revisions=revisions)
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -188,17 +222,22 @@ class Cluster:
 
     def _observations(self, stored: StoredState | None) -> Json:
         lock = read_lock(self.ledger)
-        observed: dict[str, Any] = {"lock": lock.to_json() if lock is not None and lock.is_held else None}
-        if stored is not None:
-            observed |= {"cas": stored.cas, "revision": stored.state.revision}
-        return {"state_observations": observed}
+        return {
+            "state_observations": {
+                "cas": None if stored is None else stored.cas,
+                "revision": None if stored is None else stored.state.revision,
+                "lock": lock.to_json() if lock is not None and lock.is_held else None,
+            }
+        }
 
     def _check_payloads(self, state: ClusterState) -> Iterator[Finding]:
         for address, resource in state.resources.items():
-            if address.partition(".")[0] not in ("query", "policy", "pipeline"):
+            kind = address.partition(".")[0]
+            if kind not in ("query", "policy", "pipeline", "schema"):
                 continue
             try:
-                if self.ledger.read_payload(address, resource["digest"]) is None:
+                # The graph itself has its schema, so that its text is only looked at.
+                if self.ledger.read_payload(address, resource["digest"]) is None and kind != "schema":
                     message = "its stored content is missing; run `cluster refresh`, then apply"
                     yield warning("catalog_payload_missing", address, message)
             except ClusterError as failure:
@@ -246,8 +285,7 @@ class _Observer:
         """Compare a graph with its declaration and record what is there."""
         graph = self.desired.graphs[graph_id]
         applied = self.state.digest(f"schema.{graph_id}")
-        data = self.ledger.read_payload(f"schema.{graph_id}", applied) if applied is not None else None
-        text = None if data is None else data.decode()
+        text = applied_schema(self.ledger, graph_id, applied)
         live = inspect_graph(self.ledger, graph_id, graph.schema.text, text)
         address = f"graph.{graph_id}"
         resources, statuses = dict(self.state.resources), dict(self.state.statuses)
@@ -289,6 +327,7 @@ class _Observer:
     def drop_payloads(self, findings: list[Finding]) -> None:
         """Forget content that is missing or wrong, so that the next apply stores it again."""
         lost = {item.path for item in findings if item.code in ("catalog_payload_missing", "catalog_payload_mismatch")}
+        lost = {address for address in lost if not address.startswith("schema.")}
         statuses = {address: ResourceStatus("drifted", ("catalog_payload_missing",)) for address in lost}
         for item in findings:
             if item.code == "catalog_payload_read_error":

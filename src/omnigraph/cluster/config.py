@@ -5,6 +5,7 @@ Reads the one file and nothing that it names; `desired` reads and compiles those
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Final
 import yaml
 
 from omnigraph.cluster.findings import ClusterError, Finding, error
+from omnigraph.engine.external_blobs import BLOB_SCOPES, BlobBase
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import did_you_mean
@@ -21,15 +23,16 @@ from omnigraph.limits import CLUSTER_CONFIG_BYTES_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_declarations
 from omnigraph.pipeline.declared.document import PipelineDocument
 from omnigraph.source_files import read_regular_file
+from omnigraph.store.objects.uri import Location
 from omnigraph.yaml_document import Document, Problem
 
 CONFIG_NAME: Final = "cluster.yaml"
 # What later versions of the format will mean; refused by name, so that nothing is silently ignored.
 RESERVED: Final = ("apply", "env_file", "embeddings", "ui", "aliases", "bindings")
 PROVIDER_KINDS: Final = ("openai-compatible", "openai", "gemini", "mock")
-BLOB_SCOPES: Final = ("server_safe", "embedded_only")
 CLUSTER_SCOPE: Final = "cluster"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_CREDENTIALS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@")
 _SECRET: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -42,14 +45,6 @@ class ProviderDeclaration:
     base_url: str | None
     model: str | None
     api_key_variable: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class BlobBase:
-    """A folder of external blobs that entities may name."""
-
-    base: str
-    scope: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +113,14 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     if "version" in members:
         document.version(members["version"])
     name = _metadata_name(document, members.get("metadata"))
-    storage = document.text(members["storage"]) if "storage" in members else None
+    storage = _storage(document, members.get("storage"), directory)
     uses_lock = _state(document, members.get("state"))
     providers = _providers(document, members.get("providers"))
     graphs = _graphs(document, members.get("graphs"), providers)
     policies = _policies(document, members.get("policies"), graphs)
     pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
     document.finish()
-    return ClusterConfig(
-        directory, storage or str(directory.resolve()), uses_lock, name, providers, graphs, policies, pipelines, text
-    )
+    return ClusterConfig(directory, storage, uses_lock, name, providers, graphs, policies, pipelines, text)
 
 
 class _ClusterDocument(Document):
@@ -176,6 +169,25 @@ class _ClusterDocument(Document):
         return None
 
 
+def _storage(document: _ClusterDocument, node: yaml.Node | None, directory: Path) -> str:
+    """Return the root of storage; a relative path starts at the folder, wherever the command runs."""
+    folder = str(directory.resolve())
+    text = document.text(node) if node is not None else None
+    if node is None or text is None:
+        return folder
+    if _CREDENTIALS.match(text):
+        message = "an address must not hold credentials; storage takes them from the environment, as `AWS_…`"
+        document.fault(node, message, "inline_secret")
+        return folder
+    try:
+        Location.parse(text)
+    except UsageError as failure:
+        document.fault(node, failure.message, "invalid_storage")
+        return folder
+    is_relative = "://" not in text and not text.startswith(("/", "~"))
+    return os.path.join(folder, text) if is_relative else text
+
+
 def _metadata_name(document: _ClusterDocument, node: yaml.Node | None) -> str | None:
     members = document.fields(node, ("name",), ()) if node is not None else {}
     return document.text(members["name"]) if "name" in members else None
@@ -194,13 +206,26 @@ def _providers(document: _ClusterDocument, node: yaml.Node | None) -> dict[str, 
     for name, entry in document.named(members.get("embedding"), "provider").items():
         values = document.fields(entry, ("kind", "base_url", "model", "api_key"), ())
         kind = document.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
-        base_url = document.text(values["base_url"]) if "base_url" in values else None
+        base_url = _base_url(document, values["base_url"]) if "base_url" in values else None
         model = document.text(values["model"]) if "model" in values else None
         variable = _secret(document, values["api_key"]) if "api_key" in values else None
         if "api_key" not in values and kind not in ("mock", None):
             document.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
         providers[name] = ProviderDeclaration(name, kind or "mock", base_url, model, variable)
     return providers
+
+
+def _base_url(document: _ClusterDocument, node: yaml.Node) -> str | None:
+    """Return the address of a provider; it is stored in the ledger, so no part of it may be a secret."""
+    text = document.text(node)
+    if text is None:
+        return None
+    if not text.startswith(("http://", "https://")):
+        document.fault(node, "expected an address that starts with `https://` or `http://`")
+    elif _CREDENTIALS.match(text) or "?" in text:
+        message = "an address must not hold credentials or a query; put the key into `api_key: ${NAME}`"
+        document.fault(node, message, "inline_secret")
+    return text
 
 
 def _secret(document: _ClusterDocument, node: yaml.Node) -> str | None:
@@ -244,31 +269,23 @@ def _queries(document: _ClusterDocument, node: yaml.Node) -> str | tuple[str, ..
 
 def _blob_bases(document: _ClusterDocument, node: yaml.Node) -> tuple[BlobBase, ...]:
     members = document.fields(node, ("allow",), ("allow",))
-    bases = []
+    bases: list[BlobBase] = []
     for item in document.items(members["allow"]) if "allow" in members else ():
         values = document.fields(item, ("base", "scope"), ("base", "scope"))
-        base = document.text(values["base"]) if "base" in values else None
+        text = document.text(values["base"]) if "base" in values else None
         scope = document.word(values["scope"], BLOB_SCOPES) if "scope" in values else None
-        if base and not _is_canonical(base):
-            message = f"`{base}` must be an absolute path or a URI, without `.`, `..` or `//`"
-            document.fault(values["base"], message, "invalid_blob_base")
-        if base and scope:
-            bases.append(BlobBase(base, scope))
-    for index, blob in enumerate(bases):
-        if any(_contains(other.base, blob.base) for other in bases[:index]):
-            document.fault(node, f"`{blob.base}` overlaps another base; make them disjoint", "overlapping_blob_base")
+        if text is None or scope is None:
+            continue
+        try:
+            base = BlobBase.parse(text, scope)
+        except UsageError as failure:
+            document.fault(values["base"], failure.message, "invalid_blob_base")
+            continue
+        if any(base.overlaps(other) for other in bases):
+            message = f"`{base.uri}` overlaps another base; make them disjoint"
+            document.fault(values["base"], message, "overlapping_blob_base")
+        bases.append(base)
     return tuple(bases)
-
-
-def _is_canonical(base: str) -> bool:
-    _, scheme, path = base.rpartition("://")
-    is_absolute = bool(scheme) or base.startswith("/")
-    return is_absolute and not {".", "..", ""} & set(path.strip("/").split("/"))
-
-
-def _contains(first: str, second: str) -> bool:
-    left, right = first.rstrip("/") + "/", second.rstrip("/") + "/"
-    return left.startswith(right) or right.startswith(left)
 
 
 def _policies(

@@ -6,6 +6,7 @@ A resource has an address and a digest. Its payload is what `apply` stores, so a
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -14,16 +15,17 @@ from typing import Any, Final
 
 import orjson
 
-from omnigraph.cluster.config import ClusterConfig, GraphDeclaration, PolicyDeclaration
+from omnigraph.cluster.config import CONFIG_NAME, ClusterConfig, GraphDeclaration, PolicyDeclaration
 from omnigraph.cluster.findings import Finding, error, has_errors, warning
 from omnigraph.errors import OmniGraphError, PolicyError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.diagnostic import LanguageError, Source, did_you_mean
+from omnigraph.lang.diagnostic import LanguageError, Source, decode_source, did_you_mean
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.schema import compile_schema
+from omnigraph.limits import POLICY_BYTES_MAX, SOURCE_BYTES_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration
-from omnigraph.source_files import read_source
+from omnigraph.source_files import read_regular_file
 from omnigraph.stored_queries import StoredQueries, check_queries
 
 _DENY_ALL: Final = ()
@@ -156,7 +158,7 @@ class _Reader:
             content["embedding_provider"] = [graph.embedding_provider, self.resources[provider].digest]
             depends_on = (provider,)
         if graph.external_blobs != _DENY_ALL:
-            allow = [{"base": item.base, "scope": item.scope} for item in graph.external_blobs]
+            allow = [{"base": item.uri, "scope": item.scope} for item in graph.external_blobs]
             metadata["external_blob_policy"] = {"allow": allow, "digest": digest_of(allow)}
             content["external_blob_policy"] = allow
         return Resource(f"graph.{graph.id}", digest_of(content), metadata, depends_on=depends_on)
@@ -210,16 +212,20 @@ class _Reader:
 
     def read_policy(self, policy: PolicyDeclaration) -> None:
         """Read and check a policy bundle."""
-        from omnigraph.policy import load_bundle
+        from omnigraph.policy import BundleScope, Policy, parse_bundle
 
-        path, place = self.config.directory / policy.file, f"policies.{policy.name}.file"
-        try:
-            data = path.read_bytes()
-            load_bundle(path, scope="server" if policy.is_for_server else "graph")
-        except OSError as failure:
-            self._fault("policy_not_found", place, f"cannot read `{policy.file}`: {failure.strerror}")
+        place = f"policies.{policy.name}.file"
+        data = self._read_file(policy.file, place, POLICY_BYTES_MAX, "policy_not_found")
+        if data is None:
             return
-        except (PolicyError, UsageError) as failure:
+        scope: BundleScope = "server" if policy.is_for_server else "graph"
+        try:
+            # Compiled as well: some rules are only refused there.
+            Policy(parse_bundle(data.decode(), name=policy.file, scope=scope), scope, "graph")
+        except UnicodeDecodeError as failure:
+            self._fault("policy_invalid", place, f"byte {failure.start} is not UTF-8; save the file as UTF-8")
+            return
+        except PolicyError as failure:
             self._reject("policy_invalid", place, failure)
             return
         bindings = [scope if policy.is_for_server else f"graph.{scope}" for scope in policy.applies_to]
@@ -248,12 +254,26 @@ class _Reader:
         self.add(Resource(f"pipeline.{pipeline.name}", sha256(data), {"graph": str(pipeline.graph)}, data, depends_on))
 
     def _read(self, file: str, place: str, diagnostic: str, code: str) -> Source | None:
+        data = self._read_file(file, place, SOURCE_BYTES_MAX, code)
         try:
-            return read_source(self.config.directory / Path(file), diagnostic)
-        except UsageError as failure:
-            self._fault(code, place, failure.message)
+            return None if data is None else decode_source(file, data, diagnostic)
         except LanguageError as failure:
             self._reject("source_invalid", place, failure)
+        return None
+
+    def _read_file(self, file: str, place: str, bytes_max: int, code: str) -> bytes | None:
+        """Read a file of the folder. What is deployed was reviewed with the folder, so all of it must be in there."""
+        path = self.config.directory / file
+        try:
+            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.config.directory)):
+                message = f"`{file}` is outside the folder of `{CONFIG_NAME}`; move or copy the file into it"
+                self._fault("path_outside_folder", place, message)
+                return None
+            return read_regular_file(path, bytes_max)[0]
+        except UsageError as failure:
+            self._fault(code, place, failure.message)
+        except ValueError:
+            self._fault(code, place, f"{file!r} is not the name of a file; check the path")
         return None
 
     def _fault(self, code: str, path: str, message: str) -> None:

@@ -61,6 +61,10 @@ class ClusterState:
         """Return the ids of the applied graphs in order."""
         return sorted(address.removeprefix("graph.") for address in self.resources if address.startswith("graph."))
 
+    def incarnation(self, graph_id: str) -> str | None:
+        """Return what tells a graph from an earlier one of its id; None if it was adopted."""
+        return self.resources[f"graph.{graph_id}"].get("incarnation")
+
     def to_json(self) -> Json:
         return {
             "version": VERSION,
@@ -75,11 +79,14 @@ class ClusterState:
 
     @classmethod
     def from_json(cls, data: Json) -> ClusterState:
-        """Decode a revision; a missing or unknown member is a `KeyError` or `ValueError`."""
+        """Decode a revision; a missing, unknown or wrong member is a `KeyError`, `TypeError` or `ValueError`."""
         unknown = data.keys() - _MEMBERS
         if unknown or data["version"] != VERSION:
             raise ValueError(f"unknown member or version: {sorted(unknown) or data['version']}")
         applied = data["applied_revision"]
+        for value in (*(data[name] for name in _MAPPINGS), applied["resources"]):
+            if not isinstance(value, dict):
+                raise TypeError(f"expected an object, not {type(value).__name__}")
         unknown = applied.keys() - {"config_digest", "resources"}
         unknown |= {name for item in applied["resources"].values() for name in item.keys() - _RESOURCE_MEMBERS}
         unknown |= {item["status"] for item in data["resource_statuses"].values()} - set(get_args(Status))
@@ -102,8 +109,10 @@ class ClusterState:
 
 
 _MEMBERS: Final = frozenset(ClusterState().to_json())
+_MAPPINGS: Final = ("resource_statuses", "approval_records", "recovery_records", "observations", "operation")
+# `incarnation` tells a graph from one that was deleted and had the same id.
 _RESOURCE_MEMBERS: Final = frozenset(
-    {"digest", "applies_to", "embedding_provider", "embedding_profile", "external_blob_policy", "graph"}
+    {"digest", "applies_to", "embedding_provider", "embedding_profile", "external_blob_policy", "graph", "incarnation"}
 )
 
 
@@ -137,16 +146,19 @@ class Ledger:
         names = (info.path.rpartition("/")[2] for info in self.objects.list(STATE_FOLDER))
         return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdigit())
 
-    def newest_revision(self) -> int:
-        """Return the number of the newest revision, 0 without any.
+    def fingerprint(self) -> tuple[int, int]:
+        """Return the number of the newest revision and when it was written, zeros without any.
 
-        Revisions have no gaps, so after the first call it only asks for the next number: a server asks often.
+        Revisions have no gaps, so after the first call it only asks for the last number and the next: a server asks
+        often. The time tells a revision from a later one of the same number, after a ledger was restored.
         """
-        newest = self._newest or max(self.revisions(), default=0)
-        while newest and self.objects.exists(_state_path(newest + 1)):
-            newest += 1
-        self._newest = newest
-        return newest
+        info = self.objects.info(_state_path(self._newest)) if self._newest else None
+        if info is None:
+            self._newest = max(self.revisions(), default=0)
+            info = self.objects.info(_state_path(self._newest))
+        while info is not None and (following := self.objects.info(_state_path(self._newest + 1))) is not None:
+            self._newest, info = self._newest + 1, following
+        return (0, 0) if info is None else (self._newest, info.modified_us)
 
     def read_revision(self, revision: int) -> StoredState | None:
         """Return a revision, or None if there is no such revision."""
@@ -154,7 +166,10 @@ class Ledger:
         if data is None:
             return None
         try:
-            return StoredState(ClusterState.from_json(orjson.loads(data)), f"sha256:{sha256(data)}")
+            state = ClusterState.from_json(orjson.loads(data))
+            if state.revision != revision:
+                raise ValueError(f"it says that it is revision {state.revision}")
+            return StoredState(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
             raise ClusterError([error("state_unreadable", _state_path(revision), message)]) from None
@@ -208,8 +223,13 @@ def _decode(path: str, data: bytes) -> Json:
         if not isinstance(value, dict):
             raise TypeError
     except (ValueError, TypeError):
-        raise ClusterError([error("cluster_object_unreadable", path, "it is not a JSON object; remove it")]) from None
+        raise unreadable_object(path, "it is not a JSON object") from None
     return value
+
+
+def unreadable_object(path: str, reason: str) -> ClusterError:
+    """Return the error of a stored object that another tool has written or damaged."""
+    return ClusterError([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
 
 
 def _state_path(revision: int) -> str:

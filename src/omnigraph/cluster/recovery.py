@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from omnigraph import clock
 from omnigraph.cluster.approvals import approval_path, consumed
 from omnigraph.cluster.findings import Finding, error, warning
 from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, ResourceStatus, graph_path
 from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph
-from omnigraph.ids import new_ulid
+from omnigraph.ids import GRAPH_ID, new_ulid
 
 RECOVERY_FOLDER: Final = f"{FOLDER}/recoveries"
 MovementKind = Literal["graph_create", "schema_apply", "graph_delete"]
-_MEMBERS: Final = frozenset({"operation_id", "kind", "graph_id", "desired_schema_digest", "desired_schema"})
+_TEXTS: Final = ("operation_id", "kind", "graph_id", "desired_schema_digest", "desired_schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_pending(ledger: Ledger) -> tuple[dict[str, str], tuple[Finding, ...]]:
     pending: dict[str, str] = {}
     findings: list[Finding] = []
     for path, sidecar in ledger.read_json("recoveries").items():
-        if not sidecar.keys() >= _MEMBERS:
+        if not _is_attributed(sidecar):
             findings.append(_unattributed(path))
             continue
         graph, kind = sidecar["graph_id"], sidecar["kind"]
@@ -85,6 +85,16 @@ def read_pending(ledger: Ledger) -> tuple[dict[str, str], tuple[Finding, ...]]:
         message = f"an interrupted `{kind}` is finished by the next apply"
         findings.append(warning("cluster_recovery_pending", f"graph.{graph}", message))
     return pending, tuple(findings)
+
+
+def _is_attributed(sidecar: Json) -> bool:
+    """Return True if a sidecar says which graph moved, and how."""
+    return (
+        all(isinstance(sidecar.get(name), str) for name in _TEXTS)
+        and {"started_at", "actor"} <= sidecar.keys()
+        and sidecar["kind"] in get_args(MovementKind)
+        and GRAPH_ID.fullmatch(sidecar["graph_id"]) is not None
+    )
 
 
 def _unattributed(path: str) -> Finding:
@@ -99,7 +109,7 @@ def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
     findings: list[Finding] = []
     result = state
     for path, sidecar in sorted(ledger.read_json("recoveries").items()):
-        if not sidecar.keys() >= _MEMBERS:
+        if not _is_attributed(sidecar):
             findings.append(_unattributed(path))
             continue
         rolled, finding = _settle(ledger, result, sidecar)
@@ -185,8 +195,11 @@ def without_graph(state: ClusterState, graph_id: str) -> ClusterState:
 
 
 def _recorded(state: ClusterState, sidecar: Json) -> ClusterState:
-    address = f"schema.{sidecar['graph_id']}"
-    resources = {**state.resources, address: {"digest": sidecar["desired_schema_digest"]}}
+    address, digest = f"schema.{sidecar['graph_id']}", sidecar["desired_schema_digest"]
+    resources = {**state.resources, address: {"digest": digest}}
+    if sidecar["kind"] == "graph_create":
+        # Its own digest follows with the queries; without an entry, a changed declaration would create it once more.
+        resources.setdefault(f"graph.{sidecar['graph_id']}", {"digest": digest, "incarnation": sidecar["operation_id"]})
     statuses = {**state.statuses, address: ResourceStatus("applied", message="recorded by a recovery")}
     return _remember(replace(state, resources=resources, statuses=statuses), sidecar)
 

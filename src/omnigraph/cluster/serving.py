@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph.cluster.applied import read_applied, read_policies, read_queries
+from omnigraph.cluster.applied import applied_blob_rules, read_applied, read_policies, read_queries
 from omnigraph.cluster.config import CLUSTER_SCOPE
 from omnigraph.cluster.desired import digest_of
 from omnigraph.cluster.findings import ClusterError, error, has_errors
 from omnigraph.cluster.ledger import ClusterState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
 from omnigraph.engine.authorization import PolicyHook
+from omnigraph.engine.external_blobs import SERVER_SAFE
 from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
 from omnigraph.policy import Policy, load_bundle
@@ -42,7 +43,7 @@ class AppliedSources:
     def fingerprint(self) -> Hashable:
         """Return the newest revision, the names of sidecars, and the state of the files of tokens."""
         sidecars = tuple(info.path for info in self.ledger.objects.list(RECOVERY_FOLDER))
-        return self.ledger.newest_revision(), sidecars, tuple(fingerprint_files(self.token_files))
+        return self.ledger.fingerprint(), sidecars, tuple(fingerprint_files(self.token_files))
 
     def read(self) -> Configuration:
         """Read the newest revision; raises `ClusterError` with every reason for which it cannot be served."""
@@ -67,8 +68,8 @@ class AppliedSources:
             except UsageError as failure:
                 quarantined[graph_id] = Quarantine("embedding_provider_unresolved", failure.message)
                 embedder = None
-            graphs[graph_id] = GraphConfig(graph_id, uri, None, queries, embedder)
-            _check_blob_policy(state, graph_id)
+            blobs, incarnation = applied_blob_rules(state, graph_id, SERVER_SAFE), state.incarnation(graph_id)
+            graphs[graph_id] = GraphConfig(graph_id, uri, None, queries, embedder, blobs, incarnation)
             if graph_id in pending:
                 # A server that has the graph open goes on with it, unless it is being deleted.
                 message = f"an interrupted `{pending[graph_id]}` is not finished; run `omnigraph cluster apply`"
@@ -98,13 +99,6 @@ def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
     if variable and not secret:
         raise UsageError(f"the provider `{name}` needs its key; set {variable} and restart the server")
     return make_embedder(profile["kind"], profile["base_url"] or "", profile["model"] or "", secret)
-
-
-def _check_blob_policy(state: ClusterState, graph_id: str) -> None:
-    policy = state.resources[f"graph.{graph_id}"].get("external_blob_policy")
-    if policy is not None and digest_of(policy["allow"]) != policy["digest"]:
-        message = "the recorded policy of external blobs does not match its digest; apply again"
-        raise ClusterError([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
 
 
 def _bundle(text: str | None, graph_id: str) -> Policy | None:

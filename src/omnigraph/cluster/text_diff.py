@@ -6,6 +6,7 @@ import difflib
 
 import orjson
 
+from omnigraph.cluster.applied import applied_schema
 from omnigraph.cluster.desired import DesiredState
 from omnigraph.cluster.ledger import ClusterState, Json, Ledger
 from omnigraph.cluster.plan import Change
@@ -28,13 +29,14 @@ def _applied_text(ledger: Ledger, state: ClusterState, address: str) -> str:
     if resource is None:
         return ""
     kind, _, name = address.partition(".")
-    if kind not in ("schema", "query", "policy"):
+    if kind not in ("schema", "query", "policy", "pipeline"):
         return _metadata_text(resource)
+    if kind == "schema":
+        # An adopted graph has no stored text: its live schema is what was recorded.
+        text = applied_schema(ledger, name, resource["digest"])
+        return _live_schema(ledger, name) if text is None else text
     data = ledger.read_payload(address, resource["digest"])
-    if data is not None:
-        return data.decode()
-    # An adopted graph has no stored text: its live schema is what was recorded.
-    return _live_schema(ledger, name) if kind == "schema" else ""
+    return "" if data is None else data.decode()
 
 
 def _live_schema(ledger: Ledger, graph_id: str) -> str:

@@ -27,6 +27,7 @@ from omnigraph.engine.authorization import (
     restrict_schema,
     restrict_snapshot,
 )
+from omnigraph.engine.external_blobs import BlobReader, BlobRules
 from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
@@ -91,6 +92,8 @@ class GraphSession:
     policy: PolicyHook = ALLOW_ALL
     # Checks every new schema of main, whether it is applied or comes with a merge.
     schema_check: SchemaCheck | None = None
+    # External blobs that writes may copy; none by default.
+    external_blobs: BlobRules | None = None
     _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
     _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
         default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
@@ -109,6 +112,10 @@ class GraphSession:
         if message is None:
             return self
         return replace(self, kernel=self.kernel.with_message(parse_message(message)))
+
+    def blob_reader(self) -> BlobReader | None:
+        """Return what reads the external blobs of one write; None if none are allowed."""
+        return None if self.external_blobs is None else BlobReader(self.external_blobs)
 
     def without_policy(self) -> GraphSession:
         """Return a session for the background work of a server, which has no actor."""

@@ -23,6 +23,8 @@ from omnigraph.manifest.intents import Owner, this_process
 from omnigraph.store.objects.control_objects import ObjectInfo, Objects
 
 _MEMBERS: Final = frozenset({"lock_id", "operation", "actor", "owner", "created_at", "released"})
+# The ids of the locks that this process holds.
+_held_here: Final[set[str]] = set()
 _NAME: Final = re.compile(r"[0-9]{12}\.json")
 
 
@@ -61,7 +63,10 @@ class LockInfo:
     @property
     def is_dead(self) -> bool:
         """Return True if the holder has certainly stopped."""
-        return Owner.from_json(self.body["owner"]).is_dead(self.silent_us)
+        owner = Owner.from_json(self.body["owner"])
+        # This process lives, but could not release the lock when its storage failed.
+        is_left_behind = owner == this_process() and self.lock_id not in _held_here
+        return is_left_behind or owner.is_dead(self.silent_us)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is shown of a holder."""
@@ -101,15 +106,27 @@ class NumberedLocks:
             if current is not None and current.is_held and not current.is_dead:
                 raise LockHeld(current)
             lock_id, path = new_ulid(), self._next_path(current)
-            if self._objects.write_if_absent(path, _body(lock_id, operation, actor, released=False)):
-                paths = [info.path for info in _numbered(self._objects, self.folder)]
-                # A number can be absent because its holder is done and a later one discarded it: the newest counts.
-                for stale in [other for other in paths if other < paths[-1]]:
-                    self._objects.discard(stale)
-                if path == paths[-1]:
-                    dead = current if current is not None and current.is_held else None
-                    return HeldLock(self._objects, path, lock_id, operation, actor, dead)
+            _held_here.add(lock_id)
+            is_taken = False
+            try:
+                is_taken = self._take(path, _body(lock_id, operation, actor, released=False))
+            finally:
+                if not is_taken:
+                    _held_here.discard(lock_id)
+            if is_taken:
+                dead = current if current is not None and current.is_held else None
+                return HeldLock(self._objects, path, lock_id, operation, actor, dead)
         raise LockHeld(None)
+
+    def _take(self, path: str, body: bytes) -> bool:
+        """Create a lock, and return True if it is the newest."""
+        if not self._objects.write_if_absent(path, body):
+            return False
+        paths = [info.path for info in _numbered(self._objects, self.folder)]
+        # A number can be absent because its holder is done and a later holder discarded it: only the newest counts.
+        for stale in [other for other in paths if other < paths[-1]]:
+            self._objects.discard(stale)
+        return path == paths[-1]
 
     def release_by_force(self, current: LockInfo, actor: str | None) -> bool:
         """Release the lock of another process; False if it has just changed hands."""
@@ -162,6 +179,7 @@ class HeldLock:
         self._stopped.set()
         self._thread.join()
         self._write(self._released)
+        _held_here.discard(self.lock_id)
 
     def _renew(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):

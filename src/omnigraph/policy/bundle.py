@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import yaml
 
@@ -79,6 +79,13 @@ class Bundle:
         return frozenset(actor for members in self.groups.values() for actor in members)
 
 
+def _check_kind(document: Document, node: yaml.Node, scope: BundleScope) -> None:
+    """Check that a bundle that says what it is for is used for that."""
+    kind = document.word(node, get_args(BundleScope))
+    if kind is not None and kind != scope:
+        document.fault(node, f"a bundle of the kind `{kind}` cannot be used for a {scope}; use another file")
+
+
 def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "graph") -> Bundle:
     """Parse a bundle; raises a single `PolicyError` that lists every problem with its position.
 
@@ -86,10 +93,12 @@ def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "
     True
     """
     document = Document(name)
-    keys = ("version", "groups", "protected_branches", "rules")
+    keys = ("version", "kind", "groups", "protected_branches", "rules")
     fields = document.fields(document.open(text), keys, ("version",))
     if "version" in fields:
         document.version(fields["version"])
+    if "kind" in fields:
+        _check_kind(document, fields["kind"], scope)
     groups = _groups(document, fields.get("groups"))
     branches = fields.get("protected_branches")
     protected = frozenset(document.texts(branches)) if branches is not None and not _is_empty(branches) else frozenset()

@@ -141,8 +141,8 @@ def _blob(value: str | bytes) -> bytes:
         return value
     if not value.startswith(BLOB_PREFIX):
         raise Misfit(
-            f"{shown(value)} is not a blob; blobs are stored by value, and addresses in the data are not read:"
-            f" write the bytes as `{BLOB_PREFIX}…`"
+            f"{shown(value)} is not a blob: write its bytes as `{BLOB_PREFIX}…`, or an address below a base that"
+            " `external_blobs` of the graph's cluster allows"
         )
     try:
         return decode_blob(value)

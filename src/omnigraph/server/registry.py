@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from omnigraph import graph as graphs
 from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
+from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import set_default_embedder
-from omnigraph.errors import GraphError, OmniGraphError, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import Source
-from omnigraph.limits import SERVER_OPENING_GRAPHS
+from omnigraph.limits import SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
 from omnigraph.policy import Policy, load_bundle
 from omnigraph.server.admission import ExportSlots
 from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
@@ -46,6 +47,9 @@ class GraphConfig:
     policy: Path | None = None
     queries: Path | tuple[Source, ...] | None = None
     embedder: Embedder | None = None
+    external_blobs: BlobRules | None = None
+    # Differs between two graphs that have had this id, one after the other.
+    incarnation: str | None = None
 
     def read_queries(self) -> QueryFolder:
         """Read the stored queries; they are compiled later, against the schema of the graph."""
@@ -131,12 +135,13 @@ def fingerprint_files(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | 
 
 
 async def watch_configuration(service: Service) -> None:
-    """Read tokens and policies again whenever their files change."""
+    """Read tokens and policies, or the ledger of a cluster, again whenever they change."""
     registry = service.registry
     while True:
         await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.admin_threads, registry.sources.fingerprint) != registry.fingerprint:
+        if await service.run(service.admin_threads, registry.needs_reload):
             service.reload_soon()
+        await service.run(service.admin_threads, registry.close_retired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +155,11 @@ class ServedGraph:
     exports: ExportSlots = field(default_factory=ExportSlots)
     # Its schema is changed by `cluster apply` alone.
     is_managed: bool = False
+    incarnation: str | None = None
     # Operation ids of writes in flight.
     in_flight_operations: list[str] = field(default_factory=list)
+    # The requests that use the graph, each until its response was sent.
+    requests: set[object] = field(default_factory=set)
 
     @property
     def checker(self) -> PolicyHook:
@@ -170,6 +178,16 @@ class ServedGraph:
         if session.policy is not ALLOW_ALL:
             session.policy = DecisionCache(session.policy)
         return graph
+
+    @contextmanager
+    def track_request(self) -> Iterator[None]:
+        """Record that a request uses the graph."""
+        request = object()
+        self.requests.add(request)
+        try:
+            yield
+        finally:
+            self.requests.discard(request)
 
     @contextmanager
     def track_operation(self, operation_id: str) -> Iterator[None]:
@@ -195,27 +213,57 @@ class GraphRegistry:
     # With a cluster, every declared graph must be served.
     requires_all: bool = False
     retired: list[ServedGraph] = field(default_factory=list)
+    # What a cluster applies and this server cannot serve, by graph.
+    quarantined: Mapping[str, Quarantine] = field(default_factory=dict)
+    # Looks since the last reload, and reloads in a row that left something to try again.
+    _looks: int = 0
+    _attempts: int = 0
+
+    def needs_reload(self) -> bool:
+        """Return True if the configuration has changed, or if a part of it could not be read and is due again."""
+        try:
+            is_changed = self.sources.fingerprint() != self.fingerprint
+        except OmniGraphError as failure:
+            # Storage may be away for a while; the next look tries again.
+            log.warning("the configuration cannot be looked at", extra={"code": failure.code, "error": failure.message})
+            return False
+        self._looks += 1
+        is_due = self._attempts > 0 and self._looks >= min(2**self._attempts, SERVER_RELOAD_LOOKS_MAX)
+        return is_changed or is_due
 
     def reload(self) -> None:
         """Reload tokens and policies; in-flight requests finish with those they started with."""
-        # Taken before reading, so that a concurrent change triggers another reload.
-        self.fingerprint = self.sources.fingerprint()
+        self._looks = 0
         try:
+            # Taken before reading, so that a concurrent change triggers another reload.
+            self.fingerprint = self.sources.fingerprint()
             read = self.sources.read()
-            served = self.served if read.graphs is None else follow(read, self.served, requires_all=self.requires_all)
+            followed = None if read.graphs is None else follow(read, self.served, requires_all=self.requires_all)
         except Exception as failure:  # noqa: BLE001 - every failure is reported
             self.is_stale = True
             code = failure.code if isinstance(failure, OmniGraphError) else "internal.bug"
             reason = str(failure) if isinstance(failure, OmniGraphError) else type(failure).__name__
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
+            self._attempts = self._attempts + 1 if _is_worth_another_look(failure) else 0
             return
+        served = self.served if followed is None else followed.served
+        self.quarantined = {} if followed is None else followed.quarantined
+        self._attempts = self._attempts + 1 if has_unavailable(self.quarantined) else 0
         for graph_id, item in served.items():
             session_of(item.graph).policy = read.checkers[graph_id]
-        # Requests in flight may still use a graph that is no longer served, so it is closed at the end.
-        self.retired += [item for graph_id, item in self.served.items() if graph_id not in served]
+        # Requests in flight may still use a graph that is no longer served, so it is closed after the last of them.
+        opened = {item.graph for item in served.values()}
+        self.retired += [item for item in self.served.values() if item.graph not in opened]
         self.served = served
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
+
+    def close_retired(self) -> None:
+        """Close the graphs that are no longer served and that no request uses any more."""
+        idle = [item for item in self.retired if not item.requests]
+        self.retired = [item for item in self.retired if item.requests]
+        for item in idle:
+            item.graph.close()
 
     def find(self, graph_id: str, actor: str | None) -> ServedGraph:
         """Return a graph by its id; not found for actors that have no rule for it and may not list graphs."""
@@ -279,13 +327,33 @@ def open_cluster_registry(sources: Configurable, *, requires_all: bool = False) 
     """Open every healthy graph of a cluster; those that cannot be served are quarantined: logged, and not found."""
     fingerprint = sources.fingerprint()
     read = sources.read()
-    served = follow(read, {}, requires_all=requires_all)
+    followed = follow(read, {}, requires_all=requires_all)
     return GraphRegistry(
-        served, sources, read.tokens, read.server_policy, fingerprint=fingerprint, requires_all=requires_all
+        followed.served,
+        sources,
+        read.tokens,
+        read.server_policy,
+        fingerprint=fingerprint,
+        requires_all=requires_all,
+        quarantined=followed.quarantined,
+        _attempts=int(has_unavailable(followed.quarantined)),
     )
 
 
-def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> dict[str, ServedGraph]:
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The graphs of a revision that are served, and those that cannot be."""
+
+    served: dict[str, ServedGraph]
+    quarantined: Mapping[str, Quarantine]
+
+
+def has_unavailable(quarantined: Mapping[str, Quarantine]) -> bool:
+    """Return True if a graph could not be opened: unlike other reasons, that can end without a new revision."""
+    return any(reason.code == "graph_unavailable" for reason in quarantined.values())
+
+
+def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> Followed:
     """Return the graphs of a cluster's revision; open graphs are kept, with their new queries.
 
     Raises:
@@ -307,12 +375,21 @@ def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_a
         log.error("graph is quarantined", extra={"graph_id": graph_id, "code": reason.code, "error": reason.message})
     lost = {graph_id for graph_id, reason in quarantined.items() if graph_id in before and not _is_deleted(reason)}
     if not served or lost or (requires_all and quarantined):
-        for graph_id in served.keys() - before.keys():
-            served[graph_id].graph.close()
+        for item in served.values():
+            if item.graph_id not in before or before[item.graph_id].graph is not item.graph:
+                item.graph.close()
         raise _refuse(quarantined, is_empty=not served)
     for graph_id in served.keys() - kept:
-        set_default_embedder(session_of(served[graph_id].graph).kernel, configs[graph_id].embedder)
-    return dict(sorted(served.items()))
+        session = session_of(served[graph_id].graph)
+        set_default_embedder(session.kernel, configs[graph_id].embedder)
+        session.external_blobs = configs[graph_id].external_blobs
+    return Followed(dict(sorted(served.items())), quarantined)
+
+
+def _is_worth_another_look(failure: Exception) -> bool:
+    """Return True for failures that can end by themselves; a bad file or revision has to be replaced first."""
+    findings = failure.findings if isinstance(failure, ClusterError) else ()
+    return isinstance(failure, StorageError) or any(item.code == "graph_unavailable" for item in findings)
 
 
 def _is_deleted(reason: Quarantine) -> bool:
@@ -330,12 +407,16 @@ def _refuse(quarantined: Mapping[str, Quarantine], *, is_empty: bool) -> Cluster
 def _try_open(config: GraphConfig, read: Configuration, before: Mapping[str, ServedGraph]) -> ServedGraph | Quarantine:
     """Return a served graph, or why it cannot be served."""
     known = before.get(config.graph_id)
+    if known is not None and known.incarnation != config.incarnation:
+        # Another graph has taken its place; what the open one has cached is gone.
+        known = None
     try:
         check_graph_id(config.graph_id)
         if known is not None:
             served = replace(known, queries=config.read_queries())
         else:
-            served = replace(_open(config, read.checkers[config.graph_id]), is_managed=True)
+            opened = _open(config, read.checkers[config.graph_id])
+            served = replace(opened, is_managed=True, incarnation=config.incarnation)
     except OmniGraphError as failure:
         return Quarantine("graph_unavailable", failure.message)
     try:

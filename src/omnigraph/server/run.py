@@ -11,14 +11,12 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
 from omnigraph import clock, settings
-from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.errors import UsageError
-from omnigraph.graph import session_of
 from omnigraph.limits import (
     SERVER_ANSWER_SECONDS_MAX,
     SERVER_CANCEL_SECONDS_MAX,
@@ -33,6 +31,7 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
+from omnigraph.server.reconcilers import Reconcilers
 from omnigraph.server.registry import GraphRegistry, watch_configuration
 from omnigraph.server.service import Service
 
@@ -181,16 +180,13 @@ def serve(
     Returns False if storage still blocks threads after the shutdown deadline: the process then has to be killed.
     """
     service = open_service(registry)
-    if every is not None:
-        # Background maintenance has no actor, so no policy applies.
-        sessions = (session_of(served.graph).without_policy() for served in registry.served.values())
-        service.reconcilers = tuple(Maintenance(session).reconciler(every) for session in sessions)
+    service.reconcilers = Reconcilers(every)
     try:
-        with ExitStack() as running:
-            for reconciler in service.reconcilers:
-                reconciler.start()
-                running.callback(reconciler.stop, SERVER_CANCEL_SECONDS_MAX)
+        service.reconcilers.follow(served.graph for served in registry.served.values())
+        try:
             Server(service, when_ready).run(sockets=[listening])
+        finally:
+            service.reconcilers.stop()
     finally:
         listening.close()
         has_ended = service.close()

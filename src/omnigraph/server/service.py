@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
@@ -44,6 +43,7 @@ from omnigraph.server.admission import (
 from omnigraph.server.auth import AllowedHosts, deny_early
 from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.observability import Metrics, Scope, request_log
+from omnigraph.server.reconcilers import Reconcilers
 from omnigraph.server.registry import GraphRegistry
 from omnigraph.server.responses import Call, MinimumRate, Response, Streams
 from omnigraph.server.routes import Check, Route
@@ -78,7 +78,7 @@ class Service:
         self.is_stopping = False
         # Set when in-flight requests have to be answered at once, because the process must exit soon.
         self.is_late = asyncio.Event()
-        self.reconcilers: tuple[Reconciler, ...] = ()
+        self.reconcilers = Reconcilers()
         # Writes queue for their branch; separate threads keep them from blocking reads.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
         # A few extra threads for parsing and lookups before a write has its slot.
@@ -102,12 +102,21 @@ class Service:
                 raise
             raise route.masks() from None
         operation_id = _operation_id(headers, route)
-        with served.track_operation(operation_id) if operation_id is not None else nullcontext():
+        # Until the response was sent, so that a graph that is no longer served stays open for its stream.
+        with served.track_operation(operation_id) if operation_id is not None else nullcontext(), ExitStack() as use:
+            use.enter_context(served.track_request())
             graph = served.for_request(actor, operation_id)
             caller = actor if actor is not None else f"peer {(scope.get('client') or ('',))[0]}"
             path = dict(scope["path_params"])
             call: Call[Any] = Call(served, graph, actor, None, path, headers, caller=caller)
-            return await self._handle(route, call, scope["query_string"], receive)
+            response = await self._handle(route, call, scope["query_string"], receive)
+            used = use.pop_all()
+
+        def end() -> None:
+            used.close()
+            response.end()
+
+        return replace(response, end=end)
 
     async def _handle(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Response:
         """Read and authorize a request, and run its handler; writes are admitted per actor."""
@@ -158,6 +167,8 @@ class Service:
 
     async def _reload(self) -> None:
         await self.run(self.admin_threads, self.registry.reload)
+        graphs = [served.graph for served in self.registry.served.values()]
+        await self.run(self.admin_threads, lambda: self.reconcilers.follow(graphs))
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run work without writes in a thread; abandoned when the server has to exit."""

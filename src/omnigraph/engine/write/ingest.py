@@ -20,6 +20,7 @@ from omnigraph.bulk_loader import bulk_loader
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.frames import FrameLines, is_arrow_stream
@@ -110,12 +111,15 @@ def _is_csv(text: bytes) -> bool:
 class Reader:
     """Reads one input against one catalog."""
 
-    def __init__(self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool) -> None:
+    def __init__(
+        self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool, blobs: BlobReader | None = None
+    ) -> None:
         self.findings = Findings(unit=unit)
         self.loaded: dict[TypeKey, Loaded] = {}
         self._is_strict = dialect == "strict"
         self._is_bounded = is_bounded
         self._catalog = catalog
+        self._blobs = blobs
 
     def read(self, data: Data) -> dict[TypeKey, Loaded]:
         """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
@@ -130,7 +134,7 @@ class Reader:
 
     def _read_lines(self, data: Data) -> None:
         """Read the input to its end, or until it is certain to be rejected."""
-        decoder = Decoder(self._catalog, self.findings)
+        decoder = Decoder(self._catalog, self.findings, blobs=self._blobs)
         self.loaded = decoder.loaded
         for buffer in read_blocks(data):
             if not decoder.lines:
@@ -142,7 +146,7 @@ class Reader:
     def _read_records(self, data: Data) -> None:
         envelopes = Envelopes(self._catalog, self.findings)
         aliases = None if self._is_strict else Aliases(self.findings)
-        converter = Converter(self.findings, aliases)
+        converter = Converter(self.findings, aliases, blobs=self._blobs)
         take = envelopes.take if self._is_strict else envelopes.take_compatible
         for number, value in read_compatible(data, self.findings):
             gathered = take(number, value)
@@ -202,7 +206,8 @@ def ingest(
     may = write_permissions(session, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
     unit = "row" if isinstance(data, FrameLines) else unit
-    loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
+    blobs, is_bounded = session.blob_reader(), mode != "overwrite"
+    loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=is_bounded, blobs=blobs).read(data)
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
     with mask_hidden_type_errors(may.hidden, session.actor):

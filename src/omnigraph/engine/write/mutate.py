@@ -137,6 +137,7 @@ class _Mutation:
         self._is_dry = is_dry
         self._compiled = compiled
         self._now_us = clock.now_us()
+        self._blobs = session.blob_reader()
         self._fresh: dict[tuple[int, str], str] = {}
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
@@ -154,7 +155,7 @@ class _Mutation:
             # Dangling edges must be deleted even if the writer may not see them.
             compiled = self.session.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
-        constants = Constants(compiled.params, self.params, self._now_us)
+        constants = Constants(compiled.params, self.params, self._now_us, self._blobs)
         reader = PatternReader(view, constants.values, constants.now_ms, self._caches)
         self.run = Run(view, constants, reader, self._fresh, may.hidden | may.unreadable)
         for index, statement in enumerate(compiled.ir.statements):

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.engine.arguments import decode_params, missing_parameter_error
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.matched import PatternReader, first_of_each, stored_columns
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.errors import DataError
 from omnigraph.ids import new_ulid, new_ulids
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, TypeKey
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.lang.schema.key_ids import key_id, key_ids
@@ -27,9 +28,16 @@ from omnigraph.rules.delta import Changes, Ids, is_among, one_array
 class Constants:
     """The parameter values of a mutation, and its single `now()`."""
 
-    def __init__(self, params: tuple[ir.Parameter, ...], values: Mapping[str, object], now_us: int) -> None:
+    def __init__(
+        self,
+        params: tuple[ir.Parameter, ...],
+        values: Mapping[str, object],
+        now_us: int,
+        blobs: BlobReader | None = None,
+    ) -> None:
         self.values = decode_params(params, values)
         self.now_ms = now_us // 1_000
+        self._blobs = blobs
 
     def value(self, expression: ir.Expr) -> Any:
         """Return the value of a literal, parameter or `now()`; E2 when a parameter was not given."""
@@ -54,6 +62,8 @@ class Constants:
         try:
             if type_.scalar in FLOATS and not type_.is_list and isinstance(value, int):
                 raise Misfit(f"{shown(value)} is an integer, not a `{type_}`; write it with a decimal point")
+            if self._blobs is not None and type_.scalar is Scalar.BLOB:
+                [value] = self._blobs.resolve([value])
             return fit(value, type_)
         except Misfit as misfit:
             rule = "E6" if is_key and isinstance(value, float) and type_.scalar in FLOATS else "E4"

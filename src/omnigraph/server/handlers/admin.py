@@ -78,11 +78,11 @@ def metrics_text(service: Service, actor: str | None) -> Response:
         ("omnigraph_writes_in_flight", "Admitted writes in flight.", service.admission.inflight),
         ("omnigraph_read_cache_bytes", "Bytes in the read caches of all graphs.", cache_bytes),
         ("omnigraph_graphs", "Graphs served.", len(service.registry.served)),
-        ("omnigraph_reconcile_rounds", "Rounds of background maintenance.", sum(o.rounds for o in service.reconcilers)),
+        ("omnigraph_reconcile_rounds", "Rounds of background maintenance.", service.reconcilers.rounds),
         (
             "omnigraph_reconcile_failures",
             "Rounds of background maintenance that failed.",
-            sum(o.failures for o in service.reconcilers),
+            service.reconcilers.failures,
         ),
     ]
     return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)

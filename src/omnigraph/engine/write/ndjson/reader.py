@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.json_members import count_outside_strings, find_repeated_member
 from omnigraph.engine.write.ndjson.blocks import Lines, Loaded, Part, blocks_of
 from omnigraph.engine.write.ndjson.fast_path import Scanner
@@ -233,7 +234,12 @@ class Decoder:
     """Decodes lines of the strict dialect, one buffer after the other."""
 
     def __init__(
-        self, catalog: Catalog, findings: Findings, line_bytes_max: int | None = None, now_ms: int | None = None
+        self,
+        catalog: Catalog,
+        findings: Findings,
+        line_bytes_max: int | None = None,
+        now_ms: int | None = None,
+        blobs: BlobReader | None = None,
     ) -> None:
         now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
         self._line_bytes_max = line_bytes_max
@@ -241,7 +247,7 @@ class Decoder:
         self.lines = 0
         self._findings = findings
         self._envelopes = Envelopes(catalog, findings)
-        self._converter = Converter(findings, now_ms=now_ms)
+        self._converter = Converter(findings, now_ms=now_ms, blobs=blobs)
         self._scanner = Scanner(catalog, now_ms)
 
     def add(self, buffer: bytes | memoryview | pa.Buffer, first_line: int) -> None:

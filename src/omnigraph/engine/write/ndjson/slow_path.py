@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
@@ -263,8 +264,15 @@ def _read(text: str, type_: PropertyType) -> Any:
 class Converter:
     """Turns gathered entities into tables: strictly without aliases, as the compatible dialect does with them."""
 
-    def __init__(self, findings: Findings, aliases: Aliases | None = None, now_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        aliases: Aliases | None = None,
+        now_ms: int | None = None,
+        blobs: BlobReader | None = None,
+    ) -> None:
         self._findings = findings
+        self._blobs = blobs
         self._aliases = aliases
         self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
         self._bad: set[int] = set()
@@ -295,6 +303,8 @@ class Converter:
 
     def _column(self, gathered: Gathered, name: str, values: Sequence[object]) -> Column:
         type_ = gathered.type.properties[name].type
+        if self._blobs is not None and type_.scalar is Scalar.BLOB:
+            values = self._blobs.resolve(values)
         column, faults = decode_column(values, type_)
         for fault in faults:
             is_lenient = fault.is_wrong_kind and (type_.nullable or type_.is_list)
