@@ -376,7 +376,7 @@ def simulate(world: World, rule: str, seed: int) -> None:
             loaded.append(due)
         return FakeRun("crm", due, PUBLISHED)
 
-    world.start = load  # type: ignore[method-assign,assignment]
+    world.start = load  # type: ignore[method-assign]
     world.runner().step()
     for _ in range(20):
         with killed_at_a_write(rng):

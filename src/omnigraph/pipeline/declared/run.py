@@ -7,8 +7,8 @@ the other finds that it is done; a run that was killed is run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,20 +18,20 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import BranchExists, BranchNotFound, UsageError
+from omnigraph.errors import BranchNotFound, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
 from omnigraph.pipeline.declared import progress as record
 from omnigraph.pipeline.declared.check import Pipelines, Queries, find_pipeline, prepare_session, read_expected_queries
 from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.sources import OpenSource, Window, open_source, read_source
-from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import run_job
 from omnigraph.public_values import PublicValue
 
@@ -40,7 +40,7 @@ Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PublicValue):
-    """What a run did, with the seconds of every stage; `deleted` counts the keys that rows have marked as deleted."""
+    """What a run did, with the seconds of every stage; `deleted` counts entities, without edges of deleted nodes."""
 
     pipeline: str
     run_id: str
@@ -152,10 +152,6 @@ def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: o
         raise UsageError(f"`{pipeline.name}` leaves rows out; give `report`, a directory to write them to")
 
 
-def _deletes_message(name: str) -> str:
-    return f"Deletes of pipeline {name}"
-
-
 def _find_incremental_source(pipeline: PipelineDeclaration, name: str | None) -> str:
     names = [source.name for source in pipeline.sources.values() if source.incremental is not None]
     if not names:
@@ -185,6 +181,7 @@ class _Run:
         self.queries = queries
         self.seconds: dict[str, float] = {}
         self.started_us = clock.now_us()
+        self.has_deletes = self.is_empty_committed = False
         self._spark = spark
         self.report = RunReport(pipeline.name, new_ulid(), "published", pipeline.publication.branch)
 
@@ -226,9 +223,13 @@ class _Run:
         if options.is_dry:
             return self._count(spark, nodes, edges)
         try:
-            self._remove_merged_branch()
+            is_begun = self._remove_merged_branch()
             with self._stage("delete"):
-                self._delete(spark, deletions)
+                deleted, is_deleting = delete_rows(self.graph, self.pipeline, spark, deletions)
+            self.report = replace(self.report, deleted=deleted)
+            # A branch with deletes must not be made again without them, and deletes alone are progress as well.
+            self.has_deletes = is_begun or any(deleted.values())
+            self.is_empty_committed = self.has_deletes or is_deleting
             loaded = self._load(nodes, edges, before, options)
         except BranchNotFound:
             # Another run has merged and deleted the branch meanwhile.
@@ -306,24 +307,6 @@ class _Run:
             return self._finish("already_done", "another run has loaded and published the same rows")
         return self._publish(commit)
 
-    def _delete(self, spark: Any, deletions: Sequence[Deletion]) -> None:
-        """Delete nodes on the branch of the load, before the commit that records the progress."""
-        target = self.pipeline.publication
-        for deletion in deletions:
-            keys = run_job(spark, f"reading deleted {deletion.type_name}", deletion.keys.toArrow, lambda done: None)
-            if keys.num_rows and target.branch not in self.graph.branches.list():
-                with suppress(BranchExists):
-                    self.graph.branches.create(target.branch, str(target.merge_into))
-            name = deletion.property.name
-            kind = str(deletion.property.type).removesuffix("?")
-            text = f"query remove($keys: [{kind}]) {{ delete {deletion.type_name} where {name} in $keys }}"
-            for start in range(0, keys.num_rows, PIPELINE_DELETED_KEYS_MAX):
-                values = keys.column(0).slice(start, PIPELINE_DELETED_KEYS_MAX).to_pylist()
-                self.graph.mutate(
-                    text, {"keys": values}, branch=target.branch, message=_deletes_message(self.pipeline.name)
-                )
-            self.report = replace(self.report, deleted={**self.report.deleted, deletion.type_name: keys.num_rows})
-
     def _load(
         self, nodes: Mapping[str, Any], edges: Mapping[str, Any], before: Commit | None, options: RunOptions
     ) -> LoadReport:
@@ -339,15 +322,14 @@ class _Run:
                 edges=edges,
                 mode=self.pipeline.mode,
                 branch=target.branch,
-                # A branch with deletes must not be made again without them.
-                from_branch=None if any(self.report.deleted.values()) else target.merge_into,
+                from_branch=None if self.has_deletes else target.merge_into,
                 job_id=None if options.is_full else job_id,
                 on_error="quarantine" if self.pipeline.is_rejecting else "fail",
                 report=self.folder,
                 embed=self.pipeline.embed,
                 properties=self._properties(options),
                 is_input_digested=False,
-                commits_empty=any(self.report.deleted.values()),
+                commits_empty=self.is_empty_committed,
             )
 
     def _properties(self, options: RunOptions) -> dict[str, str]:
@@ -368,20 +350,23 @@ class _Run:
         watermarks = orjson.dumps(dict(self.report.watermarks), option=orjson.OPT_SORT_KEYS).decode()
         return properties | {record.WATERMARKS: watermarks}
 
-    def _remove_merged_branch(self) -> None:
-        """Delete a branch that was merged by hand, so that the load starts from the newest state of the target."""
+    def _remove_merged_branch(self) -> bool:
+        """Delete a branch that was merged by hand, so that the load starts from the newest state of the target.
+
+        Returns whether the branch has commits of this pipeline that are not published.
+        """
         target = self.pipeline.publication
         if target.merge_into is None or target.branch not in self.graph.branches.list():
-            return
+            return False
         kernel = session_of(self.graph).kernel
         head = kernel.snapshot(target.branch).head
         if head == kernel.snapshot(target.merge_into).head:
-            return
+            return False
         published = {commit.commit_id for commit in kernel.history(target.merge_into)}
         waiting = [commit for commit in kernel.history(target.branch) if commit.commit_id not in published]
         is_own = [
             commit.properties.get(record.PIPELINE) == self.pipeline.name
-            or commit.properties.get(MESSAGE) == _deletes_message(self.pipeline.name)
+            or commit.properties.get(MESSAGE) == deletes_message(self.pipeline.name)
             for commit in waiting
         ]
         if not all(is_own):
@@ -393,6 +378,7 @@ class _Run:
         # What another run has just loaded, or one that broke off has deleted, stays for the load of this run.
         if not waiting:
             self.graph.branches.delete(target.branch)
+        return bool(waiting)
 
     # -- publication -------------------------------------------------------------------------------------------
 
