@@ -17,7 +17,9 @@ SRC = Path(__file__).parent.parent / "src"
 
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"bulk_loader", "errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}),
+    frozenset(
+        {"bulk_loader", "errors", "limits", "display", "ids", "clock", "failpoints", "lru", "prometheus", "settings"}
+    ),
     frozenset({"lang"}),
     frozenset({"source_files", "stored_queries", "public_values", "yaml_document"}),
     frozenset({"store"}),

@@ -287,7 +287,8 @@ PIPELINE_SNAPSHOT_KEYS_MAX: Final = 16_777_216
 CLUSTER_WATCH_SECONDS: Final = 30
 LOCK_ATTEMPTS: Final = 8
 # Schedules: seconds between looks at the clock and at the declarations, runs at once, missed runs that are caught up,
-# lateness of a run that still counts as on time, retries and their longest pause, and the time to finish when stopped.
+# lateness of a run that still counts as on time, retries and their longest pause, the time to finish when stopped,
+# and the timeout of a lineage event.
 SCHEDULE_POLL_SECONDS: Final = 1
 SCHEDULE_FOLLOW_SECONDS: Final = 10
 SCHEDULE_RUNS_MAX: Final = 4
@@ -296,6 +297,7 @@ SCHEDULE_GRACE_SECONDS: Final = 60
 SCHEDULE_RETRIES_MAX: Final = 100
 SCHEDULE_RETRY_SECONDS_MAX: Final = 3_600
 SCHEDULE_STOP_SECONDS: Final = 25
+LINEAGE_TIMEOUT_SECONDS: Final = 5
 # Graphs of a cluster that a server opens at once.
 SERVER_OPENING_GRAPHS: Final = 4
 POLICY_ANSWERS_MAX: Final = 16_384

@@ -207,7 +207,8 @@ def _pipeline(
     expectations = _expectations(document, members.get("expect"), views)
     if publication.merge_into is None and any(item.query for item in expectations):
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
-    spark = document.fields(members["spark"], ("master", "conf"), ()) if "spark" in members else {}
+    spark = document.fields(members["spark"], ("master", "conf", "ui"), ()) if "spark" in members else {}
+    ui = {"spark.ui.enabled": "true"} if document.boolean(spark.get("ui")) else {}
     on_error = document.word(members["on_error"], ("fail", "quarantine")) if "on_error" in members else "fail"
     schedule = read_schedule(document, members.get("schedule"))
     if len(document.problems) > known:
@@ -226,7 +227,7 @@ def _pipeline(
         document.boolean(members.get("embed")),
         on_error == "quarantine",
         document.scalar(spark.get("master")),
-        document.settings(spark.get("conf")),
+        ui | document.settings(spark.get("conf")),
         folder,
         _digest(node, ("sources", "transforms", "nodes", "edges", "expect", "embed")),
         _serialize(name, node),

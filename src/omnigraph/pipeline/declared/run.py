@@ -26,13 +26,22 @@ from omnigraph.manifest.model import MESSAGE, Commit
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
 from omnigraph.pipeline.declared import progress as record
-from omnigraph.pipeline.declared.check import Pipelines, Queries, find_pipeline, prepare_session, read_expected_queries
+from omnigraph.pipeline.declared.check import (
+    Pipelines,
+    Queries,
+    find_ignored_settings,
+    find_pipeline,
+    find_ui,
+    prepare_session,
+    read_expected_queries,
+)
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
+from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.sources import OpenSource, Window, open_source, read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
-from omnigraph.pipeline.spark.session import run_job
+from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
 
 Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_run", "already_done"]
@@ -40,7 +49,10 @@ Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PublicValue):
-    """What a run did, with the seconds of every stage; `deleted` counts entities, without edges of deleted nodes."""
+    """What a run did, with the seconds of every stage, and the rows and bytes that Spark has read in it.
+
+    `deleted` counts entities, without edges of deleted nodes. `spark_ui` is the address of Spark's pages, if on.
+    """
 
     pipeline: str
     run_id: str
@@ -53,6 +65,9 @@ class RunReport(PublicValue):
     expectations: tuple[Verdict, ...] = ()
     watermarks: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    rows_read: Mapping[str, int] = field(default_factory=dict)
+    bytes_read: Mapping[str, int] = field(default_factory=dict)
+    spark_ui: str | None = None
     commit_id: str | None = None
     message: str = ""
 
@@ -130,8 +145,9 @@ def run(
         )
     _check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
-    with reporting_to(progress):
-        return _Run(graph, pipeline, spark, folder, queries).execute(options)
+    views = {item.type_name: item.from_view for item in (*pipeline.nodes.values(), *pipeline.edges.values())}
+    with reporting_to(progress), describing_jobs(pipeline.name, views):
+        return _Run(graph, pipeline, spark, folder, queries).execute_with_lineage(options)
 
 
 def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: object) -> None:
@@ -180,10 +196,36 @@ class _Run:
         self.folder = folder
         self.queries = queries
         self.seconds: dict[str, float] = {}
+        self.inputs: dict[str, JobInput] = {}
+        self._began: tuple[str, float] | None = None
         self.started_us = clock.now_us()
         self.has_deletes = self.is_empty_committed = False
         self._spark = spark
         self.report = RunReport(pipeline.name, new_ulid(), "published", pipeline.publication.branch)
+        self.lineage = Lineage(pipeline, graph.uri, self.report.run_id)
+
+    def execute_with_lineage(self, options: RunOptions) -> RunReport:
+        """Run all stages, and tell a lineage service, if there is one; dry runs write nothing to tell of."""
+        self.lineage.scheduled_for = options.scheduled_for
+        if options.is_dry or not self.lineage.is_on:
+            return self.execute(options)
+        warning = self.lineage.emit("START")
+        try:
+            report = self.execute(options)
+        except BaseException as error:
+            self.lineage.emit("FAIL", error=str(error))
+            raise
+        counts = {**report.nodes, **report.edges}
+        if report.status == "stopped":
+            warning = self.lineage.emit("FAIL", error=report.message) or warning
+        else:
+            warning = self.lineage.emit("COMPLETE", counts, report.commit_id) or warning
+        return report if warning is None else self._warn("lineage", warning)
+
+    def _warn(self, label: str, message: str, failed: int = 0) -> RunReport:
+        verdict = Verdict(label, False, 0, failed, "warn", message)
+        self.report = replace(self.report, expectations=(*self.report.expectations, verdict))
+        return self.report
 
     def execute(self, options: RunOptions) -> RunReport:
         """Run all stages, from the point at which an interrupted run stopped."""
@@ -203,6 +245,7 @@ class _Run:
         watermarks = {} if before is None or options.is_full else record.read_watermarks(before)
         with self._stage("start"):
             spark = prepare_session(self.pipeline, self._spark)
+        self._describe_session(spark)
         with self._stage("read"):
             sources = self._open_sources(spark, options, watermarks)
         reached = {
@@ -220,6 +263,10 @@ class _Run:
             return self._finish("stopped", "an expectation about the rows failed; nothing was loaded")
         nodes, edges = map_types(self.pipeline, frames, self.graph.schema.catalog)
         deletions = map_deletions(self.pipeline, frames, self.graph.schema.catalog)
+        if self.lineage.is_on:
+            described = {name: source.frame for name, source in sources.items()}
+            described |= {name: columns.data for name, columns in {**nodes, **edges}.items()}
+            self.lineage.columns |= {name: dict(frame.dtypes) for name, frame in described.items()}
         if options.is_dry:
             return self._count(spark, nodes, edges)
         try:
@@ -240,6 +287,15 @@ class _Run:
             return self._finish("already_done", "another run has loaded and published the same rows")
         return self._publish_loaded(loaded)
 
+    def _describe_session(self, spark: Any) -> None:
+        ignored = find_ignored_settings(self.pipeline, spark)
+        if ignored:
+            message = (
+                f"this Spark was running already, so it keeps its own {', '.join(f'`{name}`' for name in ignored)}"
+            )
+            self._warn("spark (conf)", message)
+        self.report = replace(self.report, spark_ui=find_ui(spark))
+
     # -- rows --------------------------------------------------------------------------------------------------
 
     def _open_sources(self, spark: Any, options: RunOptions, watermarks: Mapping[str, str]) -> dict[str, OpenSource]:
@@ -254,8 +310,7 @@ class _Run:
             opened[name] = item
             if item.rows_without_value:
                 message = f"{item.rows_without_value} rows have no `{source.incremental}` and are never read"
-                verdict = Verdict(f"{name} (incremental)", False, 0, item.rows_without_value, "warn", message)
-                self.report = replace(self.report, expectations=(*self.report.expectations, verdict))
+                self._warn(f"{name} (incremental)", message, item.rows_without_value)
         return opened
 
     def _build_views(self, spark: Any, sources: Mapping[str, OpenSource]) -> dict[str, Any] | None:
@@ -330,6 +385,7 @@ class _Run:
                 properties=self._properties(options),
                 is_input_digested=False,
                 commits_empty=self.is_empty_committed,
+                late_properties=self._stages_property,
             )
 
     def _properties(self, options: RunOptions) -> dict[str, str]:
@@ -340,6 +396,7 @@ class _Run:
             record.DIGEST: self.pipeline.digest,
             record.STARTED: str(self.started_us),
             record.QUARANTINED: str(quarantined),
+            record.DELETED: orjson.dumps(dict(self.report.deleted)).decode(),
         }
         if options.scheduled_for is not None:
             properties[record.SCHEDULED_FOR] = options.scheduled_for.astimezone(UTC).isoformat()
@@ -430,8 +487,14 @@ class _Run:
         return len(self.graph.query(self.expected[name], name=name, branch=self.pipeline.publication.branch))
 
     def _finish(self, status: Status, message: str) -> RunReport:
-        rounded = {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
-        self.report = replace(self.report, status=status, message=message, seconds=rounded)
+        self.report = replace(
+            self.report,
+            status=status,
+            message=message,
+            seconds={stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
+            rows_read={stage: measured.rows for stage, measured in self.inputs.items()},
+            bytes_read={stage: measured.bytes for stage, measured in self.inputs.items()},
+        )
         if self.folder is not None:
             text = orjson.dumps(self.report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
             (self.folder / "run.json").write_bytes(text)
@@ -442,7 +505,22 @@ class _Run:
         started = clock.elapsed()
         report_progress(name, 0, 1)
         try:
-            yield
+            with measuring_jobs() as measured:
+                self._began = (name, started)
+                self.inputs[name] = measured
+                yield
         finally:
+            self._began = None
             self.seconds[name] = self.seconds.get(name, 0.0) + clock.elapsed() - started
         report_progress(name, 1, 1)
+
+    def _stages_property(self) -> dict[str, str]:
+        """Return what the commit says about stages: all that are done, and the load, which is about to be."""
+        seconds = dict(self.seconds)
+        if self._began is not None:
+            seconds[self._began[0]] = clock.elapsed() - self._began[1]
+        stages = {
+            name: {"seconds": round(taken, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
+            for name, taken in seconds.items()
+        }
+        return {record.STAGES: orjson.dumps(stages).decode()}

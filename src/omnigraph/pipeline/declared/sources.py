@@ -51,7 +51,9 @@ def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> A
     if source.format == "jdbc" and "table" in options:
         options["dbtable"] = options.pop("table")
     try:
+        schema = options.pop("schema", None)
         reader = spark.read.format(source.format).options(**options)
+        reader = reader if schema is None else reader.schema(schema)
         frame = reader.load() if source.path is None else reader.load(_locate(source.path, folder))
         columns = frame.columns
     except UsageError:

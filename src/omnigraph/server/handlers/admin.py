@@ -9,9 +9,9 @@ from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
-from omnigraph.server import answers, observability, wire
+from omnigraph.prometheus import MEDIA_TYPE, Labels
+from omnigraph.server import answers, wire
 from omnigraph.server.errors import dump
-from omnigraph.server.observability import Labels
 from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response
 from omnigraph.server.routes import ServerRoute
@@ -82,7 +82,7 @@ def metrics_text(service: Service, actor: str | None) -> Response:
             sum(o.failures for o in service.reconcilers),
         ),
     ]
-    return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
+    return Response(service.metrics.render(gauges, storage).encode(), MEDIA_TYPE)
 
 
 # Answered on every connection, also beyond the connection limit and for any `Host`.
@@ -93,5 +93,5 @@ SERVER_ROUTES: tuple[ServerRoute, ...] = (
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
-    ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", observability.METRICS_MEDIA),
+    ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", MEDIA_TYPE),
 )
