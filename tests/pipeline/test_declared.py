@@ -304,8 +304,8 @@ def test_run_tells_stages_jobs_and_lineage(
     # The Spark UI names the pipeline, the view and the type.
     store = spark.sparkContext._jsc.sc().statusStore()
     jobs = store.jobsList(None)
-    described = {jobs.apply(index).description().getOrElse(None) for index in range(jobs.size())}
-    assert {"people: persons → Person", "people: friends → Knows"} <= described
+    described = {jobs.apply(index).description().toString() for index in range(jobs.size())}
+    assert {"Some(people: persons → Person)", "Some(people: friends → Knows)"} <= described
     start, complete = map(json.loads, (tmp_path / "lineage.ndjson").read_text().splitlines())
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
     assert start["run"]["runId"] == complete["run"]["runId"]

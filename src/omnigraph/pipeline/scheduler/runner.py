@@ -38,7 +38,15 @@ class ScheduleEvent:
     outcome: Outcome | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
+        """Return the event as a JSON object.
+
+        Returns:
+            The object, with the report of a run that has ended.
+
+        Example:
+            >>> ScheduleEvent(datetime(2026, 11, 17), "added", "scheduled: 0 2 * * *", "crm").to_json()["event"]
+            'added'
+        """
         return {
             "at": self.at.isoformat(),
             "event": self.kind,
