@@ -20,7 +20,19 @@ SRC = Path(__file__).parent.parent / "src"
 # From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
-        {"bulk_loader", "docstrings", "errors", "limits", "display", "ids", "clock", "failpoints", "lru", "settings"}
+        {
+            "bulk_loader",
+            "docstrings",
+            "errors",
+            "limits",
+            "display",
+            "ids",
+            "clock",
+            "failpoints",
+            "lru",
+            "prometheus",
+            "settings",
+        }
     ),
     frozenset({"lang"}),
     frozenset({"source_files", "stored_queries", "part_protocols", "public_values", "yaml_document"}),

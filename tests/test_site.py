@@ -28,6 +28,7 @@ GUIDES = {
     "howto/incremental-jobs.md": 1,
     "howto/rag.md": 2,
     "howto/review-with-branches.md": 2,
+    "howto/schedules.md": 1,
 }
 
 

@@ -290,11 +290,13 @@ CLUSTER_CONFIG_BYTES_MAX: Final = 1024 * 1024
 PIPELINE_CONFIG_BYTES_MAX: Final = 1024 * 1024
 PIPELINE_DELETED_KEYS_MAX: Final = 10_000
 PIPELINE_S3_BATCH_ROWS: Final = 65_536
+PIPELINE_SNAPSHOT_KEYS_MAX: Final = 16_777_216
 # Seconds between the looks of `cluster refresh --watch`.
 CLUSTER_WATCH_SECONDS: Final = 30
 LOCK_ATTEMPTS: Final = 8
 # Schedules: seconds between looks at the clock and at the declarations, runs at once, missed runs that are caught up,
-# lateness of a run that still counts as on time, retries and their longest pause, and the time to finish when stopped.
+# lateness of a run that still counts as on time, retries and their longest pause, the time to finish when stopped,
+# and the timeout of a lineage event.
 SCHEDULE_POLL_SECONDS: Final = 1
 SCHEDULE_FOLLOW_SECONDS: Final = 10
 SCHEDULE_RUNS_MAX: Final = 4
@@ -304,6 +306,7 @@ SCHEDULE_RETRIES_MAX: Final = 100
 SCHEDULE_RETRY_SECONDS_MAX: Final = 3_600
 SCHEDULE_STOP_SECONDS: Final = 25
 CLUSTER_DELETE_OBJECTS: Final = 500
+LINEAGE_TIMEOUT_SECONDS: Final = 5
 # Graphs of a cluster that a server opens at once.
 SERVER_OPENING_GRAPHS: Final = 4
 POLICY_ANSWERS_MAX: Final = 16_384

@@ -291,6 +291,42 @@ def test_run_for_a_due_time_is_done_once(graph: Graph, spark: Any, tmp_path: Pat
         run(graph, spark, tmp_path, text, scheduled_for=datetime(2026, 11, 17))
 
 
+def test_run_tells_stages_jobs_and_lineage(
+    graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_LINEAGE_FILE", str(tmp_path / "lineage.ndjson"))
+    report = run(graph, spark, tmp_path, QUERIED, scheduled_for=datetime(2026, 11, 17, 2, tzinfo=UTC))
+    assert report.rows_read["load"] >= 3, "two rows for the nodes, and the same again for the edges"
+    assert report.bytes_read["load"] > 0
+    [record] = pipeline.list_runs(graph, parse_pipelines(QUERIED)["people"])
+    assert {"start", "read", "judge", "delete", "load"} <= record.stages.keys()
+    assert (record.stages["load"]["rows"], record.rejected) == (report.rows_read["load"], 0)
+    # The Spark UI names the pipeline, the view and the type.
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    described = {jobs.apply(index).description().toString() for index in range(jobs.size())}
+    assert {"Some(people: persons → Person)", "Some(people: friends → Knows)"} <= described
+    start, complete = map(json.loads, (tmp_path / "lineage.ndjson").read_text().splitlines())
+    assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    assert complete["run"]["facets"]["nominalTime"]["nominalStartTime"] == "2026-11-17T02:00:00+00:00"
+    assert complete["inputs"][0]["name"] == str(tmp_path / "accounts")
+    fields = complete["inputs"][0]["facets"]["schema"]["fields"]
+    assert {"name": "age", "type": "bigint"} in fields
+    outputs = {item["name"]: item for item in complete["outputs"]}
+    assert outputs["Person"]["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    assert outputs["Knows"]["facets"]["version"]["datasetVersion"] == report.commit_id
+
+
+def test_settings_that_a_running_spark_does_not_have_are_reported(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    text = DIRECT + "    spark: { ui: true, conf: { spark.executor.memory: 9g, spark.sql.shuffle.partitions: 3 } }\n"
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    report = run(graph, spark, tmp_path, text)
+    [verdict] = report.expectations
+    assert (verdict.outcome, "`spark.executor.memory`, `spark.ui.enabled`" in verdict.message) == ("warn", True)
+    assert (report.spark_ui, spark.conf.get("spark.sql.shuffle.partitions")) == (None, before)
+
+
 DELETING = """
 pipelines:
   people:
@@ -309,7 +345,8 @@ def test_rows_that_are_marked_delete_their_nodes(graph: Graph, spark: Any, tmp_p
         run(graph, spark, tmp_path, DELETING)
     assert set(ages(graph)) == {"ann", "bob"}, "a run that breaks off after its deletes has published none"
     report = run(graph, spark, tmp_path, DELETING)
-    assert (report.status, report.deleted, report.nodes) == ("published", {"Person": 2}, {"Person": 2})
+    # The run that broke off has deleted it on the branch already, and `nil` never was there.
+    assert (report.status, report.deleted, report.nodes) == ("published", {"Person": 0}, {"Person": 2})
     assert (ages(graph), graph.branches.list()) == ({"ann": 30, "cid": 9, "dan": None}, ["main"])
     # Deletes alone move the watermark, too.
     add_rows(tmp_path, 7, ("cid", -1, None))

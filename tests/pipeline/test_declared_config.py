@@ -62,7 +62,8 @@ def test_digest_covers_what_is_loaded_and_not_where() -> None:
         ("path: tickets, ", "", "{ format: csv", "needs a `path`"),
         ("mode: merge", "mode: replace", "replace", "`replace` is not one of"),
         ("mode: merge", "mode: append", "graph:", "all its types need the same `mode`"),
-        ("mode: merge", "delete_when: gone", "gone", "only nodes can be deleted"),
+        ("mode: merge", "delete_when: { op: d, seq: 1 }", "{ op", "name one column and its values"),
+        ("mode: merge", "mode: snapshot", "graph:", "an `incremental` source has only the new ones"),
         ('"${CRM_JDBC}"', '"jdbc:db:crm;password=x"', '"jdbc:', "a secret must not be in the file"),
         ("table: accounts,", "password: hunter2,", "hunter2", "a secret must not be in the file"),
         ("spark.executor.memory: 4g", "fs.s3a.secret.key: abc", "abc", "a secret must not be in the file"),
@@ -140,6 +141,18 @@ def test_values_of_variables_are_kept_out_of_errors(monkeypatch: pytest.MonkeyPa
     assert str(caught.value) == ("pipelines.yaml:8:17: no route to ${CRM_JDBC}, nor to db with password=***; ann:***")
     assert caught.value.context == {"url": "${CRM_JDBC}"}
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "column", "values"),
+    [("gone", "gone", ()), ("{ op: d }", "op", ("d",)), ("{ op: [d, 4] }", "op", ("d", "4"))],
+)
+def test_deletes_are_declared_for_edges_as_for_nodes(rule: str, column: str, values: tuple[str, ...]) -> None:
+    text = VALID.replace("mode: merge", f"delete_when: {rule}, order_by: seq")
+    edge = parse_pipelines(text)["crm"].edges["Owns"]
+    assert (edge.delete_when, edge.delete_values, edge.order_by, edge.is_deleting) == (column, values, "seq", True)
+    with pytest.raises(UsageError, match="deletes and loads are published together by a merge"):
+        parse_pipelines(text.replace("merge_into: main, ", ""))
 
 
 def test_overwrite_of_incremental_rows_is_refused() -> None:

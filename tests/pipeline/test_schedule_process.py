@@ -94,7 +94,7 @@ def test_failed_run_says_why_and_sigterm_ends_the_runner(graph: Graph, tmp_path:
     (tmp_path / "rows.json").unlink()
     runner = start(graph, tmp_path)
     assert runner.stdout is not None
-    events = []
+    events: list[dict[str, str]] = []
     while not events or events[-1]["event"] != "failed":
         events.append(json.loads(runner.stdout.readline()))
     assert "source `rows` cannot be read" in events[-1]["message"]

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
 from omnigraph.pipeline.declared.config import parse_pipelines
+from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.scheduler.api import follow_file
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
+from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
 from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, list_upcoming
 
 START = datetime(2026, 11, 17, 0, 30, tzinfo=UTC)
@@ -304,6 +307,50 @@ def test_runner_that_lost_its_lease_stops_its_runs(world: World) -> None:
     assert world.runs[1].is_stopped
 
 
+def test_runs_are_counted_as_metrics(world: World) -> None:
+    report = {"nodes": {"Person": 2}, "edges": {"Knows": 1}, "deleted": {}, "rejected": 3, "expectations": []}
+    report |= {"seconds": {"load": 1.5, "read": 0.5}, "rows_read": {"load": 7}, "bytes_read": {"load": 1234567}}
+    world.outcome, metrics = Outcome("published", "", report), PipelineMetrics()
+    runner = ScheduleRunner(world.book, lambda: world.pipelines, world.start, parallel=1, metrics=metrics)
+    runner.step()
+    world.pass_time(minutes=30)
+    for _ in range(2):
+        runner.step()
+    world.outcome = Outcome(FAILED, "away")
+    world.pass_time(hours=1)
+    for _ in range(2):
+        runner.step()
+    lines = metrics.render().splitlines()
+    for line in (
+        'omnigraph_pipeline_runs_total{pipeline="crm",status="published"} 1',
+        'omnigraph_pipeline_runs_total{pipeline="crm",status="failed"} 1',
+        'omnigraph_pipeline_entities_written_total{pipeline="crm",type="Knows"} 1',
+        'omnigraph_pipeline_entities_rejected_total{pipeline="crm"} 3',
+        'omnigraph_pipeline_stage_bytes_read_total{pipeline="crm",stage="load"} 1234567',
+        'omnigraph_pipeline_last_run_seconds{pipeline="crm"} 2',
+        'omnigraph_pipeline_running{pipeline="crm"} 0',
+        f'omnigraph_pipeline_last_success_timestamp_seconds{{pipeline="crm"}} {START.timestamp() + 1800:.0f}',
+        f'omnigraph_pipeline_last_run_timestamp_seconds{{pipeline="crm"}} {START.timestamp() + 5400:.0f}',
+        f'omnigraph_pipeline_next_run_timestamp_seconds{{pipeline="crm"}} {START.timestamp() + 5400:.0f}',
+        "# TYPE omnigraph_pipeline_runs_total counter",
+    ):
+        assert line in lines
+    assert len([line for line in lines if line.startswith("# HELP")]) == len(
+        {line for line in lines if "# TYPE" in line}
+    )
+
+
+def test_metrics_are_served_for_prometheus() -> None:
+    with serving_metrics("127.0.0.1", 0, lambda: "a_total 1\n") as address:
+        answer = httpx.get(f"http://{address}/metrics")
+        assert (answer.status_code, answer.text) == (200, "a_total 1\n")
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert httpx.get(f"http://{address}/other").status_code == 404
+        port = int(address.rpartition(":")[2])
+        with pytest.raises(UsageError, match="choose another port"), serving_metrics("127.0.0.1", port, str):
+            pass
+
+
 def test_unreadable_book_is_an_error(world: World) -> None:
     world.book.write("crm", BookEntry(START))
     (world.root / "__schedule" / "crm.json").write_text('{"settled_until": 7}')
@@ -376,7 +423,7 @@ def simulate(world: World, rule: str, seed: int) -> None:
             loaded.append(due)
         return FakeRun("crm", due, PUBLISHED)
 
-    world.start = load  # type: ignore[method-assign,assignment]
+    world.start = load  # type: ignore[method-assign]
     world.runner().step()
     for _ in range(20):
         with killed_at_a_write(rng):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,10 @@ FullRefresh = Annotated[bool, typer.Option("--full-refresh", help="Read every so
 ScheduledFor = Annotated[
     str | None,
     typer.Option("--scheduled-for", metavar="TIME", help="Time that a scheduler starts this run for; done once."),
+]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus metrics of the run to this file."),
 ]
 After = Annotated[
     str | None, typer.Option("--after", metavar="VALUE", help="Read rows above this value of the incremental column.")
@@ -165,6 +170,7 @@ def run(
     sample: Sample = None,
     full_refresh: FullRefresh = False,
     scheduled_for: ScheduledFor = None,
+    metrics_file: MetricsFile = None,
     report: ReportDir = None,
     queries: Queries = None,
     as_json: Json = False,
@@ -174,17 +180,19 @@ def run(
     due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = _select_one(file, cluster, pipeline_name)
     item.announce(target)
-    with item.open(target, writes=True) as graph, progress_bar():
-        result = pipeline.run(
-            graph,
-            item.declaration,
-            dry_run=dry_run,
-            sample=sample,
-            full_refresh=full_refresh,
-            scheduled_for=due,
-            report=report,
-            queries=queries or item.queries,
-        )
+    with _writing_metrics(metrics_file, item.declaration.name) as reports:
+        with item.open(target, writes=True) as graph, progress_bar():
+            result = pipeline.run(
+                graph,
+                item.declaration,
+                dry_run=dry_run,
+                sample=sample,
+                full_refresh=full_refresh,
+                scheduled_for=due,
+                report=report,
+                queries=queries or item.queries,
+            )
+        reports.append(result)
     return _show_run(result, as_json=as_json)
 
 
@@ -241,13 +249,15 @@ def history(
             _time(item),
             f"{item.seconds:.1f}",
             _counts({**item.nodes, **item.edges}),
-            str(item.quarantined),
+            _counts(dict(item.deleted)),
+            str(item.quarantined + item.rejected),
+            f"{sum(stage['bytes'] for stage in item.stages.values()):,.0f}",
             _values(item.watermarks) or f"backfill {item.backfill}",
             item.commit_id,
         ]
         for item in runs
     )
-    _print(["time", "seconds", "loaded", "quarantined", "watermarks", "commit"], rows)
+    _print(["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"], rows)
     echo(plural(len(runs), "run"))
     return 0
 
@@ -309,6 +319,26 @@ def _plan(target: Target, selected: list[Selected]) -> list[RunPlan]:
         with item.open(target) as graph:
             plans.append(pipeline.plan_run(graph, item.declaration))
     return plans
+
+
+@contextmanager
+def _writing_metrics(file: Path | None, name: str) -> Iterator[list[RunReport]]:
+    """Write the metrics of a run to a file, also if it fails; its report, if there is one, goes to the list."""
+    reports: list[RunReport] = []
+    try:
+        yield reports
+    finally:
+        if file is not None:
+            from omnigraph.cli.atomic_file import write_atomically
+            from omnigraph.clock import now_us
+            from omnigraph.pipeline.declared.metrics import PipelineMetrics
+
+            metrics, at = PipelineMetrics(), now_us() / 1e6
+            if reports:
+                metrics.observe(name, reports[0].status, at, reports[0].to_json())
+            else:
+                metrics.observe(name, "failed", at, None)
+            write_atomically(file, [metrics.render().encode()])
 
 
 def _show_plan(plan: RunPlan) -> None:

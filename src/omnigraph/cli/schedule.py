@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 Once = Annotated[bool, typer.Option("--once", help="Do what is due now, with its retries, and exit.")]
 Parallel = Annotated[int, typer.Option("--parallel", metavar="N", help="Pipelines that may run at once.")]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics at this port; 0 picks a free one."),
+]
+MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="Address that metrics are served at.")]
+
 _DEFAULT_FILE = Path("pipelines.yaml")
 _RUNS_SHOWN = 3
 
@@ -38,16 +45,32 @@ def schedule(
     dry_run: DryRun = False,
     parallel: Parallel = SCHEDULE_RUNS_MAX,
     report: ReportDir = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
+    from omnigraph.pipeline.declared.metrics import PipelineMetrics
     from omnigraph.pipeline.scheduler.api import run_schedule
+    from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
 
     book, read = _locate(target, file, cluster)
     if dry_run:
         return _show_upcoming(book, read, as_json=as_json)
-    is_fine = run_schedule(
-        book, read, once=once, parallel=parallel, report=report, on_event=_printer(as_json), actor=target.flags.actor
-    )
+    metrics = PipelineMetrics()
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            address = stack.enter_context(serving_metrics(metrics_host, metrics_port, metrics.render))
+            echo(f"metrics at http://{address}/metrics", err=True)
+        is_fine = run_schedule(
+            book,
+            read,
+            once=once,
+            parallel=parallel,
+            report=report,
+            on_event=_printer(as_json),
+            actor=target.flags.actor,
+            metrics=metrics,
+        )
     # A runner that is told to stop has done its work; its log and `pipeline status` show failures.
     return 0 if is_fine or not once else 1
 

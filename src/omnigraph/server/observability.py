@@ -19,6 +19,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.ids import new_ulid
+from omnigraph.prometheus import Labels, head, sample
 from omnigraph.server.admission import Message, Receive, Send
 from omnigraph.server.wire import REQUEST_ID
 
@@ -73,12 +74,9 @@ def log_failure(error: BaseException, request_id: str) -> None:
     _log.error("failure", extra={"request_id": request_id, **describe_exception(error)})
 
 
-METRICS_MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-Labels = tuple[tuple[str, str], ...]
 
 
-# Written here because it measured better: 3 us per request instead of 6 us with prometheus_client.
 class Metrics:
     """Thread-safe counters and histograms."""
 
@@ -115,10 +113,10 @@ class Metrics:
             requests, counts = dict(self._requests), dict(self._counts)
             seconds = {route: list(buckets) for route, buckets in self._seconds.items()}
             in_flight = self.in_flight
-        lines = [*_head("omnigraph_http_requests_total", "counter", "HTTP requests completed.")]
-        lines += [_line("omnigraph_http_requests_total", labels, count) for labels, count in sorted(requests.items())]
+        lines = [*head("omnigraph_http_requests_total", "counter", "HTTP requests completed.")]
+        lines += [sample("omnigraph_http_requests_total", labels, count) for labels, count in sorted(requests.items())]
         lines += [
-            *_head(
+            *head(
                 "omnigraph_http_request_seconds",
                 "histogram",
                 "Time from the start of a request to the end of its response.",
@@ -126,14 +124,16 @@ class Metrics:
         ]
         for route, buckets in sorted(seconds.items()):
             lines += _histogram(route, buckets)
-        lines += [*_head("omnigraph_http_requests_in_flight", "gauge", "HTTP requests in flight.")]
-        lines.append(_line("omnigraph_http_requests_in_flight", (), in_flight))
+        lines += [*head("omnigraph_http_requests_in_flight", "gauge", "HTTP requests in flight.")]
+        lines.append(sample("omnigraph_http_requests_in_flight", (), in_flight))
         for name, about in _COUNTS.items():
-            lines += [*_head(name, "counter", about), _line(name, (), counts.get(name, 0))]
-        lines += [*_head("omnigraph_storage_requests_total", "counter", "Storage requests, by operation.")]
-        lines += [_line("omnigraph_storage_requests_total", labels, count) for labels, count in sorted(storage.items())]
+            lines += [*head(name, "counter", about), sample(name, (), counts.get(name, 0))]
+        lines += [*head("omnigraph_storage_requests_total", "counter", "Storage requests, by operation.")]
+        lines += [
+            sample("omnigraph_storage_requests_total", labels, count) for labels, count in sorted(storage.items())
+        ]
         for name, about, value in gauges:
-            lines += [*_head(name, "gauge", about), _line(name, (), value)]
+            lines += [*head(name, "gauge", about), sample(name, (), value)]
         return "\n".join(lines) + "\n"
 
 
@@ -149,28 +149,12 @@ _COUNTS: Final = {
 }
 
 
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _line(name: str, labels: Labels, value: float) -> str:
-    """Return one sample.
-
-    >>> _line("a_total", (("route", 'x"y'),), 2)
-    'a_total{route="x\\\\"y"} 2'
-    """
-    escaped = (value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for _, value in labels)
-    inside = ",".join(f'{key}="{text}"' for (key, _), text in zip(labels, escaped, strict=True))
-    return f"{name}{{{inside}}} {value:g}" if inside else f"{name} {value:g}"
-
-
 def _histogram(route: str, buckets: list[float]) -> Iterator[str]:
     name, label = "omnigraph_http_request_seconds", ("route", route)
     for bound, count in zip((*map("{:g}".format, _BUCKETS), "+Inf"), (*buckets[:-2], buckets[-1]), strict=True):
-        yield _line(f"{name}_bucket", (label, ("le", bound)), count)
-    yield _line(f"{name}_sum", (label,), buckets[-2])
-    yield _line(f"{name}_count", (label,), buckets[-1])
+        yield sample(f"{name}_bucket", (label, ("le", bound)), count)
+    yield sample(f"{name}_sum", (label,), buckets[-2])
+    yield sample(f"{name}_count", (label,), buckets[-1])
 
 
 Scope = MutableMapping[str, Any]

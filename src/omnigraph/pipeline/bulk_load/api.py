@@ -42,6 +42,7 @@ from omnigraph.pipeline.bulk_load.splits import (
 from omnigraph.pipeline.bulk_load.splits import Path as Source
 from omnigraph.pipeline.bulk_load.transaction import (
     AlreadyApplied,
+    LateProperties,
     LoadOutcome,
     LoadPlan,
     LoadTransaction,
@@ -80,6 +81,7 @@ def load(
     properties: Mapping[str, str] | None = None,
     is_input_digested: bool = True,
     commits_empty: bool = False,
+    late_properties: LateProperties = dict,
 ) -> LoadReport:
     """Load an input of any size as one commit.
 
@@ -95,8 +97,9 @@ def load(
         embed: Make the `@embed` vectors that the input does not have from their texts.
         actor: Who writes; by default the actor of the graph.
         properties: Further properties of the commit, such as where the input came from; with them, its property
-            `counts` has the number of entities by type.
+            `counts` has the number of entities by type, and `rejected` that of entities that were left out.
         commits_empty: Commit an input without entities as well, for the sake of its properties.
+        late_properties: Returns more properties of the commit; called when everything is staged.
         is_input_digested: Compare the input of a repeated `job_id`; without it, the key alone decides.
 
     Returns:
@@ -152,10 +155,13 @@ def load(
             {name: write_arrow(source, f"{folder}/{kind}", str(name)) for name, source in (sources or {}).items()}
             for kind, sources in (("node", nodes), ("edge", edges))
         )
-        return _load(session, options, (_list_sources(data), node_sources, edge_sources), choice)
+        sources = (_list_sources(data), node_sources, edge_sources)
+        return _load(session, options, sources, choice, late_properties)
 
 
-def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice: RunnerChoice) -> LoadReport:
+def _load(
+    session: GraphSession, options: LoadOptions, sources: _Sources, choice: RunnerChoice, late: LateProperties
+) -> LoadReport:
     """Plan the input, run the transaction unless the job was applied before, and report what happened."""
     started, base = clock.elapsed(), options.base
     start = session.kernel.snapshot(base if base is not None else options.branch)
@@ -175,7 +181,7 @@ def _load(session: GraphSession, options: LoadOptions, sources: _Sources, choice
     applied = find_applied(session, commits, options)
     if applied is None:
         try:
-            outcome = _run_on_branch(session, runner, options, load_plan)
+            outcome = _run_on_branch(session, runner, options, load_plan, late)
         except AlreadyApplied as applied_meanwhile:
             applied = applied_meanwhile.commit
     if applied is not None:
@@ -201,7 +207,9 @@ def _counts_of_kind(outcome: LoadOutcome, kind: Kind) -> dict[str, int]:
     return {key.name: count for key, count in outcome.counts.items() if key.kind == kind}
 
 
-def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, load_plan: LoadPlan) -> LoadOutcome:
+def _run_on_branch(
+    session: GraphSession, runner: Runner, options: LoadOptions, load_plan: LoadPlan, late: LateProperties
+) -> LoadOutcome:
     """Run the transaction; a missing branch is created first, and deleted again if nothing was loaded."""
     is_created = options.base is not None and _create_branch(session, options.branch, options.base)
     view = session.full_view(options.branch)
@@ -209,7 +217,7 @@ def _run_on_branch(session: GraphSession, runner: Runner, options: LoadOptions, 
         if options.base is not None and options.is_repeatable:
             # The job may have been applied to the base before the branch was made.
             require_not_applied(session, session.kernel.history(options.branch), options)
-        return LoadTransaction(session, view, runner, options).run(load_plan)
+        return LoadTransaction(session, view, runner, options, late).run(load_plan)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
         if is_created and is_untouched:

@@ -20,7 +20,7 @@ from omnigraph.engine.write.ndjson.blocks import Part, Type
 from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import INTEGERS, NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
@@ -84,6 +84,20 @@ class ColumnMapper:
         except _CONVERSION_ERRORS:
             rows = None
         return self._convert_rows(named, numbers) if rows is None else Part(self._type, rows, numbers)
+
+    def identify(self, table: pa.Table) -> Column:
+        """Return the ids of rows with the columns of a key, or with `id` alone; null where a value does not fit."""
+        type_ = self._type
+        if not type_.key:
+            return one_array(table.column("id")).cast(pa.string())
+        key: dict[str, Column] = {}
+        for name in type_.key:
+            values = InputColumn(one_array(table.column(name)), False)
+            if isinstance(type_, EdgeType) and name in ("src", "dst"):
+                key[name] = self._endpoint_ids(values, type_.source if name == "src" else type_.target)
+            else:
+                key[name], _ = self._fit_key_part(values, type_.properties[name].type)
+        return _build_ids(type_, key)
 
     def _values(self, table: pa.Table, column: str) -> InputColumn:
         return InputColumn(one_array(table.column(column)), column in self._texts)
@@ -274,7 +288,7 @@ class ColumnMapper:
         return gathered if len(complete) == len(gathered.numbers) else gathered.take(complete)
 
 
-def _build_ids(type_: NodeType, keys: dict[str, Column]) -> Column:
+def _build_ids(type_: Type, keys: dict[str, Column]) -> Column:
     """Build ids from keys; null where a part of the key is null."""
     complete = np.logical_and.reduce([pc.is_valid(column).to_numpy(zero_copy_only=False) for column in keys.values()])
     indices = np.where(complete, np.cumsum(complete) - 1, -1)

@@ -28,7 +28,7 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.filesystems import filesystem, open_file, unreadable_file
-from omnigraph.pipeline.spark.session import run_job
+from omnigraph.pipeline.spark.session import reading_stage, run_job
 
 _S3 = "s3://"
 _GLOB_CHARACTERS = frozenset("*?[")
@@ -354,10 +354,10 @@ def write_arrow(source: Any, folder: str, name: str) -> Any:
     return replace(columns, data=path)
 
 
-def write_frame(frame: Any, job: Job) -> list[str]:
-    """Write the rows of a DataFrame to the scratch folder of a load and return the URIs of the files."""
+def write_frame(frame: Any, job: Job, type_name: str) -> list[str]:
+    """Write the rows of a type's DataFrame to the scratch folder of a load and return the URIs of the files."""
     files = frame.mapInArrow(partial(write_batches, job.access, job.scratch), "path string")
-    rows = run_job(frame.sparkSession, "reading a DataFrame", files.collect, lambda done: None)
+    rows = run_job(frame.sparkSession, reading_stage(type_name), files.collect, lambda done: None)
     root = job.access.store().root
     # Spark returns the paths of successful attempts only; files of failed ones are removed with the folder.
     return [root.child(row["path"]).uri for row in rows]

@@ -5,7 +5,7 @@ The intent names every file that tasks may write, so the next sweep removes what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,6 +46,9 @@ from omnigraph.pipeline.key_buckets.hashes import hash_column
 from omnigraph.rules.delta import Findings, Intent, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
+
+# Properties of the commit that are known when everything is staged.
+LateProperties = Callable[[], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,16 @@ def require_not_applied(session: GraphSession, commits: Iterable[Commit], option
 class LoadTransaction:
     """One load of one input on one branch."""
 
-    def __init__(self, session: GraphSession, view: View, runner: Runner, options: LoadOptions) -> None:
+    def __init__(
+        self,
+        session: GraphSession,
+        view: View,
+        runner: Runner,
+        options: LoadOptions,
+        late_properties: LateProperties = dict,
+    ) -> None:
         self.session = session
+        self.late_properties = late_properties
         self.view = view
         self.runner = runner
         self.options = options
@@ -252,7 +263,7 @@ class LoadTransaction:
         return self.session.kernel.writable(self.view.snapshot, table_key).ref
 
     def _frame_splits(self, frames: Mapping[TypeKey, Columns]) -> list[Split]:
-        files = {key: write_frame(columns.data, self.job) for key, columns in frames.items()}
+        files = {key: write_frame(columns.data, self.job, key.name) for key, columns in frames.items()}
         return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
 
     # -- checking ----------------------------------------------------------------------------------------------
@@ -408,12 +419,13 @@ class LoadTransaction:
         if self.options.properties:
             counts = {str(key): count for key, count in self._counts().items()}
             properties["counts"] = orjson.dumps(counts, option=orjson.OPT_SORT_KEYS).decode()
+            properties["rejected"] = str(len(self._rejected_lines()))
         return Plan(
             "load",
             tuple(effect for effect in effects if effect is not None),
             requirements=(schema,),
             actor=self.session.actor,
-            properties=properties | dict(self.options.properties),
+            properties=properties | dict(self.options.properties) | dict(self.late_properties()),
             operation_id=OperationId(self.job.operation_id),
         )
 

@@ -155,10 +155,25 @@ def prepare_session(pipeline: PipelineDeclaration, spark: Any = None) -> Any:
     """Return a session with views and settings of its own, so that runs and their callers do not disturb each other."""
     from omnigraph.pipeline.spark.session import session
 
-    options = {name: resolve_variables(value, os.environ) for name, value in pipeline.spark_options.items()}
+    options = _spark_options(pipeline)
     master = None if pipeline.master is None else resolve_variables(pipeline.master, os.environ)
     isolated = (session(master, options) if spark is None else spark).newSession()
     for name, value in options.items():
         if isolated.conf.isModifiable(name):
             isolated.conf.set(name, value)
     return isolated
+
+
+def find_ignored_settings(pipeline: PipelineDeclaration, spark: Any) -> list[str]:
+    """Return the settings of a pipeline that its session does not have: Spark sets them when it starts, or never."""
+    return sorted(name for name, value in _spark_options(pipeline).items() if spark.conf.get(name, None) != value)
+
+
+def find_ui(spark: Any) -> str | None:
+    """Return the address of Spark's pages, if they are on; Spark Connect does not tell."""
+    context = getattr(spark, "_sc", None)
+    return None if context is None else context.uiWebUrl
+
+
+def _spark_options(pipeline: PipelineDeclaration) -> dict[str, str]:
+    return {name: resolve_variables(value, os.environ) for name, value in pipeline.spark_options.items()}

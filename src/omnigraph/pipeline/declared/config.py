@@ -28,7 +28,7 @@ from omnigraph.public_values import Mode
 from omnigraph.source_files import read_regular_file
 
 _PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
-MODES: Final = ("merge", "append", "overwrite")
+MODES: Final = ("merge", "append", "overwrite", "snapshot")
 OUTCOMES: Final = ("stop", "quarantine", "warn")
 
 
@@ -47,7 +47,11 @@ class SourceDeclaration:
 class TypeMapping:
     """A type that rows become. `columns` maps properties to columns; without it, columns have the property names.
 
-    Rows whose column `delete_when` is true delete their node.
+    Attributes:
+        delete_when: The column that marks rows whose entity is deleted.
+        delete_values: The values of this column that mark a row; without any, it is a boolean.
+        order_by: The column by which the newest row of an entity is known; without it, the last one in the input wins.
+        is_snapshot: Whether entities that the rows no longer have are deleted.
     """
 
     type_name: str
@@ -57,6 +61,13 @@ class TypeMapping:
     source: str | None = None
     target: str | None = None
     delete_when: str | None = None
+    delete_values: tuple[str, ...] = ()
+    order_by: str | None = None
+    is_snapshot: bool = False
+
+    @property
+    def is_deleting(self) -> bool:
+        return self.is_snapshot or self.delete_when is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +191,6 @@ def read_declarations(
     return declared
 
 
-_NO_EDGE_DELETES: Final = (
-    "only nodes can be deleted, with their edges; load full snapshots of edges with `mode: overwrite`, which removes"
-    " what they no longer have"
-)
 _MEMBERS: Final = (
     "graph", "publish", "schedule", "sources", "transforms", "nodes", "edges", "expect", "queries", "embed",
     "on_error", "spark",
@@ -207,12 +214,13 @@ def _pipeline(
         document.fault(node, "the pipeline loads nothing; add `nodes` or `edges`")
     _check_modes(document, node, sources, (*nodes.values(), *edges.values()))
     publication = _publication(document, name, members.get("publish"))
-    if publication.merge_into is None and any(item.delete_when for item in nodes.values()):
+    if publication.merge_into is None and any(item.is_deleting for item in (*nodes.values(), *edges.values())):
         document.fault(node, "deletes and loads are published together by a merge; add `publish.merge_into`")
     expectations = _expectations(document, members.get("expect"), views)
     if publication.merge_into is None and any(item.query for item in expectations):
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
-    spark = document.fields(members["spark"], ("master", "conf"), ()) if "spark" in members else {}
+    spark = document.fields(members["spark"], ("master", "conf", "ui"), ()) if "spark" in members else {}
+    ui = {"spark.ui.enabled": "true"} if document.boolean(spark.get("ui")) else {}
     on_error = document.word(members["on_error"], ("fail", "quarantine")) if "on_error" in members else "fail"
     schedule = read_schedule(document, members.get("schedule"))
     if len(document.problems) > known:
@@ -231,7 +239,7 @@ def _pipeline(
         document.boolean(members.get("embed")),
         on_error == "quarantine",
         document.scalar(spark.get("master")),
-        document.settings(spark.get("conf")),
+        ui | document.settings(spark.get("conf")),
         folder,
         _digest(node, ("sources", "transforms", "nodes", "edges", "expect", "embed")),
         _serialize(name, node),
@@ -246,8 +254,11 @@ def _check_modes(
     mappings: Sequence[TypeMapping],
 ) -> None:
     modes = {item.mode for item in mappings}
-    if any(item.delete_when is not None and item.mode != "merge" for item in mappings):
-        document.fault(node, "`delete_when` needs `mode: merge`")
+    if any((item.delete_when or item.order_by) and item.mode != "merge" for item in mappings):
+        document.fault(node, "`delete_when` and `order_by` need `mode: merge`")
+    if any(item.is_snapshot for item in mappings) and any(source.incremental for source in sources.values()):
+        message = "`snapshot` deletes what its rows no longer have, and an `incremental` source has only the new ones"
+        document.fault(node, f"{message}; leave out `incremental`, or mark deleted rows with `delete_when`")
     if len(modes) > 1:
         document.fault(node, "a run is one commit, so all its types need the same `mode`; make two pipelines")
     elif "overwrite" in modes and any(source.incremental for source in sources.values()):
@@ -270,10 +281,8 @@ def _mappings(
     ends = ("src", "dst") if is_edge else ()
     mappings = {}
     for type_name, entry in document.named(node).items():
-        members = document.fields(entry, ("from", "columns", "mode", "delete_when", *ends), ("from", *ends))
-        delete_when = document.text(members["delete_when"]) if "delete_when" in members else None
-        if delete_when is not None and is_edge:
-            document.fault(members["delete_when"], _NO_EDGE_DELETES)
+        fields = ("from", "columns", "mode", "delete_when", "order_by", *ends)
+        members = document.fields(entry, fields, ("from", *ends))
         view = document.text(members["from"]) if "from" in members else None
         if view is not None and view not in views:
             document.fault(members["from"], f"there is no source or transform `{view}`; there are {_list(views)}")
@@ -282,8 +291,32 @@ def _mappings(
         columns = document.scalars(members.get("columns"))
         for name in (name for name, column in columns.items() if not column.strip() or column == "null"):
             document.fault(members["columns"], f"expected the column of `{name}`")
-        mappings[type_name] = TypeMapping(type_name, view or "", columns, mode or "merge", source, target, delete_when)
+        mappings[type_name] = TypeMapping(
+            type_name,
+            view or "",
+            columns,
+            "merge" if mode in (None, "snapshot") else mode,
+            source,
+            target,
+            *_delete_rule(document, members.get("delete_when")),
+            document.text(members["order_by"]) if "order_by" in members else None,
+            mode == "snapshot",
+        )
     return mappings
+
+
+def _delete_rule(document: PipelineDocument, node: yaml.Node | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the column that marks deleted rows, and the values that do; without values, it is a boolean."""
+    if not isinstance(node, yaml.MappingNode):
+        return (None if node is None else document.text(node)), ()
+    rules = document.entries(node)
+    if len(rules) != 1:
+        document.fault(node, "name one column and its values, as in `delete_when: { op: [d, delete] }`")
+        return None, ()
+    [(column, values)] = rules.items()
+    if isinstance(values, yaml.ScalarNode):
+        return column, (document.scalar(values) or "",)
+    return column, tuple(document.scalar(item) or "" for item in document.items(values))
 
 
 def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) -> Publication:

@@ -33,6 +33,9 @@ STARTED: Final = "pipeline_started"
 QUARANTINED: Final = "pipeline_quarantined"
 BACKFILL: Final = "pipeline_backfill"
 SCHEDULED_FOR: Final = "pipeline_scheduled_for"
+DELETED: Final = "pipeline_deleted"
+STAGES: Final = "pipeline_stages"
+REJECTED: Final = "rejected"
 
 Next = Literal["finish_load", "first_run", "new_rows", "all_rows"]
 
@@ -41,7 +44,11 @@ Next = Literal["finish_load", "first_run", "new_rows", "all_rows"]
 class RunRecord(PublicValue):
     """A run that loaded something; `seconds` until its commit. `backfill` is its range, if it was one.
 
-    `scheduled_for` is the time that it was due, if a schedule started it.
+    Attributes:
+        scheduled_for: The time that it was due, if a schedule started it.
+        deleted: How many entities of each type it has deleted.
+        rejected: How many entities it has left out, because they break a rule of the schema.
+        stages: By stage, its seconds until the commit, and the rows and bytes that Spark has read in it.
     """
 
     run_id: str
@@ -56,6 +63,9 @@ class RunRecord(PublicValue):
     actor: str | None = None
     backfill: str | None = None
     scheduled_for: str | None = None
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +249,9 @@ def _record(commit: Commit) -> RunRecord:
         commit.actor,
         properties.get(BACKFILL),
         properties.get(SCHEDULED_FOR),
+        _read_json(commit, DELETED),
+        int(properties.get(REJECTED, "0")),
+        _read_json(commit, STAGES),
     )
 
 

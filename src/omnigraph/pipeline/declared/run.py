@@ -7,8 +7,8 @@ the other finds that it is done; a run that was killed is run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,22 +18,31 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import BranchExists, BranchNotFound, UsageError
+from omnigraph.errors import BranchNotFound, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
 from omnigraph.pipeline.declared import progress as record
-from omnigraph.pipeline.declared.check import Pipelines, Queries, find_pipeline, prepare_session, read_expected_queries
+from omnigraph.pipeline.declared.check import (
+    Pipelines,
+    Queries,
+    find_ignored_settings,
+    find_pipeline,
+    find_ui,
+    prepare_session,
+    read_expected_queries,
+)
 from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.explain import explained_errors
+from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
-from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
-from omnigraph.pipeline.spark.session import run_job
+from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
+from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
 
 Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_run", "already_done"]
@@ -41,7 +50,10 @@ Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PublicValue):
-    """What a run did, with the seconds of every stage; `deleted` counts the keys that rows have marked as deleted."""
+    """What a run did, with the seconds of every stage, and the rows and bytes that Spark has read in it.
+
+    `deleted` counts entities, without edges of deleted nodes. `spark_ui` is the address of Spark's pages, if on.
+    """
 
     pipeline: str
     run_id: str
@@ -54,6 +66,9 @@ class RunReport(PublicValue):
     expectations: tuple[Verdict, ...] = ()
     watermarks: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    rows_read: Mapping[str, int] = field(default_factory=dict)
+    bytes_read: Mapping[str, int] = field(default_factory=dict)
+    spark_ui: str | None = None
     commit_id: str | None = None
     message: str = ""
 
@@ -135,8 +150,9 @@ def run(
         )
     _check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
-    with reporting_to(progress), explained_errors(pipeline):
-        return _Run(graph, pipeline, spark, folder, queries).execute(options)
+    views = {item.type_name: item.from_view for item in (*pipeline.nodes.values(), *pipeline.edges.values())}
+    with reporting_to(progress), explained_errors(pipeline), describing_jobs(pipeline.name, views):
+        return _Run(graph, pipeline, spark, folder, queries).execute_with_lineage(options)
 
 
 def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: object) -> None:
@@ -155,10 +171,6 @@ def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: o
     is_quarantining = pipeline.is_rejecting or any(item.outcome == "quarantine" for item in pipeline.expectations)
     if is_quarantining and report is None and not options.is_dry:
         raise UsageError(f"`{pipeline.name}` leaves rows out; give `report`, a directory to write them to")
-
-
-def _deletes_message(name: str) -> str:
-    return f"Deletes of pipeline {name}"
 
 
 def _find_incremental_source(pipeline: PipelineDeclaration, name: str | None) -> str:
@@ -189,9 +201,36 @@ class _Run:
         self.folder = folder
         self.queries = queries
         self.seconds: dict[str, float] = {}
+        self.inputs: dict[str, JobInput] = {}
+        self._began: tuple[str, float] | None = None
         self.started_us = clock.now_us()
+        self.has_deletes = self.is_empty_committed = False
         self._spark = spark
         self.report = RunReport(pipeline.name, new_ulid(), "published", pipeline.publication.branch)
+        self.lineage = Lineage(pipeline, graph.uri, self.report.run_id)
+
+    def execute_with_lineage(self, options: RunOptions) -> RunReport:
+        """Run all stages, and tell a lineage service, if there is one; dry runs write nothing to tell of."""
+        self.lineage.scheduled_for = options.scheduled_for
+        if options.is_dry or not self.lineage.is_on:
+            return self.execute(options)
+        warning = self.lineage.emit("START")
+        try:
+            report = self.execute(options)
+        except BaseException as error:
+            self.lineage.emit("FAIL", error=str(error))
+            raise
+        counts = {**report.nodes, **report.edges}
+        if report.status == "stopped":
+            warning = self.lineage.emit("FAIL", error=report.message) or warning
+        else:
+            warning = self.lineage.emit("COMPLETE", counts, report.commit_id) or warning
+        return report if warning is None else self._warn("lineage", warning)
+
+    def _warn(self, label: str, message: str, failed: int = 0) -> RunReport:
+        verdict = Verdict(label, False, 0, failed, "warn", message)
+        self.report = replace(self.report, expectations=(*self.report.expectations, verdict))
+        return self.report
 
     def execute(self, options: RunOptions) -> RunReport:
         """Run all stages, from the point at which an interrupted run stopped."""
@@ -212,6 +251,7 @@ class _Run:
         compared = {} if before is None or options.is_full else record.read_compared(before)
         with self._stage("start"):
             spark = prepare_session(self.pipeline, self._spark)
+        self._describe_session(spark)
         with self._stage("read"):
             sources = self._open_sources(spark, options, watermarks, compared)
         self.compared = {name: item.compared for name, item in sources.items() if item.compared is not None}
@@ -230,12 +270,20 @@ class _Run:
             return self._finish("stopped", "an expectation about the rows failed; nothing was loaded")
         nodes, edges = map_types(self.pipeline, frames, self.graph.schema.catalog)
         deletions = map_deletions(self.pipeline, frames, self.graph.schema.catalog)
+        if self.lineage.is_on:
+            described = {name: source.frame for name, source in sources.items()}
+            described |= {name: columns.data for name, columns in {**nodes, **edges}.items()}
+            self.lineage.columns |= {name: dict(frame.dtypes) for name, frame in described.items()}
         if options.is_dry:
             return self._count(spark, nodes, edges)
         try:
-            self._remove_merged_branch()
+            is_begun = self._remove_merged_branch()
             with self._stage("delete"):
-                self._delete(spark, deletions)
+                deleted, is_deleting = delete_rows(self.graph, self.pipeline, spark, deletions)
+            self.report = replace(self.report, deleted=deleted)
+            # A branch with deletes must not be made again without them, and deletes alone are progress as well.
+            self.has_deletes = is_begun or any(deleted.values())
+            self.is_empty_committed = self.has_deletes or is_deleting
             loaded = self._load(nodes, edges, before, options)
         except BranchNotFound:
             # Another run has merged and deleted the branch meanwhile.
@@ -245,6 +293,15 @@ class _Run:
             self.report = replace(self.report, commit_id=newest.commit_id)
             return self._finish("already_done", "another run has loaded and published the same rows")
         return self._publish_loaded(loaded)
+
+    def _describe_session(self, spark: Any) -> None:
+        ignored = find_ignored_settings(self.pipeline, spark)
+        if ignored:
+            message = (
+                f"this Spark was running already, so it keeps its own {', '.join(f'`{name}`' for name in ignored)}"
+            )
+            self._warn("spark (conf)", message)
+        self.report = replace(self.report, spark_ui=find_ui(spark))
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -263,8 +320,7 @@ class _Run:
             opened[name] = item
             if item.rows_without_value:
                 message = f"{item.rows_without_value} rows have no `{source.incremental}` and are never read"
-                verdict = Verdict(f"{name} (incremental)", False, 0, item.rows_without_value, "warn", message)
-                self.report = replace(self.report, expectations=(*self.report.expectations, verdict))
+                self._warn(f"{name} (incremental)", message, item.rows_without_value)
         return opened
 
     def _build_views(self, spark: Any, sources: Mapping[str, OpenSource]) -> dict[str, Any] | None:
@@ -318,24 +374,6 @@ class _Run:
             return self._finish("already_done", "another run has loaded and published the same rows")
         return self._publish(commit)
 
-    def _delete(self, spark: Any, deletions: Sequence[Deletion]) -> None:
-        """Delete nodes on the branch of the load, before the commit that records the progress."""
-        target = self.pipeline.publication
-        for deletion in deletions:
-            keys = run_job(spark, f"reading deleted {deletion.type_name}", deletion.keys.toArrow, lambda done: None)
-            if keys.num_rows and target.branch not in self.graph.branches.list():
-                with suppress(BranchExists):
-                    self.graph.branches.create(target.branch, str(target.merge_into))
-            name = deletion.property.name
-            kind = str(deletion.property.type).removesuffix("?")
-            text = f"query remove($keys: [{kind}]) {{ delete {deletion.type_name} where {name} in $keys }}"
-            for start in range(0, keys.num_rows, PIPELINE_DELETED_KEYS_MAX):
-                values = keys.column(0).slice(start, PIPELINE_DELETED_KEYS_MAX).to_pylist()
-                self.graph.mutate(
-                    text, {"keys": values}, branch=target.branch, message=_deletes_message(self.pipeline.name)
-                )
-            self.report = replace(self.report, deleted={**self.report.deleted, deletion.type_name: keys.num_rows})
-
     def _load(
         self, nodes: Mapping[str, Any], edges: Mapping[str, Any], before: Commit | None, options: RunOptions
     ) -> LoadReport:
@@ -351,15 +389,15 @@ class _Run:
                 edges=edges,
                 mode=self.pipeline.mode,
                 branch=target.branch,
-                # A branch with deletes must not be made again without them.
-                from_branch=None if any(self.report.deleted.values()) else target.merge_into,
+                from_branch=None if self.has_deletes else target.merge_into,
                 job_id=None if options.is_full else job_id,
                 on_error="quarantine" if self.pipeline.is_rejecting else "fail",
                 report=self.folder,
                 embed=self.pipeline.embed,
                 properties=self._properties(options),
                 is_input_digested=False,
-                commits_empty=any(self.report.deleted.values()),
+                commits_empty=self.is_empty_committed,
+                late_properties=self._stages_property,
             )
 
     def _properties(self, options: RunOptions) -> dict[str, str]:
@@ -370,6 +408,7 @@ class _Run:
             record.DIGEST: self.pipeline.digest,
             record.STARTED: str(self.started_us),
             record.QUARANTINED: str(quarantined),
+            record.DELETED: orjson.dumps(dict(self.report.deleted)).decode(),
         }
         if options.scheduled_for is not None:
             properties[record.SCHEDULED_FOR] = options.scheduled_for.astimezone(UTC).isoformat()
@@ -381,20 +420,23 @@ class _Run:
         compared = orjson.dumps(self.compared, option=orjson.OPT_SORT_KEYS).decode()
         return properties | {record.WATERMARKS: watermarks, record.COMPARED: compared}
 
-    def _remove_merged_branch(self) -> None:
-        """Delete a branch that was merged by hand, so that the load starts from the newest state of the target."""
+    def _remove_merged_branch(self) -> bool:
+        """Delete a branch that was merged by hand, so that the load starts from the newest state of the target.
+
+        Returns whether the branch has commits of this pipeline that are not published.
+        """
         target = self.pipeline.publication
         if target.merge_into is None or target.branch not in self.graph.branches.list():
-            return
+            return False
         kernel = session_of(self.graph).kernel
         head = kernel.snapshot(target.branch).head
         if head == kernel.snapshot(target.merge_into).head:
-            return
+            return False
         published = {commit.commit_id for commit in kernel.history(target.merge_into)}
         waiting = [commit for commit in kernel.history(target.branch) if commit.commit_id not in published]
         is_own = [
             commit.properties.get(record.PIPELINE) == self.pipeline.name
-            or commit.properties.get(MESSAGE) == _deletes_message(self.pipeline.name)
+            or commit.properties.get(MESSAGE) == deletes_message(self.pipeline.name)
             for commit in waiting
         ]
         if not all(is_own):
@@ -406,6 +448,7 @@ class _Run:
         # What another run has just loaded, or one that broke off has deleted, stays for the load of this run.
         if not waiting:
             self.graph.branches.delete(target.branch)
+        return bool(waiting)
 
     # -- publication -------------------------------------------------------------------------------------------
 
@@ -457,8 +500,14 @@ class _Run:
         return len(self.graph.query(self.expected[name], name=name, branch=self.pipeline.publication.branch))
 
     def _finish(self, status: Status, message: str) -> RunReport:
-        rounded = {stage: round(seconds, 3) for stage, seconds in self.seconds.items()}
-        self.report = replace(self.report, status=status, message=message, seconds=rounded)
+        self.report = replace(
+            self.report,
+            status=status,
+            message=message,
+            seconds={stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
+            rows_read={stage: measured.rows for stage, measured in self.inputs.items()},
+            bytes_read={stage: measured.bytes for stage, measured in self.inputs.items()},
+        )
         if self.folder is not None:
             text = orjson.dumps(self.report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
             (self.folder / "run.json").write_bytes(text)
@@ -469,7 +518,22 @@ class _Run:
         started = clock.elapsed()
         report_progress(name, 0, 1)
         try:
-            yield
+            with measuring_jobs() as measured:
+                self._began = (name, started)
+                self.inputs[name] = measured
+                yield
         finally:
+            self._began = None
             self.seconds[name] = self.seconds.get(name, 0.0) + clock.elapsed() - started
         report_progress(name, 1, 1)
+
+    def _stages_property(self) -> dict[str, str]:
+        """Return what the commit says about stages: all that are done, and the load, which is about to be."""
+        seconds = dict(self.seconds)
+        if self._began is not None:
+            seconds[self._began[0]] = clock.elapsed() - self._began[1]
+        stages = {
+            name: {"seconds": round(taken, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
+            for name, taken in seconds.items()
+        }
+        return {record.STAGES: orjson.dumps(stages).decode()}

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
@@ -36,38 +37,68 @@ def run_statement(spark: Any, view: str, statement: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The nodes of a type that rows delete: a frame with their keys, and the property that is the key."""
+    """The rows by which entities of a type are deleted: a frame with their key columns, or with their `id`.
 
-    type_name: str
-    keys: Any
-    property: Property
+    With `is_snapshot`, these are the ones that stay, and all others are deleted.
+    """
+
+    type: NodeType | EdgeType
+    rows: Any
+    is_snapshot: bool
 
 
 def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog) -> list[Deletion]:
-    """Return what the rows that are marked by `delete_when` delete."""
-    from pyspark.sql import functions
-
+    """Return what the rows that `delete_when` marks, or that a snapshot no longer has, delete; edges come first."""
     deletions = []
-    for name, mapping in pipeline.nodes.items():
-        if mapping.delete_when is None:
+    types: list[tuple[TypeMapping, NodeType | EdgeType]] = [
+        *((item, catalog.edges[name]) for name, item in pipeline.edges.items()),
+        *((item, catalog.nodes[name]) for name, item in pipeline.nodes.items()),
+    ]
+    for mapping, type_ in types:
+        if not mapping.is_deleting:
             continue
-        type_, frame = catalog.nodes[name], frames[mapping.from_view]
-        if len(type_.key) != 1:
-            message = f"`delete_when` needs a key of one property, and that of `{name}` is not"
-            raise UsageError(message, type=name, part=f"nodes.{name}")
-        [key] = type_.key
-        column = mapping.columns.get(key, key)
-        marked = frame.filter(_is_marked(mapping.delete_when) & functions.col(f"`{column}`").isNotNull())
-        deletions.append(
-            Deletion(name, marked.select(functions.col(f"`{column}`").alias(key)).distinct(), type_.properties[key])
-        )
+        frame = _newest_rows(frames[mapping.from_view], mapping, type_)
+        rows = frame if mapping.is_snapshot else frame.filter(_is_marked(mapping))
+        identity = _identity(rows, mapping, type_)
+        complete = reduce(lambda first, second: first & second, (column.isNotNull() for column in identity.values()))
+        named = [column.alias(name) for name, column in identity.items()]
+        deletions.append(Deletion(type_, rows.filter(complete).select(*named).distinct(), mapping.is_snapshot))
     return deletions
 
 
-def _is_marked(column: str) -> Any:
+def _identity(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, Any]:
+    """Return the columns by which a row is known: an id, the key, or for edges without both the ends."""
     from pyspark.sql import functions
 
-    return functions.coalesce(functions.col(f"`{column}`"), functions.lit(False))
+    columns = _columns_by_property(frame, mapping, type_)
+    ends = {"src": mapping.source, "dst": mapping.target} if isinstance(type_, EdgeType) else {}
+    names = {**columns, **{name: column for name, column in ends.items() if column is not None}}
+    if "id" in columns and not type_.key:
+        return {"id": functions.col(f"`{columns['id']}`").cast("string")}
+    if type_.key:
+        return {name: functions.col(f"`{names[name]}`") for name in type_.key}
+    return {"id": _edge_id(functions.col(f"`{mapping.source}`"), functions.col(f"`{mapping.target}`"))}
+
+
+def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> Any:
+    """Return the newest row of each entity by `order_by`, or all rows without it."""
+    from pyspark.sql import functions
+
+    if mapping.order_by is None:
+        return frame
+    row = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
+    # Of rows with the same value, one is chosen by its content, so that every run chooses the same.
+    order = functions.struct(functions.col(f"`{mapping.order_by}`"), functions.xxhash64(row))
+    newest = functions.max_by(row, order).alias("row")
+    return frame.groupBy(*_identity(frame, mapping, type_).values()).agg(newest).select("row.*")
+
+
+def _is_marked(mapping: TypeMapping) -> Any:
+    from pyspark.sql import functions
+
+    column = functions.col(f"`{mapping.delete_when}`")
+    marked = column.cast("string").isin(*mapping.delete_values) if mapping.delete_values else column
+    return functions.coalesce(marked, functions.lit(False))
 
 
 def map_types(
@@ -120,24 +151,34 @@ def _map(frame: Any, mapping: TypeMapping, types: Mapping[str, Any], kind: str) 
         raise UsageError(f"there is no {kind} type `{mapping.type_name}`; {hint}", type=mapping.type_name)
     columns = _columns_by_property(frame, mapping, type_)
     _check_properties(frame, mapping, type_, columns)
+    frame = _newest_rows(frame, mapping, type_)
+    if mapping.delete_when is not None:
+        frame = frame.filter(~_is_marked(mapping))
     chosen = [functions.col(f"`{column}`").alias(name) for name, column in columns.items()]
     if kind == "node":
-        kept = frame if mapping.delete_when is None else frame.filter(~_is_marked(mapping.delete_when))
-        return Columns(kept.select(*chosen))
+        return Columns(frame.select(*chosen))
     ends = [
         functions.col(f"`{column}`").alias(name) for column, name in ((mapping.source, "from"), (mapping.target, "to"))
     ]
     if mapping.mode == "merge" and "id" not in columns and not type_.key:
         # Rows that are read again must find their edges, so an edge is known by its ends.
-        chosen.append(functions.sha2(functions.to_json(functions.struct(*ends)), 256).alias("id"))
+        chosen.append(_edge_id(*ends).alias("id"))
     chosen += ends
     return Columns(frame.select(*chosen), "from", "to")
+
+
+def _edge_id(source: Any, target: Any) -> Any:
+    """Return the id of an edge that is known by its ends."""
+    from pyspark.sql import functions
+
+    ends = functions.struct(source.alias("from"), target.alias("to"))
+    return functions.sha2(functions.to_json(ends), 256)
 
 
 def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, str]:
     """Return the column of each property: as declared, or else those of the same name."""
     ends = [end for end in (mapping.source, mapping.target) if end is not None]
-    marks = [mapping.delete_when] if mapping.delete_when is not None else []
+    marks = [name for name in (mapping.delete_when, mapping.order_by) if name is not None]
     for column in (*mapping.columns.values(), *ends, *marks):
         if column not in frame.columns:
             hint = did_you_mean(column, frame.columns) or f"it has {', '.join(frame.columns)}"
@@ -179,8 +220,13 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
             " `mode`",
             type=mapping.type_name,
         )
-    if mapping.delete_when is not None and frame.schema[mapping.delete_when].dataType.typeName() != "boolean":
-        raise UsageError(f"`delete_when` names the column `{mapping.delete_when}`, which is not a boolean; cast it")
+    mark = mapping.delete_when
+    if mark is not None and not mapping.delete_values and frame.schema[mark].dataType.typeName() != "boolean":
+        raise UsageError(
+            f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
+            f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
+            column=mark,
+        )
     for name, column in columns.items():
         item = type_.properties.get(name)
         found = frame.schema[column].dataType.typeName()

@@ -15,6 +15,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SCHEDULE_RUNS_MAX
 from omnigraph.pipeline.bulk_load.report import prepare_folder
 from omnigraph.pipeline.declared.config import read_pipelines
+from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.scheduler.book import ScheduleBook
 from omnigraph.pipeline.scheduler.child import Child, RunningPipeline, ScheduledPipeline
 from omnigraph.pipeline.scheduler.runner import ReadPipelines, ScheduleEvent, ScheduleRunner
@@ -87,6 +88,7 @@ def run_schedule(
     report: str | Path | None = None,
     on_event: Callable[[ScheduleEvent], None] = lambda event: None,
     actor: str | None = None,
+    metrics: PipelineMetrics | None = None,
 ) -> bool:
     """Run the pipelines that `read` returns, as `schedule` does, wherever their declarations are."""
     if parallel < 1:

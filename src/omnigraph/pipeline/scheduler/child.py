@@ -70,7 +70,7 @@ class Child:
             "due": due,
             "report": None if report is None else str(report / declaration.name / f"{due:%Y%m%dT%H%M%SZ}"),
         }
-        # A file has room for a report of any size; a pipe that nobody reads has not.
+        # A file has room for a report of any size; a pipe that is read at the end has not.
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the run has ended
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],

@@ -15,6 +15,7 @@ from omnigraph import clock
 from omnigraph.display import count_of
 from omnigraph.errors import ConflictError, OmniGraphError
 from omnigraph.limits import SCHEDULE_FOLLOW_SECONDS, SCHEDULE_POLL_SECONDS, SCHEDULE_STOP_SECONDS
+from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.declared.schedule import Schedule, moment_of
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Outcome, RunningPipeline, ScheduledPipeline
@@ -37,7 +38,15 @@ class ScheduleEvent:
     outcome: Outcome | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
+        """Return the event as a JSON object.
+
+        Returns:
+            The object, with the report of a run that has ended.
+
+        Example:
+            >>> ScheduleEvent(datetime(2026, 11, 17), "added", "scheduled: 0 2 * * *", "crm").to_json()["event"]
+            'added'
+        """
         return {
             "at": self.at.isoformat(),
             "event": self.kind,
@@ -66,6 +75,7 @@ class ScheduleRunner:
         parallel: How many runs may go on at once.
         emit: Called with every event.
         is_lease_lost: Whether another runner has taken over.
+        metrics: What runs are counted in.
     """
 
     def __init__(
@@ -77,6 +87,7 @@ class ScheduleRunner:
         parallel: int,
         emit: Callable[[ScheduleEvent], None] = lambda event: None,
         is_lease_lost: Callable[[], bool] = lambda: False,
+        metrics: PipelineMetrics | None = None,
     ) -> None:
         self._book = book
         self._read = read
@@ -84,6 +95,7 @@ class ScheduleRunner:
         self._parallel = parallel
         self._emit = emit
         self._is_lease_lost = is_lease_lost
+        self._metrics = metrics or PipelineMetrics()
         self._pipelines: dict[str, ScheduledPipeline] = {}
         self._entries: dict[str, BookEntry] = {}
         # Before this moment, a pipeline needs no look.
@@ -193,11 +205,13 @@ class ScheduleRunner:
             self._write(name, entry)
         if due is None:
             self._next_look[name] = schedule.next_runs(now, 1)[0]
+            self._metrics.set("next_run_timestamp_seconds", name, self._next_look[name].timestamp())
             return
         failures = entry.failures if entry.retry_at is not None and entry.due == due else 0
         entry = replace(entry, due=due, status="running", message="", failures=failures, retry_at=None, started_at=now)
         self._write(name, entry)
         self._running[name] = _Started(self._start(item, due), due, schedule)
+        self._metrics.set("running", name, 1)
         self._tell("started", "started", name, due)
 
     def _find_entry(self, name: str, now: datetime) -> BookEntry:
@@ -221,6 +235,8 @@ class ScheduleRunner:
 
     def _note(self, name: str, started: _Started, outcome: Outcome) -> None:
         now = moment_of(clock.now_us())
+        self._metrics.set("running", name, 0)
+        self._metrics.observe(name, outcome.status, now.timestamp(), outcome.report)
         entry = replace(self._entries[name], status=outcome.status, message=outcome.message, finished_at=now)
         if outcome.status != FAILED:
             self._settle(name, replace(entry, failures=0), started.due)

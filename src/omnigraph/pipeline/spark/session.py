@@ -14,8 +14,11 @@ import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from omnigraph import clock, settings
@@ -77,7 +80,9 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
         ) from error
     remote = os.environ.get("SPARK_REMOTE") or (master if (master or "").startswith("sc://") else None)
     try:
-        active = SparkSession.getActiveSession()
+        active = _find_running(SparkSession)
+        if active is not None and not remote:
+            return _require_same_master(active, master)
         if active is not None and master is None:
             return active
         return _connect(SparkSession, remote) if remote else _start(SparkSession, master, options or {})
@@ -88,6 +93,32 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
         ) from error
     except (PySparkException, Py4JError, OSError, RuntimeError, ValueError) as error:
         raise PipelineError(f"Spark did not start: {first_line(error)}; check the master and Java") from error
+
+
+def _find_running(builder_of: Any) -> Any:
+    """Return a session that runs in this process, whichever thread has started it."""
+    active = builder_of.getActiveSession()
+    if active is not None:
+        return active
+    started = getattr(builder_of, "_instantiatedSession", None)
+    is_stopped = started is None or getattr(started.sparkContext, "_jsc", None) is None
+    return None if is_stopped else started
+
+
+def _require_same_master(active: Any, master: str | None) -> Any:
+    """Return a session that we did not start as it is; a process has one Spark, so another master is an error."""
+    if master is None:
+        return active
+    require_valid_master(master)
+    running = active.sparkContext.master
+    # A master of this machine that is given without its number of retries has them.
+    if running not in (master, with_task_retries(master)):
+        raise PipelineError(
+            f"a Spark session at `{running}` is running in this process, so none can be started at `{master}`; stop it,"
+            " or leave the master out to use it",
+            master=master,
+        )
+    return active
 
 
 def _connect(builder_of: Any, remote: str) -> Any:
@@ -230,9 +261,11 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
+    prefix = _prefix.get()
+    description = f"{prefix}: {stage}" if prefix else stage
 
     def run() -> None:
-        context.setJobGroup(group, stage, interruptOnCancel=True)
+        context.setJobGroup(group, description, interruptOnCancel=True)
         try:
             outcome.value = job()
         except (PySparkException, Py4JError, OSError) as error:
@@ -250,8 +283,68 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
         raise
     if outcome.error is not None:
         raise _job_failure(stage, outcome.error) from outcome.error
+    measured = _measured.get()
+    if measured is not None:
+        measured.add_input(context, group)
     value: T = outcome.value
     return value
+
+
+@dataclass(slots=True)
+class JobInput:
+    """What the Spark jobs of a stage have read, as Spark's own metrics count it; what is read twice counts twice."""
+
+    rows: int = 0
+    bytes: int = 0
+
+    def add_input(self, context: Any, group: str) -> None:
+        """Add the metrics of all jobs of a group; a Spark that does not show them is no reason to fail."""
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError, AttributeError):
+            spark = context._jsc.sc()
+            # Metrics arrive after the result.
+            spark.listenerBus().waitUntilEmpty()
+            tracker, store = context.statusTracker(), spark.statusStore()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            for stage in {stage for job in jobs if job is not None for stage in job.stageIds}:
+                with suppress(Py4JError):
+                    data = store.lastStageAttempt(stage)
+                    self.rows += data.inputRecords()
+                    self.bytes += data.inputBytes()
+
+
+_prefix: ContextVar[str | None] = ContextVar("prefix of job descriptions", default=None)
+_views: ContextVar[Mapping[str, str]] = ContextVar("views that types are read from", default=MappingProxyType({}))
+_measured: ContextVar[JobInput | None] = ContextVar("input of the jobs of a stage", default=None)
+
+
+@contextmanager
+def describing_jobs(prefix: str, views: Mapping[str, str]) -> Iterator[None]:
+    """Let the Spark UI show which pipeline a job belongs to, and which view becomes which type."""
+    tokens = _prefix.set(prefix), _views.set(views)
+    try:
+        yield
+    finally:
+        _prefix.reset(tokens[0])
+        _views.reset(tokens[1])
+
+
+@contextmanager
+def measuring_jobs() -> Iterator[JobInput]:
+    """Sum up what the Spark jobs of a block read."""
+    measured = JobInput()
+    token = _measured.set(measured)
+    try:
+        yield measured
+    finally:
+        _measured.reset(token)
+
+
+def reading_stage(type_name: str) -> str:
+    """Return the name of the stage that reads the rows of a type: that of its view, if a pipeline has said it."""
+    view = _views.get().get(type_name)
+    return f"reading {type_name}" if view is None else f"{view} → {type_name}"
 
 
 class _Outcome:

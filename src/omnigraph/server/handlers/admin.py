@@ -9,10 +9,10 @@ from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
-from omnigraph.server import answers, observability, wire
+from omnigraph.prometheus import MEDIA_TYPE, Labels
+from omnigraph.server import answers, wire
 from omnigraph.server.errors import dump
 from omnigraph.server.handlers import page
-from omnigraph.server.observability import Labels
 from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response
 from omnigraph.server.routes import ServerRoute
@@ -85,22 +85,38 @@ def metrics_text(service: Service, actor: str | None) -> Response:
             service.reconcilers.failures,
         ),
     ]
-    return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
+    return Response(service.metrics.render(gauges, storage).encode(), MEDIA_TYPE)
 
 
 # Answered on every connection, also beyond the connection limit and for any `Host`.
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
-    ServerRoute("/", True, page.welcome, "What is served here; for browsers a page to look at graphs.",
-                answers.Welcome, is_instant=True, page=page.page, headers=page.HEADER_NAMES),
-    ServerRoute("/page.js", True, page.script, "The script of the page.", page.SCRIPT, is_instant=True,
-                headers=page.HEADER_NAMES),
-    ServerRoute("/page.css", True, page.style, "The style of the page.", page.STYLE, is_instant=True,
-                headers=page.HEADER_NAMES),
+    ServerRoute(
+        "/",
+        True,
+        page.welcome,
+        "What is served here; for browsers a page to look at graphs.",
+        answers.Welcome,
+        is_instant=True,
+        page=page.page,
+        headers=page.HEADER_NAMES,
+    ),
+    ServerRoute(
+        "/page.js",
+        True,
+        page.script,
+        "The script of the page.",
+        page.SCRIPT,
+        is_instant=True,
+        headers=page.HEADER_NAMES,
+    ),
+    ServerRoute(
+        "/page.css", True, page.style, "The style of the page.", page.STYLE, is_instant=True, headers=page.HEADER_NAMES
+    ),
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
-    ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", observability.METRICS_MEDIA),
-)  # fmt: skip
+    ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", MEDIA_TYPE),
+)

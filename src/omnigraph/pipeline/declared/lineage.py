@@ -1,0 +1,165 @@
+"""Tells a lineage service what a run reads and writes, as events of OpenLineage; off unless an address is set.
+
+The events are written here as the specification defines them: they are a few members of JSON, and its Python client
+would bring an HTTP stack of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import orjson
+from ulid import ULID
+
+from omnigraph import clock, settings
+from omnigraph.limits import LINEAGE_TIMEOUT_SECONDS
+from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration
+from omnigraph.pipeline.declared.schedule import moment_of
+
+EventType = Literal["START", "COMPLETE", "FAIL"]
+_PRODUCER: Final = "https://github.com/omnigraph/omnigraph"
+_SPEC: Final = "https://openlineage.io/spec"
+_SCHEMA_URL: Final = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_JDBC: Final = re.compile(r"jdbc:(?P<kind>\w+):(?://(?:[^@/]*@)?(?P<host>[^/;?]+))?")
+
+
+@dataclass(slots=True)
+class Lineage:
+    """The lineage of one run; what is known of its datasets is added while it goes on."""
+
+    pipeline: PipelineDeclaration
+    graph_uri: str
+    run_id: str
+    scheduled_for: datetime | None = None
+    # Columns with their Spark types, by source and by loaded type.
+    columns: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    started_us: int = field(default_factory=clock.now_us)
+
+    @property
+    def is_on(self) -> bool:
+        return bool(settings.read("OPENLINEAGE_URL") or settings.read("OMNIGRAPH_LINEAGE_FILE"))
+
+    def emit(
+        self,
+        kind: EventType,
+        counts: Mapping[str, int] | None = None,
+        commit_id: str | None = None,
+        error: str | None = None,
+    ) -> str | None:
+        """Send an event; returns why it could not be sent, which is no reason to fail a run."""
+        if not self.is_on:
+            return None
+        event = self.event(kind, counts or {}, commit_id, error)
+        try:
+            _send(event)
+        except (OSError, ValueError) as failure:
+            return f"the lineage event {kind} could not be sent: {failure}"
+        return None
+
+    def event(
+        self, kind: EventType, counts: Mapping[str, int], commit_id: str | None, error: str | None
+    ) -> dict[str, Any]:
+        """Return an event as the specification has it."""
+        namespace = settings.read("OPENLINEAGE_NAMESPACE")
+        run_facets: dict[str, Any] = {}
+        if self.scheduled_for is not None:
+            run_facets["nominalTime"] = _facet(
+                "1-0-1/NominalTimeRunFacet", nominalStartTime=self.scheduled_for.isoformat()
+            )
+        if error is not None:
+            run_facets["errorMessage"] = _facet(
+                "1-0-1/ErrorMessageRunFacet", message=error, programmingLanguage="PYTHON"
+            )
+        job_type = _facet("2-0-3/JobTypeJobFacet", processingType="BATCH", integration="OMNIGRAPH", jobType="PIPELINE")
+        return {
+            "eventType": kind,
+            "eventTime": moment_of(clock.now_us()).isoformat(),
+            "producer": _PRODUCER,
+            "schemaURL": _SCHEMA_URL,
+            "run": {"runId": str(run_uuid(self.run_id)), "facets": run_facets},
+            "job": {"namespace": namespace, "name": self.pipeline.name, "facets": {"jobType": job_type}},
+            "inputs": [self._input(source) for source in self.pipeline.sources.values()],
+            "outputs": [
+                self._output(name, counts.get(name), commit_id) for name in (*self.pipeline.nodes, *self.pipeline.edges)
+            ],
+        }
+
+    def _input(self, source: SourceDeclaration) -> dict[str, Any]:
+        namespace, name = name_dataset(source, self.pipeline.folder)
+        return {"namespace": namespace, "name": name, "facets": self._schema_facet(source.name)}
+
+    def _output(self, type_name: str, count: int | None, commit_id: str | None) -> dict[str, Any]:
+        facets = self._schema_facet(type_name)
+        if commit_id is not None:
+            facets["version"] = _facet("1-0-1/DatasetVersionDatasetFacet", datasetVersion=commit_id)
+        statistics = {}
+        if count is not None:
+            statistics["outputStatistics"] = _facet("1-0-2/OutputStatisticsOutputDatasetFacet", rowCount=count)
+        return {"namespace": self.graph_uri, "name": type_name, "facets": facets, "outputFacets": statistics}
+
+    def _schema_facet(self, name: str) -> dict[str, Any]:
+        if name not in self.columns:
+            return {}
+        columns = [{"name": column, "type": kind} for column, kind in self.columns[name].items()]
+        return {"schema": _facet("1-1-1/SchemaDatasetFacet", fields=columns)}
+
+
+def run_uuid(run_id: str) -> UUID:
+    """Return the id of a run, a ULID, as the UUID with the same bits.
+
+    >>> str(run_uuid("01M7MV6DJTMDZ7AYCYVWMKZ6PV"))
+    '01a1e9b3-365a-a37e-7579-9edf293f9adb'
+    """
+    return ULID.from_str(run_id).to_uuid()
+
+
+def name_dataset(source: SourceDeclaration, folder: Path | None) -> tuple[str, str]:
+    """Return the namespace and name of a source, without variables and secrets of its address.
+
+    >>> options = {"url": "jdbc:postgresql://user:secret@db:5432/crm", "table": "accounts"}
+    >>> name_dataset(SourceDeclaration("crm", "jdbc", None, options, None), None)
+    ('postgresql://db:5432', 'accounts')
+    """
+    options = source.options
+    if source.path is not None:
+        scheme, separator, rest = source.path.partition("://")
+        if separator:
+            bucket, _, name = rest.partition("/")
+            return f"{scheme}://{bucket}", name
+        return "file", str(folder / source.path) if folder is not None else source.path
+    match = _JDBC.match(options.get("url", ""))
+    namespace = (
+        source.format if match is None else f"{match['kind']}://{match['host']}" if match["host"] else match["kind"]
+    )
+    return namespace, options.get("table") or options.get("dbtable") or source.name
+
+
+def _facet(schema: str, **members: object) -> dict[str, object]:
+    version, _, name = schema.partition("/")
+    return {"_producer": _PRODUCER, "_schemaURL": f"{_SPEC}/facets/{version}/{name}.json", **members}
+
+
+def _send(event: Mapping[str, Any]) -> None:
+    data = orjson.dumps(event)
+    file, url = settings.read("OMNIGRAPH_LINEAGE_FILE"), settings.read("OPENLINEAGE_URL")
+    if file:
+        # One write, so that events of several runs do not mix.
+        with open(file, "ab", buffering=0) as events:
+            events.write(data + b"\n")
+    if url:
+        import httpx
+
+        key = settings.read("OPENLINEAGE_API_KEY")
+        headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+        address = f"{url.rstrip('/')}/{settings.read('OPENLINEAGE_ENDPOINT').lstrip('/')}"
+        try:
+            answer = httpx.post(address, content=data, headers=headers, timeout=LINEAGE_TIMEOUT_SECONDS)
+            answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
+            raise OSError(str(failure)) from failure
