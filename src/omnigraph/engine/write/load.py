@@ -15,7 +15,7 @@ import orjson
 from omnigraph.bulk_loader import bulk_loader
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.write.frames import is_arrow_stream
-from omnigraph.errors import LimitExceeded
+from omnigraph.errors import LimitExceeded, OmniGraphError
 from omnigraph.limits import WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.public_values import EntityCounts, IngestReceipt
 
@@ -23,8 +23,8 @@ _NDJSON: Final = frozenset({".ndjson", ".jsonl", ".json"})
 Frames = Mapping[str, Any] | None
 
 
-def load(graph: Any, data: Any, nodes: Frames, edges: Frames, **options: Any) -> IngestReceipt:
-    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk."""
+def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "auto", **options: Any) -> IngestReceipt:
+    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk, by `engine`."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     with _reread(data) as source:
@@ -35,7 +35,7 @@ def load(graph: Any, data: Any, nodes: Frames, edges: Frames, **options: Any) ->
             except LimitExceeded:
                 # Raised before anything is written.
                 pass
-        return _load_in_bulk(graph, source, nodes, edges, options)
+        return _load_in_bulk(graph, source, nodes, edges, {**options, "engine": engine})
 
 
 def is_small(data: Any, nodes: Frames, edges: Frames) -> bool:
@@ -73,6 +73,16 @@ def _reread(data: Any) -> Iterator[Any]:
         yield Path(spool.name)
 
 
+@contextmanager
+def without_path(path: str) -> Iterator[None]:
+    """Call a temporary file `the input` in errors, because its caller never saw it."""
+    try:
+        yield
+    except OmniGraphError as error:
+        error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        raise
+
+
 def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: Mapping[str, Any]) -> IngestReceipt:
     is_path = data is None or isinstance(data, str | os.PathLike) or _is_list_of_paths(data)
     with NamedTemporaryFile(suffix=".ndjson") as spool:
@@ -80,7 +90,8 @@ def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: 
             spool.writelines([data] if isinstance(data, bytes) else (orjson.dumps(item) + b"\n" for item in data))
             spool.flush()
         sources: Any = () if data is None else data if is_path else spool.name
-        report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
+        with without_path(spool.name):
+            report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
     return IngestReceipt(
         report.branch,
         report.base_branch,
