@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import GraphError
-from omnigraph.limits import SERVER_LOAD_STREAM_BYTES_MAX, WRITE_ENTITIES_MAX
+from omnigraph.limits import WRITE_ENTITIES_MAX
 from omnigraph.server import admission
 from omnigraph.server.admission import BodyTooLarge, spool_body
 from omnigraph.server.wire import NDJSON, OPERATION_ID
@@ -74,18 +74,6 @@ def test_bulk_load_with_an_idempotency_key_is_applied_once(live: Live) -> None:
     again = load(live, people(MANY), **{OPERATION_ID: key})
     assert (again.status, again.json()["omnigraph_code"]) == (409, "conflict.repeated")
     assert again.json()["context"]["graph_commit_id"] == first.json()["commit"]["graph_commit_id"]
-
-
-def test_load_beyond_the_limit_is_refused_before_it_is_sent(live: Live) -> None:
-    connection = live.connect()
-    connection.putrequest("POST", f"{G}/load/ndjson")
-    connection.putheader("Content-Type", NDJSON)
-    connection.putheader("Content-Length", str(SERVER_LOAD_STREAM_BYTES_MAX + 1))
-    connection.endheaders()
-    reply = connection.getresponse()
-    assert reply.status == 413
-    assert orjson.loads(reply.read())["resource_limit"]["limit"] == SERVER_LOAD_STREAM_BYTES_MAX
-    connection.close()
 
 
 def test_body_of_unknown_length_may_take_what_the_actor_may_have(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,10 +119,15 @@ def list_commits(
         _draw(commits)
         return 0
     ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
-    shown = ("kind", "graph_branch", "actor_id")
+    shown = ("kind", "graph_branch")
     columns = ["commit", "kind", "branch", "actor", "created"]
     rows = [
-        [ids[commit["graph_commit_id"]], *(commit[name] for name in shown), format_time(commit["created_at"])]
+        [
+            ids[commit["graph_commit_id"]],
+            *(commit[name] for name in shown),
+            commit["actor_id"] or "",
+            format_time(commit["created_at"]),
+        ]
         for commit in commits
     ]
     if any(commit["message"] for commit in commits):
@@ -231,6 +236,8 @@ def diff(
     if changes:
         rows = [["" if value is None else value for value in row.values()] for row in changes]
         columns = ["op", "kind", "type", "id", "from", "to"]
+        if all(change["kind"] == "node" for change in changes):
+            rows, columns = [row[:4] for row in rows], columns[:4]
         values = {
             (change["kind"], change["type"]["name"], change["id"]): values_text(readable_change(change, dates))
             for change in difference.images or ()

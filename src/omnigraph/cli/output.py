@@ -246,13 +246,13 @@ def terminal_width() -> int | None:
 
 
 def format_time(microseconds: object) -> str:
-    """Format a timestamp in ISO 8601.
+    """Format a timestamp in ISO 8601, in UTC, to the second.
 
-    >>> format_time(1_700_000_000_000_000)
-    '2023-11-14T22:13:20.000+00:00'
+    >>> format_time(1_700_000_000_987_000)
+    '2023-11-14T22:13:20Z'
     """
     assert isinstance(microseconds, int)
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="milliseconds")
+    return f"{datetime.fromtimestamp(microseconds / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells) -> Iterator[str]:

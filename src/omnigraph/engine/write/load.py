@@ -14,7 +14,7 @@ import orjson
 
 from omnigraph.bulk_loader import bulk_loader
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.write.frames import is_arrow_stream
+from omnigraph.engine.write.frames import as_frame, is_arrow_stream
 from omnigraph.errors import LimitExceeded, OmniGraphError
 from omnigraph.limits import WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.public_values import EntityCounts, IngestReceipt
@@ -27,6 +27,8 @@ def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "
     """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk, by `engine`."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
+    # An iterator of rows can be read once, so it becomes a table before anything looks at it.
+    nodes, edges = ({name: as_frame(frame) for name, frame in (frames or {}).items()} for frames in (nodes, edges))
     with _reread(data) as source:
         if is_small(source, nodes, edges):
             try:
