@@ -28,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from omnigraph.display import commit_note, count_of, summarize, text_table
+from omnigraph.display import commit_note, count_of, printable, summarize, text_table
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
 
@@ -323,7 +323,8 @@ class EntityLog(PublicValue):
         ]
         names = ["op", "changed", "commit", "actor", "message"]
         more = "" if self.is_complete else "; earlier ones are not listed"
-        return f"{text_table(names, rows)}\n{count_of(len(rows), 'change')} of {self.type_name} {self.entity_id}{more}"
+        entity = f"{self.type_name} {printable(self.entity_id)}"
+        return f"{text_table(names, rows)}\n{count_of(len(rows), 'change')} of {entity}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +353,7 @@ class PropertyBlame(PublicValue):
             for item in self.properties
         ]
         table = text_table(["property", "value", "commit", "actor", "message"], rows)
-        return f"{table}\n{count_of(len(rows), 'property')} of {self.type_name} {self.entity_id}"
+        return f"{table}\n{count_of(len(rows), 'property')} of {self.type_name} {printable(self.entity_id)}"
 
 
 def _origin_cells(commit: Commit | None) -> list[str | None]:

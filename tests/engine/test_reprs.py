@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.cli import main
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\nnext"
 
@@ -55,6 +56,25 @@ def test_html_of_values_is_escaped(graph: og.Graph) -> None:
     ]
     for text in shown:
         assert "<script" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["commit", "changes", "HEAD~1"],
+        ["log", "Person", HOSTILE],
+        ["diff", "HEAD~2", "main"],
+        ["query", "--format", "kv", "-e", "match { $p: Person } return { $p.* }"],
+        ["query", "-e", "match { $p: Person } return { $p.* }"],
+    ],
+)
+def test_command_line_prints_no_control_characters_of_values(
+    arguments: list[str], graph: og.Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--store", graph.uri]) == 0
+    shown = capsys.readouterr().out
+    assert "alert(1)" in shown
+    assert "\x1b" not in shown
 
 
 def test_same_edges_loaded_again_name_the_key_that_would_help(tmp_path: Path) -> None:
