@@ -26,8 +26,7 @@ class Cells:
     wraps: bool = False
 
     def lines(self, value: object, width: int | None = None) -> list[str]:
-        # A line break or a control character inside a cell would tear the table apart.
-        text = "".join(character if character.isprintable() else " " for character in format_value(value))
+        text = printable(format_value(value))
         width = self.width if width is None else min(width, self.width)
         if not self.wraps:
             return [_fit(truncate(text, self.width), width)]
@@ -196,6 +195,15 @@ def iso_date(value: object, scalar: str) -> object:
         if scalar == "Date"
         else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
     )
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without the control characters that a terminal would obey.
+
+    >>> printable("a\\x1b[31m\\nb")
+    'a [31m b'
+    """
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:

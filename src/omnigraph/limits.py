@@ -245,7 +245,11 @@ STREAM_WINDOW_ROWS: Final = 8_192
 # Server: sizes and durations of requests, streams and connections, queues, threads, and the phases of a shutdown.
 SERVER_BODY_BYTES_MAX: Final = 1024 * 1024
 SERVER_LOAD_BODY_BYTES_MAX: Final = 32 * 1024 * 1024
+SERVER_LOAD_STREAM_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+SERVER_LOAD_SECONDS_MAX: Final = 3_600
 SERVER_BODY_SECONDS_MAX: Final = 60
+SERVER_BODY_BYTES_PER_SECOND_MIN: Final = 64 * 1024
+SERVER_SPOOL_CHUNK_BYTES: Final = 1024 * 1024
 SERVER_HEADER_BYTES_MAX: Final = 65_536
 SERVER_HEADER_SECONDS_MAX: Final = 30
 SERVER_CONNECTIONS_MAX: Final = 1_024
@@ -322,6 +326,7 @@ CLIENT_ATTEMPTS_MAX: Final = 4
 CLIENT_BACKOFF_MILLISECONDS: Final = 100
 CLIENT_WAIT_SECONDS_MAX: Final = 10
 CLIENT_TIMEOUT_SECONDS: Final = 120
+CLIENT_PART_BYTES: Final = 256 * 1024
 
 # Clones: files per batch, attempts when a concurrent cleanup removes files, and bytes per copied chunk.
 CLONE_BATCH_FILES: Final = 1_000

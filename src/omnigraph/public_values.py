@@ -6,6 +6,7 @@ have to start fast.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, StrEnum
@@ -27,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from omnigraph.display import commit_note, count_of, summarize
+from omnigraph.display import commit_note, count_of, printable, summarize, text_table
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
 
@@ -315,6 +316,16 @@ class EntityLog(PublicValue):
     def __getitem__(self, index: int) -> EntityChange:
         return self.changes[index]
 
+    def __repr__(self) -> str:
+        rows = [
+            [change.op, ", ".join(change.changed), change.commit.commit_id, change.commit.actor, change.commit.message]
+            for change in self.changes
+        ]
+        names = ["op", "changed", "commit", "actor", "message"]
+        more = "" if self.is_complete else "; earlier ones are not listed"
+        entity = f"{self.type_name} {printable(self.entity_id)}"
+        return f"{text_table(names, rows)}\n{count_of(len(rows), 'change')} of {entity}{more}"
+
 
 @dataclass(frozen=True, slots=True)
 class PropertyOrigin(PublicValue):
@@ -335,6 +346,18 @@ class PropertyBlame(PublicValue):
 
     def __getitem__(self, name: str) -> PropertyOrigin:
         return next(item for item in self.properties if item.name == name)
+
+    def __repr__(self) -> str:
+        rows = [
+            [item.name, json.dumps(item.value, ensure_ascii=False), *_origin_cells(item.commit)]
+            for item in self.properties
+        ]
+        table = text_table(["property", "value", "commit", "actor", "message"], rows)
+        return f"{table}\n{count_of(len(rows), 'property')} of {self.type_name} {printable(self.entity_id)}"
+
+
+def _origin_cells(commit: Commit | None) -> list[str | None]:
+    return [None, None, None] if commit is None else [commit.commit_id, commit.actor, commit.message]
 
 
 class ConflictKind(StrEnum):

@@ -115,10 +115,16 @@ def test_served_commands_find_their_graph_and_its_queries(
 
 
 @pytest.mark.slow
+def test_only_graph_of_a_server_needs_no_name(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "query q() { match { $p: Person } return { count($p) as people } }"
+    named, _ = run(capsys, "query", "-e", query, "--profile", "prod")
+    assert run(capsys, "query", "-e", query, "--profile", "bare")[0] == named
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["query", "-e", SAY, "--profile", "bare"], "`g`; choose one with `--graph ID`"),
         (["query", "add", "--profile", "prod"], "mutat"),
         (["query", "nobody", "--profile", "prod"], "the stored query does not exist"),
         (["alias", "everybody", "one", "two"], "takes 0 values"),

@@ -78,6 +78,8 @@ def test_serve_open_without_being_told_so_is_refused(
         (["--graph", "a=a.omni", "--queries", "b=q"], "names an unknown graph"),
         (["--unauthenticated"], "no graph to serve"),
         (["--store", "none.omni", "--unauthenticated"], "no graph at"),
+        (["none.omni", "--unauthenticated"], "no graph at"),
+        (["a.omni", "--store", "b.omni", "--unauthenticated"], "two graphs were given"),
     ],
 )
 def test_serve_asked_badly_says_so(

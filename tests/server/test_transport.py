@@ -64,12 +64,12 @@ def test_body_too_large_is_refused_before_it_is_sent(live: Live) -> None:
     connection = live.connect(timeout=20)
     connection.putrequest("POST", f"{G}/load/ndjson")
     connection.putheader("Content-Type", NDJSON)
-    connection.putheader("Content-Length", str(32 * 1024 * 1024 + 1))
+    connection.putheader("Content-Length", str(4 * 1024**3 + 1))
     connection.endheaders()
     answer = connection.getresponse()
     limit = orjson.loads(answer.read())["resource_limit"]
     assert answer.status == 413
-    assert limit == {"resource": "graph_batch_request_bytes", "limit": 33554432, "actual": 33554433}
+    assert limit == {"resource": "graph_batch_request_bytes", "limit": 4 * 1024**3, "actual": 4 * 1024**3 + 1}
     connection.close()
 
 

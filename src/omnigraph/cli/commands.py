@@ -50,8 +50,8 @@ GROUPS = {
     "audit": "Show the audit log of recoveries and repairs.",
     "policy": "Validate, test and query policies.",
     "queries": "List and validate stored queries.",
-    "cluster": "Declare graphs, schemas, queries and policies in a folder, and deploy them.",
-    "pipeline": "Run pipelines that a file declares: sources, SQL, types and expectations, on Spark.",
+    "cluster": "Deploy graphs, schemas, queries and policies from a folder.",
+    "pipeline": "Run pipelines that a YAML file declares, on Spark.",
     "profile": "Show configured profiles.",
     "graphs": "List the graphs of a server.",
 }

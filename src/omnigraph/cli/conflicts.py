@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omnigraph.display import truncate
+from omnigraph.display import printable, truncate
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
@@ -28,7 +28,7 @@ def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for kind, members in by_kind.items():
         yield f"{len(members)} {kind}"
         for conflict in members[:MERGE_CONFLICTS_SHOWN]:
-            yield f"  {conflict['message']}"
+            yield f"  {printable(conflict['message'])}"
             yield from (f"    {line}" for line in value_lines(conflict))
         if len(members) > MERGE_CONFLICTS_SHOWN:
             yield f"  and {len(members) - MERGE_CONFLICTS_SHOWN} more"

@@ -17,7 +17,7 @@ from omnigraph.cli.commit_graph import draw_history, shorten_ids
 from omnigraph.cli.image_dates import DateProperties, date_properties, readable_change
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import echo, format_time, plural, print_json, table, terminal_width
-from omnigraph.display import format_value, truncate
+from omnigraph.display import format_value, printable, truncate
 from omnigraph.errors import UsageError
 from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMITS
 from omnigraph.public_values import Commit
@@ -58,9 +58,9 @@ def change_line(change: Mapping[str, Any]) -> str:
     image = after or before
     assert image is not None, "a change has a state before it or after it"
     ends = image.get("endpoints")
-    line = f"{change['op']} {change['kind']} {change['type']['name']} {change['id']}"
+    line = f"{change['op']} {change['kind']} {change['type']['name']} {printable(change['id'])}"
     if ends is not None:
-        line += f" ({ends['from']} → {ends['to']})"
+        line += f" ({printable(ends['from'])} → {printable(ends['to'])})"
     values = values_text(change)
     return f"{line}: {values}" if values else line
 
@@ -119,10 +119,15 @@ def list_commits(
         _draw(commits)
         return 0
     ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
-    shown = ("kind", "graph_branch", "actor_id")
+    shown = ("kind", "graph_branch")
     columns = ["commit", "kind", "branch", "actor", "created"]
     rows = [
-        [ids[commit["graph_commit_id"]], *(commit[name] for name in shown), format_time(commit["created_at"])]
+        [
+            ids[commit["graph_commit_id"]],
+            *(commit[name] for name in shown),
+            commit["actor_id"] or "",
+            format_time(commit["created_at"]),
+        ]
         for commit in commits
     ]
     if any(commit["message"] for commit in commits):
@@ -231,6 +236,8 @@ def diff(
     if changes:
         rows = [["" if value is None else value for value in row.values()] for row in changes]
         columns = ["op", "kind", "type", "id", "from", "to"]
+        if all(change["kind"] == "node" for change in changes):
+            rows, columns = [row[:4] for row in rows], columns[:4]
         values = {
             (change["kind"], change["type"]["name"], change["id"]): values_text(readable_change(change, dates))
             for change in difference.images or ()

@@ -224,16 +224,19 @@ def verify(
         print_json({"uri": graph.uri, **report.to_json()})
     else:
         columns = ["severity", "branch", "type", "finding"]
-        for line in table(
-            columns,
-            ([finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings),
-        ):
+        rows = [[finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings]
+        for line in table(columns, rows) if rows else ():
             echo(line)
-        unreferenced = f"{plural(report.unreferenced_files, 'unreferenced file')} of {report.unreferenced_bytes} bytes"
+        unreferenced = "no unreferenced files"
+        if report.unreferenced_files:
+            count = plural(report.unreferenced_files, "unreferenced file")
+            unreferenced = (
+                f"{count} of {report.unreferenced_bytes:,} bytes, which cleanup removes when they are old enough"
+            )
         if report.checked_files is not None:
             compared = plural(report.checked_files, "file")
             echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
-        echo(f"{'sound' if report.is_sound else 'not sound'}; {unreferenced}")
+        echo(f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}")
     return 0 if report.is_sound else 1
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from omnigraph.cli.options import Format
-from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, table_lines
+from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, printable, table_lines
 from omnigraph.errors import Effect, OmniGraphError, OutputError
 from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
@@ -246,13 +246,13 @@ def terminal_width() -> int | None:
 
 
 def format_time(microseconds: object) -> str:
-    """Format a timestamp in ISO 8601.
+    """Format a timestamp in ISO 8601, in UTC, to the second.
 
-    >>> format_time(1_700_000_000_000_000)
-    '2023-11-14T22:13:20.000+00:00'
+    >>> format_time(1_700_000_000_987_000)
+    '2023-11-14T22:13:20Z'
     """
     assert isinstance(microseconds, int)
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="milliseconds")
+    return f"{datetime.fromtimestamp(microseconds / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells) -> Iterator[str]:
@@ -265,7 +265,11 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from (f"{pad_right(name, width)}  {format_value(row[name])}" for name in columns)
+        for name in columns:
+            # A value may have several lines, but no control characters that a terminal would obey.
+            first, *more = map(printable, format_value(row[name]).split("\n"))
+            yield f"{pad_right(name, width)}  {first}"
+            yield from (f"{'':{width}}  {line}" for line in more)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:

@@ -23,6 +23,7 @@ from omnigraph.limits import SERVER_RECONCILE_SECONDS
 if TYPE_CHECKING:
     from omnigraph.server.registry import GraphConfig, GraphRegistry
 
+Uri = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")]
 Graphs = Annotated[
     list[str] | None,
     typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable."),
@@ -63,6 +64,7 @@ _ONLY = "graph"
 
 
 def serve(
+    uri: Uri = None,
     store: Store = None,
     graphs: Graphs = None,
     bind: Bind = "127.0.0.1:8080",
@@ -74,6 +76,9 @@ def serve(
     cluster: ClusterRoot = None,
     require_all_graphs: RequireAll = False,
 ) -> int:
+    if uri is not None and store is not None and uri != store:
+        raise UsageError(f"two graphs were given, `{uri}` and `{store}`; serve several with `--graph ID=URI`")
+    store = store or uri
     if cluster is not None and (store or graphs or policies or queries or server_policy):
         raise UsageError("`--cluster` says what to serve; leave out `--store`, `--graph`, `--policy` and `--queries`")
     configs = [] if cluster is not None else _places(store, graphs or [], policies or [], queries or [])

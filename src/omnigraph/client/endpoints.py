@@ -6,6 +6,7 @@ Pure. Signatures and names are those of an opened graph, without the parts that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from omnigraph.client.request import (
     with_operation_id,
 )
 from omnigraph.client.responses import parse_as
+from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
 from omnigraph.public_values import (
     Branch,
     Commit,
@@ -218,7 +220,8 @@ class GraphCalls:
         message: str | None = None,
     ) -> Call[IngestReceipt]:
         request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode, message=message)
-        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data, nodes, edges))
+        body = _ndjson_body(data, nodes, edges)
+        request = post_data("/load/ndjson", request_input, wire.NDJSON, body, SERVER_LOAD_SECONDS_MAX)
         return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
 
     # The former name.
@@ -522,13 +525,15 @@ def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     return None if resolutions is None else resolution_objects(resolutions)
 
 
-def _ndjson_bytes(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes:
+def _ndjson_body(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes | Path:
     import orjson
 
     from omnigraph.engine.write.frames import resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     data = resolve_input(data, nodes, edges)
+    if isinstance(data, str | PathLike) and (path := Path(data)).is_file() and path.stat().st_size > WRITE_BYTES_MAX:
+        return path
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))

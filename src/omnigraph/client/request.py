@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -30,7 +31,10 @@ class Request:
     path: str
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    # A file is sent in parts, and read again for another attempt.
+    body: bytes | Path | None = None
+    # Seconds to wait for the response; None for those of the transport.
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,9 @@ def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Req
     return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(wire_fields(value)))
 
 
-def post_data(path: str, value: Any, media: str, body: bytes) -> Request:
+def post_data(path: str, value: Any, media: str, body: bytes | Path, seconds: float | None = None) -> Request:
     """Return a POST request with a data body and its input in the query string."""
-    return Request("POST", path, _query_pairs(value), {"content-type": media}, body)
+    return Request("POST", path, _query_pairs(value), {"content-type": media}, body, seconds)
 
 
 def encode(value: Any, option: int = 0) -> bytes:

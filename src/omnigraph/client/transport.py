@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,6 +16,7 @@ from omnigraph.client.request import Call, Request, Response
 from omnigraph.client.responses import parse_error
 from omnigraph.client.retry import NoResponse, Pause, retry_steps
 from omnigraph.errors import GraphError
+from omnigraph.limits import CLIENT_PART_BYTES, CLIENT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     import httpx
@@ -55,13 +57,34 @@ def _client_options(url: str, token: str | None, timeout: float | None) -> dict[
 
 
 def _request_arguments(request: Request) -> dict[str, Any]:
+    import httpx
+
+    timeout = {}
+    if request.seconds is not None:
+        timeout = {"timeout": httpx.Timeout(CLIENT_TIMEOUT_SECONDS, read=request.seconds)}
     return {
         "method": request.method,
         "url": request.path,
         "params": request.query or None,
         "headers": dict(request.headers),
         "content": request.body,
+        **timeout,
     }
+
+
+def _file_headers(path: Path) -> dict[str, str]:
+    return {"content-length": str(path.stat().st_size)}
+
+
+def _read_parts(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while part := file.read(CLIENT_PART_BYTES):
+            yield part
+
+
+async def _read_parts_async(path: Path) -> AsyncIterator[bytes]:
+    for part in _read_parts(path):
+        yield part
 
 
 def _no_response(error: httpx.TransportError) -> NoResponse:
@@ -132,8 +155,12 @@ class Transport:
         self.close()
 
     def _send(self, request: Request) -> Response | NoResponse:
+        arguments = _request_arguments(request)
+        if isinstance(request.body, Path):
+            arguments["content"] = _read_parts(request.body)
+            arguments["headers"] |= _file_headers(request.body)
         try:
-            response = self._client.request(**_request_arguments(request))
+            response = self._client.request(**arguments)
         except self._transport_errors as error:
             return _no_response(error)
         return _response(response, response.content)
@@ -183,8 +210,12 @@ class AsyncTransport:
         await self._client.aclose()
 
     async def _send(self, request: Request) -> Response | NoResponse:
+        arguments = _request_arguments(request)
+        if isinstance(request.body, Path):
+            arguments["content"] = _read_parts_async(request.body)
+            arguments["headers"] |= _file_headers(request.body)
         try:
-            response = await self._client.request(**_request_arguments(request))
+            response = await self._client.request(**arguments)
         except self._transport_errors as error:
             return _no_response(error)
         return _response(response, response.content)

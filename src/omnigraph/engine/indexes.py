@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
+from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
@@ -63,6 +64,11 @@ class IndexReport:
     built: tuple[tuple[str, IndexSpec], ...]
     pending: tuple[tuple[str, PendingIndex], ...]
     commit: Commit | None
+
+    def __repr__(self) -> str:
+        pending = f"{len(self.pending)} waiting for data" if self.pending else None
+        built = f"{count_of(len(self.built), 'index')} built on {self.branch}"
+        return summarize(self, built, pending, commit_note(self.commit))
 
     def to_json(self) -> dict[str, object]:
         return {

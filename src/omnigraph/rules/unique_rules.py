@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.lang.catalog import EdgeType
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.coerce import shown
 from omnigraph.rules.delta import Changes, Committed, Delta, Findings, Intent, Violation, is_among, one_array
@@ -99,10 +100,17 @@ def _check_tuples(delta: Delta, columns: Sequence[str], committed: Committed, fi
         value = shown(values[0]) if len(values) == 1 else f"({', '.join(map(shown, values))})"
         message = (
             f"`@unique` of `{delta.type.name}.({', '.join(columns)})` is violated: `{holder}` and `{entity}` both hold"
-            f" {value}; change one of them"
+            f" {value}; {_remedy(delta, columns)}"
         )
         line = delta.line(again - theirs.num_rows)
         findings.add(Violation("E5", message, delta.key, entity, ", ".join(columns), value, line))
+
+
+def _remedy(delta: Delta, columns: Sequence[str]) -> str:
+    if isinstance(delta.type, EdgeType) and not delta.type.key and {"src", "dst"} <= set(columns):
+        # The usual reason is that the same edges are loaded again.
+        return "with `@key(src, dst)` instead, a load recognises an edge by its ends and replaces it"
+    return "change one of them"
 
 
 def _tuple_codes(columns: Sequence[Column]) -> Numbers:

@@ -11,17 +11,21 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from omnigraph import settings
+from omnigraph import clock, settings
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.limits import (
+    SERVER_BODY_BYTES_PER_SECOND_MIN,
     SERVER_BODY_SECONDS_MAX,
     SERVER_EXPORTS_MAX,
     SERVER_EXPORTS_PER_ACTOR_MAX,
+    SERVER_LOAD_BODY_BYTES_MAX,
     SERVER_QUEUE_MAX,
     SERVER_QUEUE_SECONDS_MAX,
+    SERVER_SPOOL_CHUNK_BYTES,
 )
 
 ANONYMOUS = "anonymous"
@@ -226,6 +230,47 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
         raise GraphError(
             f"the request body was not received within {SERVER_BODY_SECONDS_MAX} seconds; retry", code="request.timeout"
         ) from None
+
+
+async def spool_body(
+    receive: Receive, limit: int, resource: str, file: Path, run: Callable[[Callable[[], None]], Awaitable[None]]
+) -> bytes | Path:
+    """Return the body of a load: its bytes, or the file that it is written to while it arrives if it is larger.
+
+    `run` writes to the file in a thread. The body has a time to arrive, and more of it the more has arrived.
+    """
+    started, size, waiting = clock.elapsed(), 0, bytearray()
+
+    def write() -> None:
+        with file.open("ab") as spool:
+            spool.write(waiting)
+
+    while True:
+        seconds = SERVER_BODY_SECONDS_MAX + size / SERVER_BODY_BYTES_PER_SECOND_MIN - (clock.elapsed() - started)
+        try:
+            async with asyncio.timeout(max(min(seconds, SERVER_BODY_SECONDS_MAX), 0)):
+                message = await receive()
+        except TimeoutError:
+            raise GraphError(
+                f"the request body arrived too slowly: nothing for {SERVER_BODY_SECONDS_MAX} seconds, or less than"
+                f" {SERVER_BODY_BYTES_PER_SECOND_MIN} bytes a second; retry",
+                code="request.timeout",
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        waiting += message.get("body", b"")
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise BodyTooLarge(str(body_too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
+        is_last = not message.get("more_body", False)
+        if size <= SERVER_LOAD_BODY_BYTES_MAX:
+            if is_last:
+                return bytes(waiting)
+        elif is_last or len(waiting) >= SERVER_SPOOL_CHUNK_BYTES:
+            await run(write)
+            waiting.clear()
+            if is_last:
+                return file
 
 
 def body_too_large(resource: str, limit: int, actual: int) -> LimitExceeded:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from omnigraph import clock
@@ -43,7 +44,8 @@ class Call(Generic[I]):
     input: I
     path: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    body: bytes = b""
+    # A load that does not fit into memory is in a file.
+    body: bytes | Path = b""
     cancel: CancelToken = field(default_factory=CancelToken)
     # Key for fair sharing: the actor or, without authentication, the peer.
     caller: str = ""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from omnigraph.engine.authorization import Scope, between, on_branch
 from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.graph import session_of
-from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
+from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX, SERVER_LOAD_STREAM_BYTES_MAX
 from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
 from omnigraph.server import answers, wire
 from omnigraph.server.handlers import blobs, reads, stored_queries, writes
@@ -144,14 +144,14 @@ ROUTES: tuple[Route, ...] = (
           wire.NewSchema, answers.SchemaPlan),
     _write("/schema/apply", "schema_apply", writes.schema_apply, "Migrate a branch to a new schema, as one commit.",
            wire.ApplySchema, answers.SchemaApplied),
-    _write("/load", "change", writes.load, "Write NDJSON records in a JSON string, as one commit.",
+    _write("/load", "change", writes.load, "Load NDJSON records in a JSON string, as one commit.",
            wire.Load, answers.LoadedAt, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX),
-    _write("/ingest", "change", writes.load, "Write NDJSON records; the former name of `/load`.",
+    _write("/ingest", "change", writes.load, "Load NDJSON records; the former name of `/load`.",
            wire.Load, answers.LoadedAt, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX,
            successor="load"),
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
-          "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
-          early_checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True),
+          "Load the NDJSON records of the body, of any size, as one commit.", wire.LoadLines, answers.Loaded,
+          early_checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_STREAM_BYTES_MAX, is_write=True),
     _json("/export", "export", reads.export,
           "Stream a graph as NDJSON that can be loaded again, or as GraphML, GEXF, DOT or Cypher.",
           wire.Export, wire.NDJSON),

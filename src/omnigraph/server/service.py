@@ -6,16 +6,27 @@ Errors are raised with their codes; `app` turns them into responses.
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from omnigraph.engine.query.budget import CancelToken
-from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.errors import (
+    ConflictError,
+    GraphError,
+    OmniGraphError,
+    PolicyDenied,
+    StorageError,
+    StorageKind,
+    UsageError,
+)
 from omnigraph.graph import session_of
 from omnigraph.ids import is_ulid
 from omnigraph.limits import (
@@ -23,6 +34,7 @@ from omnigraph.limits import (
     SERVER_CANCEL_SECONDS_MAX,
     SERVER_CLOSE_SECONDS_MAX,
     SERVER_FRONT_THREADS,
+    SERVER_LOAD_SECONDS_MAX,
     SERVER_OWN_THREADS,
     SERVER_RELOAD_SECONDS,
     SERVER_SMALL_WRITE_BYTES,
@@ -38,6 +50,7 @@ from omnigraph.server.admission import (
     Receive,
     check_length,
     read_body,
+    spool_body,
     wait_for_disconnect,
 )
 from omnigraph.server.auth import AllowedHosts, deny_early
@@ -125,7 +138,8 @@ class Service:
             declared = check_length(
                 _first_header(call.headers, "content-length"), route.body_bytes_max, _limited_resource(route)
             )
-            size = route.body_bytes_max if declared is None else declared
+            # A body of unknown length may take all that the actor may have in flight.
+            size = min(route.body_bytes_max, self.admission.bytes_max) if declared is None else declared
             _check_media(call.headers, route)
         admitted = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
         # Authorization needs the parsed body, so a JSON write is admitted before its body is read.
@@ -134,8 +148,8 @@ class Service:
             if is_admitted_early:
                 admission.enter_context(admitted)
             if route.body == "json":
-                call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
-                call = replace(call, input=await self._parse(route, call.body))
+                body = await read_body(receive, route.body_bytes_max, _limited_resource(route))
+                call = replace(call, body=body, input=await self._parse(route, body))
             else:
                 call = replace(call, input=from_query(route.takes, query))
             is_write = route.is_write or (route.is_write_now is not None and route.is_write_now(call))
@@ -144,10 +158,24 @@ class Service:
             if is_write and not is_admitted_early:
                 admission.enter_context(admitted)
             if route.body == "ndjson":
-                call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
+                folder = Path(admission.enter_context(TemporaryDirectory(prefix="omnigraph-body-")))
+                call = replace(call, body=await self._receive_load(receive, size, _limited_resource(route), folder))
             if is_write:
-                return await self._run_write(lambda: route.handle(call), call.caller)
+                seconds = SERVER_LOAD_SECONDS_MAX if isinstance(call.body, Path) else SERVER_WRITE_SECONDS_MAX
+                return await self._run_write(lambda: route.handle(call), call.caller, seconds)
             return await self._run_watched(lambda: route.handle(call), receive, call)
+
+    async def _receive_load(self, receive: Receive, limit: int, resource: str, folder: Path) -> bytes | Path:
+        def run(write: Callable[[], None]) -> Awaitable[None]:
+            return self.run(self.writers, write)
+
+        try:
+            return await spool_body(receive, limit, resource, folder / "body.ndjson", run)
+        except OSError as error:
+            raise StorageError(
+                f"the server cannot keep the body in its temporary directory: {error.strerror}; nothing was written",
+                kind=StorageKind.FULL if error.errno == errno.ENOSPC else StorageKind.PERMANENT,
+            ) from None
 
     async def _parse(self, route: Route, body: bytes) -> object:
         # Parsing a large body would block the event loop.
@@ -234,7 +262,7 @@ class Service:
             cancel.cancel()
             raise
 
-    async def _run_write(self, work: Callable[[], R], caller: str) -> R:
+    async def _run_write(self, work: Callable[[], R], caller: str, seconds: float = SERVER_WRITE_SECONDS_MAX) -> R:
         """Run a write in a thread; on timeout or shutdown, respond with what is known about its outcome.
 
         A write that has not reached its commit point by then is closed: its thread can no longer publish it.
@@ -247,7 +275,7 @@ class Service:
 
         running = asyncio.ensure_future(self._run_in_slot(run, caller))
         # The response may be sent before the thread ends; the slot stays taken until it does.
-        await self._wait(running, SERVER_WRITE_SECONDS_MAX)
+        await self._wait(running, seconds)
         if running.done():
             return running.result()
         operation_id = publication.close()
@@ -257,7 +285,7 @@ class Service:
         if self.is_late.is_set():
             raise server_stopping()
         raise ConflictError(
-            f"the write timed out after {SERVER_WRITE_SECONDS_MAX} seconds, in the queue of its branch or in storage;"
+            f"the write timed out after {seconds:g} seconds, in the queue of its branch or in storage;"
             " nothing was written, retry later"
         )
 

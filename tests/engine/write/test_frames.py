@@ -65,6 +65,9 @@ FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "table": lambda table: table,
     "reader": lambda table: table.to_reader(),
     "pandas": lambda table: table.to_pandas(),
+    "dictionaries": lambda table: table.to_pylist(),
+    "iterator of dictionaries": lambda table: iter(table.to_pylist()),
+    "iterator of batches": lambda table: (batch for batch in table.to_batches(max_chunksize=1)),
     "arrow stream": ArrowStream,
     "categories": lambda table: table.set_column(0, "name", table.column("name").dictionary_encode()),
     "large texts": lambda table: table.set_column(0, "name", table.column("name").cast(pa.large_string())),
@@ -128,7 +131,8 @@ def test_frame_that_cannot_be_read_is_explained(arguments: dict[str, Any], messa
 
 
 def test_rows_of_a_polars_frame_are_entities(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
+    import polars
+
     graph = create(tmp_path / "g.omni", SCHEMA)
     people, knows = polars.from_arrow(PEOPLE), polars.from_arrow(KNOWS)
     graph.ingest(nodes={"Person": people}, edges={"Knows": knows})

@@ -168,7 +168,10 @@ class ChangeSet:
     def _head_rows(self) -> tuple[list[str], list[list[object]]]:
         names = ["op", "kind", "type_name", "id", "from", "to"]
         head = self.changes.select(names).slice(0, SHOWN_ROWS)
-        return names, [list(row.values()) for row in head.to_pylist()]
+        if head.num_rows and all(kind == "node" for kind in head.column("kind").to_pylist()):
+            # Nodes have no ends.
+            names = names[:4]
+        return names, [[row[name] for name in names] for row in head.to_pylist()]
 
     def _summary(self) -> str:
         stats = self.stats()

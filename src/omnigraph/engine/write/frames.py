@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -49,6 +50,24 @@ def is_arrow_stream(source: object) -> bool:
     return hasattr(source, "__arrow_c_stream__")
 
 
+def as_frame(source: Any) -> Any:
+    """Return rows in other forms as a frame: dictionaries, or record batches one after the other.
+
+    >>> as_frame(iter([{"name": "Ada"}])).to_pylist()
+    [{'name': 'Ada'}]
+    """
+    if is_arrow_stream(source) or not isinstance(source, list | tuple | Iterator):
+        return source
+    rest = iter(source)
+    first = next(rest, None)
+    if isinstance(first, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], rest))
+    if isinstance(first, Mapping):
+        return pa.Table.from_pylist([dict(first), *map(dict, rest)])
+    # What was taken is put back, so that an error names the source as it was.
+    return chain([first], rest) if isinstance(source, Iterator) and first is not None else source
+
+
 def read_frame(frame: Any) -> pa.RecordBatchReader:
     """Return the rows of a frame as Arrow batches."""
     if isinstance(frame, pa.RecordBatchReader):
@@ -81,7 +100,7 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
     b'{"type":"Person","data":{"name":"Ada","age":36}}\\n'
     """
     frames = [
-        (kind, name, frame)
+        (kind, name, as_frame(frame))
         for kind, by_type in (("type", nodes), ("edge", edges))
         for name, frame in (by_type or {}).items()
     ]
@@ -89,7 +108,7 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
         if not is_arrow_stream(frame):
             raise UsageError(
                 f"`{name}` is a `{type(frame).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
-                " Arrow table or a record batch reader",
+                " Arrow table, record batches or a list of dictionaries",
                 type=name,
             )
     return FrameLines(_EncodedBatches(text for frame in frames for text in _encode_frame(*frame)))

@@ -23,7 +23,7 @@ from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.frames import FrameLines, is_arrow_stream
+from omnigraph.engine.write.frames import FrameLines, as_frame, is_arrow_stream
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
@@ -37,7 +37,7 @@ from omnigraph.engine.write.write_authorization import (
     renew_permissions,
     write_permissions,
 )
-from omnigraph.errors import DataError, GraphError, LimitExceeded, UsageError
+from omnigraph.errors import DataError, GraphError, LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
@@ -281,10 +281,12 @@ def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
         raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)
 
 
-def load(graph: Any, data: Any, nodes: Frames, edges: Frames, **options: Any) -> IngestReceipt:
-    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk."""
+def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "auto", **options: Any) -> IngestReceipt:
+    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk, by `engine`."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
+    # An iterator of rows can be read once, so it becomes a table before anything looks at it.
+    nodes, edges = ({name: as_frame(frame) for name, frame in (frames or {}).items()} for frames in (nodes, edges))
     with _reread(data) as source:
         if is_small(source, nodes, edges):
             try:
@@ -293,7 +295,7 @@ def load(graph: Any, data: Any, nodes: Frames, edges: Frames, **options: Any) ->
             except LimitExceeded:
                 # Raised before anything is written.
                 pass
-        return _load_in_bulk(graph, source, nodes, edges, options)
+        return _load_in_bulk(graph, source, nodes, edges, {**options, "engine": engine})
 
 
 def is_small(data: Any, nodes: Frames, edges: Frames) -> bool:
@@ -331,6 +333,16 @@ def _reread(data: Any) -> Iterator[Any]:
         yield Path(spool.name)
 
 
+@contextmanager
+def without_path(path: str) -> Iterator[None]:
+    """Call a temporary file `the input` in errors, because its caller never saw it."""
+    try:
+        yield
+    except OmniGraphError as error:
+        error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        raise
+
+
 def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: Mapping[str, Any]) -> IngestReceipt:
     is_path = data is None or isinstance(data, str | os.PathLike) or _is_list_of_paths(data)
     with NamedTemporaryFile(suffix=".ndjson") as spool:
@@ -338,7 +350,8 @@ def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: 
             spool.writelines([data] if isinstance(data, bytes) else (orjson.dumps(item) + b"\n" for item in data))
             spool.flush()
         sources: Any = () if data is None else data if is_path else spool.name
-        report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
+        with without_path(spool.name):
+            report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
     return IngestReceipt(
         report.branch,
         report.base_branch,

@@ -78,6 +78,7 @@ _HABITS: Final = {
     "+": "numbers take no `+`",
     "*": "only `count(*)` takes a star without operands",
     "`": "names take no quotes",
+    "~": 'a regular expression is `matches`: `$a.name matches "x.*"`',
 }
 
 _TOKEN: Final = re.compile(
@@ -209,6 +210,12 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         if _FILE_NAME.fullmatch(text.strip()):
             return "this looks like a file name; pass the text of the file"
         return "write `query name() { match { … } return { … } }`, or one body alone: `match { … } return { … }`"
+    if token == "*" and "OPEN_BRACE" in accepted and "VAR" in accepted:
+        return f"any number of hops is `{{1,}}`: `$a {before}{{1,}} $b`"
+    if token == "set" and "UPDATE" in accepted:
+        return "say which variable to change: `match { … } update $a set { … }`"
+    if accepted == {"_WHERE"}:
+        return "to change all entities of a type, match them: `match { $a: Type } update $a set { … }`"
     habit = _habit_hint(token, before, text, offset)
     if habit:
         return habit

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.graph_access import GraphAccess
-from omnigraph.engine.write.frames import is_arrow_stream, read_frame
+from omnigraph.engine.write.frames import as_frame, is_arrow_stream, read_frame
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
@@ -293,7 +293,8 @@ def _all_files(sources: Sequence[Path]) -> Iterator[File]:
     for source in sources:
         if not isinstance(source, str | os.PathLike):
             raise UsageError(
-                f"unsupported input of type `{type(source).__name__}`; expected the path of a file",
+                f"unsupported input of type `{type(source).__name__}`; expected a path, a data frame (pandas, polars,"
+                " Arrow or Spark), record batches or a list of dictionaries",
                 source=str(source)[:80],
             )
         yield from find_files(source)
@@ -342,7 +343,7 @@ def is_frame(source: object) -> bool:
 
 def write_arrow(source: Any, folder: str, name: str) -> Any:
     """Write a frame that offers Arrow batches to a Parquet file and return the path; other sources stay as they are."""
-    columns = parse_columns(source)
+    columns = parse_columns(as_frame(source))
     if is_frame(columns.data) or not is_arrow_stream(columns.data):
         return source
     os.makedirs(folder, exist_ok=True)

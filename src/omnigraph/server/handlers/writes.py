@@ -6,10 +6,14 @@ Thin: the graph does the work and enforces its policy.
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Final
 
 from omnigraph.engine.authorization import on_target
 from omnigraph.engine.schema import apply, plan
+from omnigraph.engine.write.ingest import load as load_any_size
+from omnigraph.engine.write.ingest import without_path
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
@@ -58,17 +62,27 @@ def required_commit(call: Call[Any]) -> str:
 
 def load(call: Call[wire.Load]) -> Response:
     request = call.input
-    return receipt_response(_ingest(call, request.data.encode(), request), uri=call.uri)
+    return receipt_response(_load(call, request.data.encode(), request), uri=call.uri)
 
 
 def load_lines(call: Call[wire.LoadLines]) -> Response:
-    return receipt_response(_ingest(call, call.body, call.input))
+    return receipt_response(_load(call, call.body, call.input))
 
 
-def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -> IngestReceipt:
-    return call.graph.ingest(
-        data, mode=request.mode, branch=request.branch, from_branch=request.from_, message=request.message
-    )
+def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLines) -> IngestReceipt:
+    """Load in this process, whatever the size: a server starts no Spark."""
+    with without_path(str(data)) if isinstance(data, Path) else nullcontext():
+        return load_any_size(
+            call.graph,
+            data,
+            None,
+            None,
+            engine="local",
+            mode=request.mode,
+            branch=request.branch,
+            from_branch=request.from_,
+            message=request.message,
+        )
 
 
 # A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
