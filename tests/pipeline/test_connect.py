@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from tests.pipeline.test_cluster import LOOPBACK, free_port, start
+from tests.pipeline.test_cluster import LOOPBACK, free_port, start, wait_for
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents
 
@@ -90,7 +90,7 @@ def test_pipeline_runs_over_a_spark_connect_server(tmp_path: Path) -> None:
     with ExitStack() as stack:
         # The tasks of the server run this interpreter.
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("PYSPARK_PYTHON", sys.executable)
-        start(stack, tmp_path, command, "Spark Connect server started")
+        wait_for(start(stack, tmp_path, command), "Spark Connect server started")
         words = [graph.uri, str(tmp_path / "pipelines.yaml"), str(tmp_path / "report")]
         client = subprocess.run(
             [sys.executable, "-c", CLIENT, *words],

@@ -53,10 +53,10 @@ def schedule_book(location: str) -> ScheduleBook:
 
 def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the applied pipelines if the ledger has a new revision."""
-    ledger, seen = Ledger(storage_of(location)), list[int]()
+    ledger, seen = Ledger(storage_of(location)), list[tuple[int, int]]()
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
-        revision = ledger.newest_revision()
+        revision = ledger.fingerprint()
         if seen == [revision]:
             return None
         applied = read_applied_pipelines(location)
