@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import lance
@@ -567,12 +568,12 @@ def test_init_with_an_unreadable_claim_is_refused_and_names_it(root: str) -> Non
 
 @pytest.mark.parametrize("place", range(1, 7))
 def test_init_that_fails_before_the_manifest_can_be_repeated(root: str, place: int) -> None:
-    seen: list[str] = []
+    # Several threads write at once, so that no two of them may count the same.
+    numbers = count(1)
 
-    def action(detail: str) -> None:
-        seen.append(detail)
+    def action(_: str) -> None:
         # The claim is the first durable operation; what a failing init takes back must be allowed to go.
-        if len(seen) == place:
+        if next(numbers) == place:
             raise full()
 
     with failpoints.armed({Point.DURABLE_BEFORE: action}):

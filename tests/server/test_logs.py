@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,9 @@ def lines() -> Iterator[io.StringIO]:
 
 def test_log_has_every_request_with_its_id(guarded: Live, lines: io.StringIO) -> None:
     reply = guarded.post(f"{G}/mutate", {"query": ADD, "params": {"name": "x"}}, actor="bob")
+    # It is logged when the answer is on its way.
+    while '"message":"request"' not in lines.getvalue():
+        time.sleep(0.01)
     told = [orjson.loads(line) for line in lines.getvalue().splitlines()]
     [request] = [one for one in told if one["message"] == "request"]
     assert request["request_id"] == reply.headers["x-request-id"]
