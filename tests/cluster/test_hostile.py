@@ -243,7 +243,7 @@ def test_schema_that_changes_after_a_crashed_creation_is_applied(folder: Path) -
         assert "team" in graph.schema.source
 
 
-def test_graph_that_is_withdrawn_after_a_crashed_creation_needs_an_approval(folder: Path) -> None:
+def test_graph_withdrawn_after_a_crashed_creation_needs_an_approval(folder: Path) -> None:
     crash_after_creation(folder)
     (folder / "cluster.yaml").write_text("version: 1\ngraphs: {}\n")
     assert "approval_required" in codes(cluster(folder).apply())
