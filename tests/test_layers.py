@@ -55,7 +55,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"editor"}),
     ),
     "engine": (
-        frozenset({"arguments", "graph_access", "json_members", "json_text", "tasks"}),
+        frozenset({"arguments", "external_blobs", "graph_access", "json_members", "json_text", "tasks"}),
         frozenset({"authorization", "past_names", "revisions"}),
         frozenset({"session"}),
         frozenset({"blobs", "export", "graph_formats", "history", "information_flow", "query", "schema_data"}),

@@ -11,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
+from omnigraph.cluster.recovery import write_sidecar
 from tests.support.cluster_folder import QUERIES, cluster, codes, crash_apply, deploy, write_folder
 
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
@@ -243,10 +244,32 @@ def test_schema_that_changes_after_a_crashed_creation_is_applied(folder: Path) -
         assert "team" in graph.schema.source
 
 
-def test_graph_that_is_withdrawn_after_a_crashed_creation_needs_an_approval(folder: Path) -> None:
+def test_graph_withdrawn_after_a_crashed_creation_needs_an_approval(folder: Path) -> None:
     crash_after_creation(folder)
     (folder / "cluster.yaml").write_text("version: 1\ngraphs: {}\n")
     assert "approval_required" in codes(cluster(folder).apply())
     assert cluster(folder).approve("graph.knowledge").ok
     assert cluster(folder).apply().members["converged"] is True
     assert not (folder / "graphs" / "knowledge.omni").exists()
+
+
+def test_folders_that_a_crashed_deletion_left_are_removed(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    deploy(folder)
+    write_folder(folder, graphs=("a",))
+    approval = cluster(folder).approve("graph.b").members["approval"]
+    write_sidecar(cluster(folder).ledger, "graph_delete", "b", "d", "", "ada", approval_id=approval["approval_id"])
+    for path in (folder / "graphs" / "b.omni").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    assert cluster(folder).apply().members["converged"] is True
+    assert not (folder / "graphs" / "b.omni").exists()
+
+
+def test_what_is_deployed_is_found_while_the_folder_is_being_edited(folder: Path) -> None:
+    write_folder(folder, storage="data")
+    deploy(folder)
+    (folder / "cluster.yaml").write_text("version: 2\ngraphs: {g: {schem: x}}\nstorage: data\n")
+    assert main(["verify", "--cluster", str(folder)]) == 0
+    (folder / "cluster.yaml").write_text("storage: data\ngraphs: {\n")
+    assert main(["verify", "--cluster", str(folder)]) == 1

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier, Event
 
+import orjson
 import pytest
 
 import omnigraph as og
@@ -204,7 +205,7 @@ def test_lost_lock_object_stops_its_holder(folder: Path) -> None:
             lock.require()
 
 
-def test_lock_that_could_not_be_released_is_taken_over_by_its_own_process(
+def test_lock_that_could_not_be_released_is_taken_over_in_its_process(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -234,3 +235,16 @@ def test_interrupted_apply_releases_the_lock_and_is_finished(folder: Path) -> No
     assert codes(cluster(folder).status()) == ["cluster_recovery_pending"]
     assert cluster(folder).apply().members["converged"] is True
     assert codes(cluster(folder).status()) == []
+
+
+def test_holder_in_another_container_is_not_taken_for_dead(folder: Path) -> None:
+    with hold_lock(cluster(folder).ledger, "apply", "bob"):
+        path = max((folder / "__cluster" / "locks").iterdir())
+        body = orjson.loads(path.read_bytes())
+        # Both have the name and the boot id of the machine, and neither sees the processes of the other.
+        machine, _, _ = body["owner"]["host"].rpartition("/")
+        body["owner"] = {"host": f"{machine}/1", "pid": 1, "started": "0"}
+        path.write_bytes(orjson.dumps(body))
+        with pytest.raises(ClusterError) as caught:
+            cluster(folder).plan()
+    assert failure_codes(caught.value) == ["state_lock_held"]

@@ -13,6 +13,7 @@ from omnigraph.engine import external_blobs
 from omnigraph.engine.external_blobs import BlobBase, BlobRules
 from omnigraph.errors import DataError, GraphError, LimitExceeded, UsageError
 from omnigraph.graph import session_of
+from omnigraph.public_values import Mode
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -45,7 +46,7 @@ def image(graph: og.Graph, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
-def test_allowed_address_is_copied_and_does_not_change_later(graph: og.Graph, media: Path, mode: og.Mode) -> None:
+def test_allowed_address_is_copied_and_does_not_change_later(graph: og.Graph, media: Path, mode: Mode) -> None:
     graph.ingest([photo("a", f"{media}/a.png"), photo("b", f"file://{media}/a.png")], mode=mode)
     graph.mutate(INSERT, params={"image": f"{media}/a.png"})
     (media / "a.png").write_bytes(b"replaced")

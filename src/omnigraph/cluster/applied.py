@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from omnigraph.cluster.config import CONFIG_NAME, read_config
+from omnigraph.cluster.config import CONFIG_NAME, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
 from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.cluster.ledger import STATE_FOLDER, ClusterState, Ledger
@@ -18,7 +18,7 @@ def storage_of(location: str) -> str:
     """Return the root of a cluster's storage: that of a folder with `cluster.yaml`, else the location itself."""
     path = Path(location)
     if "://" not in location and (path / CONFIG_NAME).is_file():
-        return read_config(path).storage
+        return read_storage(path)
     return location
 
 

@@ -103,6 +103,20 @@ def read_config(directory: str | Path) -> ClusterConfig:
         raise ClusterError([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
 
 
+def read_storage(directory: Path) -> str:
+    """Return the storage of the `cluster.yaml` of a directory, whatever else the file says.
+
+    For those who use what is deployed: a server must start while the folder is being edited.
+    """
+    data, _ = read_regular_file(directory / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
+    document = _ClusterDocument(CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
+    root = document.open(data.decode(errors="replace"))
+    members = root.value if isinstance(root, yaml.MappingNode) else []
+    storage = _storage(document, next((value for key, value in members if key.value == "storage"), None), directory)
+    document.finish()
+    return storage
+
+
 def parse_config(text: str, directory: Path) -> ClusterConfig:
     """Parse the text of a `cluster.yaml`; relative paths in it start at `directory`."""
     document = _ClusterDocument(CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)

@@ -169,6 +169,8 @@ def _settle_delete(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[
     if ledger.objects.list(graph_path(graph_id)):
         message = "the deletion was interrupted; the next apply goes on with it"
         return state, warning("graph_delete_incomplete", f"graph.{graph_id}", message)
+    # On a disk, its folders may be left.
+    ledger.objects.discard_prefix(graph_path(graph_id))
     result = without_graph(state, graph_id)
     approval_id = sidecar.get("approval_id")
     if approval_id is not None:

@@ -66,10 +66,11 @@ def this_process() -> Owner:
 
 @cache
 def _host() -> str:
-    # Containers share host names, and a machine keeps its name over a reboot; the boot id distinguishes them.
+    # Machines share host names, and keep theirs over a reboot; the boot id distinguishes them. Containers of a machine
+    # may share both, but do not see each other's processes, so the namespace of those is part of it.
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{socket.gethostname()}/{file.read().strip()}"
+            return f"{socket.gethostname()}/{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
         return socket.gethostname()
 

@@ -179,6 +179,7 @@ _ERROR_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "415": ("MediaType", "The route does not accept the media type of the body."),
     "416": ("Range", "The range is outside the blob."),
     "421": ("Misdirected", "The server does not serve the host in the `Host` header."),
+    "424": ("UnreadableSource", "An external blob that the write names cannot be read."),
     "429": ("TooManyRequests", "This actor has too many requests in flight."),
     "500": ("Failed", "The server or its storage failed."),
     "503": ("Stopping", "The server is shutting down; retry."),
@@ -320,6 +321,8 @@ def _route_statuses(route: Route) -> tuple[str, ...]:
     statuses = set(_COMMON_STATUSES)
     if route.body != "none":
         statuses |= {"408", "413", "415"}
+    if route.answers in (answers.Mutated, answers.Loaded, answers.LoadedAt) or route.path.endswith("/queries/{name}"):
+        statuses.add("424")
     if names & {"snapshot", "as_of", "at", "commit", "commit_id", "page_token", "before", "to"}:
         statuses |= {"410", "413"}
     if route.path.endswith("/if-graph-commit"):
