@@ -62,10 +62,9 @@ def _read_parquet(spark: Any, files: Sequence[File], schema: str | None, *, is_m
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
 
-    if schema is None:
+    columns: Any = None if schema is None else StructType.fromDDL(schema)
+    if columns is None:
         columns = from_arrow_schema(_unify_schemas(files if is_merged else files[:1], files), prefer_timestamp_ntz=True)
-    else:
-        columns = StructType.fromDDL(schema)
     wanted = to_arrow_schema(columns, timezone="UTC")
     values = {file.name: dict(file.partitions) for file in files}
     return _map_files(spark, files, partial(_read_row_groups, wanted, values), columns)
