@@ -122,8 +122,11 @@ def test_check_says_where_a_mistake_is(
 
 
 def test_transform_may_be_any_query(graph: Graph, spark: Any, tmp_path: Path) -> None:
-    text = FILE.replace(PERSONS, "WITH old AS (SELECT * FROM accounts) SELECT name, age FROM old ORDER BY age -- all")
-    assert run(graph, spark, tmp_path, text, dry_run=True).nodes == {"Person": 2}
+    for query in (
+        "WITH old AS (SELECT * FROM accounts) SELECT name, age FROM old ORDER BY age -- all",
+        "SELECT name, age FROM accounts UNION ALL SELECT 'cid', 3 LIMIT 2 ; ",
+    ):
+        assert run(graph, spark, tmp_path, FILE.replace(PERSONS, query), dry_run=True).nodes == {"Person": 2}
 
 
 @pytest.mark.parametrize(

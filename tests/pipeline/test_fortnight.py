@@ -91,7 +91,9 @@ class Fortnight:
         backfills = [(row.seq - 1, row.seq) for row in day.late]
         with ExitStack() as stack:
             if number % 5 == 3:
-                running = stack.enter_context(cluster(self.desk.folder / f"cluster-{number}"))
+                folder = self.desk.folder / f"cluster-{number}"
+                folder.mkdir()
+                running = stack.enter_context(cluster(folder))
                 names |= environment(self.desk.folder) | {"DESK_MASTER": running.master}
                 self.attempt(names, backfills, kill_at=self.random.randint(1, self.reports), groups=running.workers[:1])
             for _ in range(self.random.randint(1, 2) if number else 0):

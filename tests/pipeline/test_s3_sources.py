@@ -68,6 +68,8 @@ def test_parquet_keeps_types_partitions_and_later_columns(spark: Any, s3_server:
     assert [(row["day"], row["tags"]) for row in rows] == [("1", ["a", "b"]), ("2", None)]
     assert (rows[0]["price"], rows[0]["local"]) == (Decimal("1.20"), at.replace(tzinfo=None))
     assert rows[0]["at"].timestamp() == at.timestamp()
+    declared = read(spark, "parquet", "t/day=1/", schema="price DOUBLE, id BIGINT, other STRING")
+    assert declared == [{"price": 1.2, "id": 1, "other": None}]
 
 
 def test_what_needs_a_file_system_of_spark_is_refused(spark: Any, s3_server: S3Server) -> None:

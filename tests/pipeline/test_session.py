@@ -152,6 +152,12 @@ def test_cluster_whose_workers_lack_the_package_gets_it(tmp_path: Path) -> None:
     assert len([one for one in contents(graph) if one.get("type") == "Person"]) == 22
 
 
+def test_executors_without_the_package_are_told_how_they_get_it() -> None:
+    failure = session._job_failure("reading", RuntimeError("ModuleNotFoundError: No module named 'omnigraph'"))
+    assert "send it as a `.zip` with `--py-files`" in failure.message
+    assert "--py-files" not in session._job_failure("reading", RuntimeError("a: b")).message
+
+
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""`spark-submit` on a standalone cluster whose Python lacks this package: a wheel comes with `--py-files`."""
+"""`spark-submit` on a standalone cluster whose Python lacks this package: it comes with `--py-files`."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def test_submitted_application_with_a_wheel_runs_a_pipeline(tmp_path: Path) -> N
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True)
     [wheel] = (tmp_path / "dist").glob("*.whl")
+    # Executors import from `.zip`, and ignore `.whl`.
+    package = wheel.rename(tmp_path / "omnigraph.zip")
     (tmp_path / "accounts").mkdir()
     pq.write_table(pa.table({"seq": [1, 2], "name": ["ann", "bob"]}), tmp_path / "accounts" / "1.parquet")
     (tmp_path / "pipelines.yaml").write_text(FILE)
@@ -59,7 +61,7 @@ def test_submitted_application_with_a_wheel_runs_a_pipeline(tmp_path: Path) -> N
         submitted = subprocess.run(
             [
                 str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-                *("--master", running.master, "--py-files", str(wheel), "--conf", "spark.ui.enabled=false"),
+                *("--master", running.master, "--py-files", str(package), "--conf", "spark.ui.enabled=false"),
                 *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"),
                 *(str(tmp_path / "nightly.py"), graph.uri, str(tmp_path / "pipelines.yaml")),
             ],

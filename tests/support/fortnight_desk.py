@@ -40,7 +40,7 @@ pipelines:
       accounts:
         { format: jdbc, url: "${DESK_JDBC}", table: accounts, incremental: updated_at, preferTimestampNTZ: true }
       tickets: { format: parquet, path: "s3://graphs/lake/tickets/", incremental: seq }
-      topics: { format: json, path: topics }
+      topics: { format: json, path: topics, incremental: at }
     transforms:
       events: >-
         SELECT tid, max_by(owner, seq) AS owner, max_by(topic, seq) AS topic, max_by(deleted, seq) AS deleted
@@ -197,12 +197,19 @@ def check(uri: str, desk: Desk) -> None:
     assert graph.branches.list() == ["main"]
     runs = pipeline.list_runs(graph, pipeline.read_pipelines(desk.file)["desk"])[::-1]
     daily = [run for run in runs if run.backfill is None]
-    marks = [(dt.datetime.fromisoformat(run.watermarks["accounts"]), int(run.watermarks["tickets"])) for run in daily]
+    marks = [
+        (
+            dt.datetime.fromisoformat(run.watermarks["accounts"]),
+            int(run.watermarks["tickets"]),
+            int(run.watermarks["topics"]),
+        )
+        for run in daily
+    ]
     days = range(len(world.days))
     # Exactly once: one load for every day, which ends where the day ended and has as many entities as the day.
     assert marks == [world.watermarks(day) for day in days]
     assert [{**run.nodes, **run.edges} for run in daily] == [world.counts(day) for day in days]
-    broken = [sum(row.label is None for day in world.days[: number + 1] for row in day.topics) for number in days]
+    broken = [sum(row.label is None for row in day.topics) for day in world.days]
     assert [run.quarantined for run in daily] == broken
     late = [row.seq for day in world.days for row in day.late]
     assert [run.backfill for run in runs if run.backfill is not None] == [f"tickets {seq - 1}..{seq}" for seq in late]

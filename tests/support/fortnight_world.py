@@ -186,18 +186,21 @@ class World:
             {tid: row.topic for tid, row in tickets.items() if row.topic in topics},
         )
 
-    def watermarks(self, day: int) -> tuple[dt.datetime, int]:
-        """Return the largest time of an account and the largest sequence number until the end of a day."""
-        at = max(row.updated_at for earlier in self.days[: day + 1] for row in earlier.accounts)
-        seq = max(row.seq for earlier in self.days[: day + 1] for row in earlier.tickets)
-        return time_of(at), seq
+    def watermarks(self, day: int) -> tuple[dt.datetime, int, int]:
+        """Return how far accounts, tickets and topics have come at the end of a day."""
+        known = self.days[: day + 1]
+        return (
+            time_of(max(row.updated_at for earlier in known for row in earlier.accounts)),
+            max(row.seq for earlier in known for row in earlier.tickets),
+            max(row.at for earlier in known for row in earlier.topics),
+        )
 
     def counts(self, day: int) -> dict[str, int]:
-        """Return how many entities a day brings: its own accounts and tickets, and all topics until then."""
+        """Return how many entities a day brings."""
         own = self.days[day]
         events = [row for row in newest(own.tickets).values() if not row.is_deleted]
         labels: dict[str, Topic] = {}
-        for row in (row for earlier in self.days[: day + 1] for row in earlier.topics if row.label is not None):
+        for row in (row for row in own.topics if row.label is not None):
             if row.label not in labels or labels[row.label].at < row.at:
                 labels[str(row.label)] = row
         return {

@@ -40,11 +40,12 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
     """Return the rows of a file, folder or pattern on S3; reads the footer of a Parquet file for its columns."""
     files = find_files(path)
     if format_name == "parquet":
-        return _read_parquet(spark, files, is_merged=options.get("mergeSchema", "").lower() == "true")
+        return _read_parquet(spark, files, schema, is_merged=options.get("mergeSchema", "").lower() == "true")
     refused = [name for name, value in options.items() if name.lower() == "multiline" and value.lower() == "true"]
-    if format_name not in _LINES or refused or any(file.partitions for file in files):
-        what = f"`{refused[0]}`" if refused else f"`{format_name}`"
-        what = what if refused or format_name not in _LINES else "partition columns of text files"
+    if format_name not in _LINES:
+        refused.append(format_name)
+    if refused or any(file.partitions for file in files):
+        what = f"`{refused[0]}`" if refused else f"a partition column of `{format_name}`"
         raise UsageError(
             f"{what} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
             " org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
@@ -57,18 +58,25 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
     return lines if format_name == "text" else getattr(reader, format_name)(lines)
 
 
-def _read_parquet(spark: Any, files: Sequence[File], *, is_merged: bool) -> Any:
+def _read_parquet(spark: Any, files: Sequence[File], schema: str | None, *, is_merged: bool) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
 
-    schemas = [pq.read_schema(open_file(file.name)) for file in (files if is_merged else files[:1])]
-    partitions = {name: pa.string() for file in files for name, _ in file.partitions}
-    found = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
-    for name, kind in partitions.items():
-        found = found if name in found.names else found.append(pa.field(name, kind))
-    columns = from_arrow_schema(found, prefer_timestamp_ntz=True)
+    columns: Any = None if schema is None else StructType.fromDDL(schema)
+    if columns is None:
+        columns = from_arrow_schema(_unify_schemas(files if is_merged else files[:1], files), prefer_timestamp_ntz=True)
     wanted = to_arrow_schema(columns, timezone="UTC")
     values = {file.name: dict(file.partitions) for file in files}
     return _map_files(spark, files, partial(_read_row_groups, wanted, values), columns)
+
+
+def _unify_schemas(chosen: Sequence[File], files: Sequence[File]) -> pa.Schema:
+    """Return the columns of the chosen files, and the partition columns of all."""
+    schemas = [pq.read_schema(open_file(file.name)) for file in chosen]
+    found = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
+    for name in {name: None for file in files for name, _ in file.partitions}:
+        found = found if name in found.names else found.append(pa.field(name, pa.string()))
+    return found
 
 
 def _map_files(spark: Any, files: Sequence[File], read: ReadFile, schema: Any) -> Any:

@@ -25,7 +25,7 @@ def run_statement(spark: Any, view: str, statement: str) -> Any:
     part = f"transforms.{view}"
     try:
         # Only a query can be in brackets: Spark would run other statements at once, and validating changes nothing.
-        frame = spark.sql(f"SELECT * FROM (\n{statement}\n)")
+        frame = spark.sql(f"SELECT * FROM (\n{statement.rstrip().removesuffix(';')}\n)")
         _ = frame.columns
     except Exception as error:
         reason = _LINE.sub(lambda match: f"line {int(match[1]) - 1}", first_line(error))

@@ -32,6 +32,7 @@ T = TypeVar("T")
 _POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
 _ARCHIVE_SECONDS: Final = 60
+_NO_PACKAGE: Final = "No module named 'omnigraph'"
 # Tasks work in Python and native code, so the JVM needs only its fast-starting compiler.
 _FAST_START: Final = "-XX:TieredStopAtLevel=1"
 _OPTIONS: Final = {
@@ -364,9 +365,9 @@ def _run_remote(stage: str, job: Callable[[], T]) -> T:
 
 
 def _job_failure(stage: str, error: Exception) -> PipelineError:
-    return PipelineError(
-        f"Spark failed in the stage `{stage}`: {_failure_reason(error)}; nothing was published", stage=stage
-    )
+    reason = _failure_reason(error)
+    hint = ". Install it on the executors, or send it as a `.zip` with `--py-files`" if _NO_PACKAGE in reason else ""
+    return PipelineError(f"Spark failed in the stage `{stage}`: {reason}; nothing was published{hint}", stage=stage)
 
 
 def _failure_reason(error: Exception) -> str:
