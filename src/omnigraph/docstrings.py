@@ -24,10 +24,12 @@ def inherit_docs(protocol: type) -> Callable[[C], C]:
     A subclass of the protocol inherits a missing docstring without this, as Python does it.
     """
 
+    inherited = {name for name in dir(protocol) if not name.startswith("_")}
+
     def complete(kind: C) -> C:
-        for name, member in vars(kind).items():
-            is_inherited = member.__doc__ is None and protocol in kind.__mro__
-            if name.startswith("_") or name not in dir(protocol) or is_inherited:
+        for name in inherited & vars(kind).keys():
+            member = vars(kind)[name]
+            if member.__doc__ is None and protocol in kind.__mro__:
                 continue
             parameters = () if isinstance(member, property) else signature(member).parameters
             member.__doc__ = merge_docstrings(member.__doc__ or "", getdoc(getattr(protocol, name)) or "", parameters)

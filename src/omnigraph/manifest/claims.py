@@ -61,7 +61,7 @@ def claim_name(hold_seconds: float) -> str:
 class Contention:
     """What this process observed of other writers of a branch: decides when to check for claims and when to make one.
 
-    Without contention a look costs nothing that is waited for, and comes once in `CLAIM_LOOK_COMMITS` commits.
+    Without contention a check adds no waiting, and is made once in `CLAIM_LOOK_COMMITS` commits.
     """
 
     # No observation exists for a branch that this process has not checked.

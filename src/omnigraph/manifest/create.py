@@ -1,6 +1,6 @@
 """Create a graph: claimed by one process, completed by one commit, and undone if it fails before that.
 
-The first version of `__manifest` is the birth itself; everything written before it is nothing to any reader.
+The first version of `__manifest` is the commit point; readers see nothing that was written before it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
 
 def _preflight(store: Store, force: bool) -> None:
     taken = [MANIFEST_PATH] if store.has_versions(MANIFEST_PATH, None) else []
-    # Beside a claim, all the rest is part of a birth that did not finish; whether we may follow it, the claim decides.
+    # With a claim, all other files belong to an unfinished init; the claim decides whether we may take over.
     if not claims_of(store):
         taken.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
         if not force and store.objects.exists(SCHEMA_COPY):
@@ -84,9 +84,9 @@ def _preflight(store: Store, force: bool) -> None:
 
 
 def _claim(store: Store, operation_id: OperationId) -> list[str]:
-    """Take the next claim in line; one whose owner is certainly dead may be followed, a live one not.
+    """Take the next claim number; the claim of an owner that is certainly dead may be taken over, a live one not.
 
-    Following a claim means writing the next number, so of several who find the same dead owner only one comes next.
+    Taking over means writing the next number, so only one of several processes that find a dead owner succeeds.
     """
     owner = this_process()
     body = orjson.dumps({"operation_id": operation_id, "owner": owner.to_json(), "started_at": clock.now_us()})
@@ -104,7 +104,7 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
             uri=store.root.uri,
         )
     if len(claim_paths) > 1:
-        # The incomplete datasets of the dead owner are in the way.
+        # Remove the incomplete datasets of the dead owner.
         for folder in ("nodes", "edges"):
             store.objects.delete_prefix(folder)
     return claim_paths
@@ -203,7 +203,7 @@ def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
 def _undo(store: Store, claims: list[str]) -> None:
     """Remove what an unfinished init has written; the claim goes last, so that no other init builds on the rest.
 
-    What failed before is what the caller hears of. A claim that stays is followed by the next who creates a graph here.
+    Never raises, so that the caller gets the original error. A claim that stays is taken over by the next init here.
     """
     with suppress(StorageError):
         for folder in ("nodes", "edges"):

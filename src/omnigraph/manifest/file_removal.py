@@ -223,7 +223,7 @@ def _disputed(path: str, reason: str) -> ReachabilityDisputed:
 
 def remove(store: Store, plan: RemovalPlan) -> None:
     """Delete the files of a plan, in bulk: referrers before the files they refer to."""
-    # A fork of which nothing is kept is residue as a whole; its manifests name the rest of it.
+    # A fork of which nothing is kept is residue as a whole; its manifests name its other files.
     naming = [info for info in plan.residue if info.path.endswith(".manifest")]
     others = [info for info in plan.residue if not info.path.endswith(".manifest")]
     # Referrers before referents: after a crash, files may be left without a version, which the next sweep removes, but

@@ -97,7 +97,7 @@ def _start_of(pid: int) -> str:
 
 FOLDER = "__recovery"
 FORMAT = 1
-# The kind of work that names of old commits must look out for.
+# The kind of work that new names of old commits must check for.
 CLEANUP = "cleanup"
 # The kind of work under which an old commit gets a name: cleanup spares what it starts from.
 NAMING = "naming"
@@ -390,7 +390,7 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
 
 
 def _read_time(store: Store, infos: Sequence[ObjectInfo]) -> int:
-    """Return storage's time; who may only read, or has no room, gets the youngest beat as a lower bound."""
+    """Return storage's time; on a read-only or full store, the youngest heartbeat is a lower bound."""
     try:
         return store.objects.read_time()
     except StorageError as error:
