@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "gq-for-cypher-and-sql.md").read_text(encoding="utf-8")
 PAIR = re.compile(r"<!-- pair: (\d+) -->\n.*?```gq\n(.*?)```\n.*?```sql\n(.*?)```", re.DOTALL)
 PAIRS = PAIR.findall(PAGE)
+QUESTION = re.compile(r"<!-- question -->\n.*?```gq\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+QUESTIONS = QUESTION.findall(PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +56,13 @@ def test_query_returns_the_rows_of_the_sql_beside_it(
 
 def test_every_sql_example_is_part_of_a_pair() -> None:
     assert len(PAIRS) == PAGE.count("```sql\n") == PAGE.count("```cypher\n") >= 7
+
+
+@pytest.mark.parametrize(("gq", "shown"), QUESTIONS)
+def test_question_has_the_answer_that_is_shown(graph: Graph, gq: str, shown: str) -> None:
+    *table, _ = str(graph.query(gq)).splitlines()
+    assert [line.rstrip() for line in table] == shown.splitlines()
+
+
+def test_every_question_is_checked() -> None:
+    assert len(QUESTIONS) == PAGE.count("<!-- question -->") >= 5

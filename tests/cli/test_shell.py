@@ -27,6 +27,11 @@ SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Pe
 PEOPLE = [{"type": "Person", "data": {"name": name, "age": age}} for name, age in (("ann", 40), ("bob", 20))]
 NAMES = "match { $p: Person } return { $p.name as name } order { name }"
 
+STAGES = (
+    "match { $p: Person } with { max($p.age) as $n } match { $q: Person  $q.age = $n } return { $q.name as name } "
+    'union match { $p: Person { name: "bob" } } return { $p.name as name } order { name desc }'
+)
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -67,8 +72,9 @@ def run(text: str, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
         (':queries q.gq\n:run older {"n": 30}', "2 queries, older, all; run one with `:run NAME`\nname\nann\n"),
         (":schema Person", "node Person {\n  age: I32?\n  name: String\n  @key(name)\n  @index(name)\n}\n"),
         (":branch review\n:branch", "  main\n* review\n"),
+        (STAGES, "name\nbob\nann\n"),
     ],
-    ids=["line", "lines", "params", "run", "schema", "branch"],
+    ids=["line", "lines", "params", "run", "schema", "branch", "stages"],
 )
 def test_statements_of_standard_input_run_in_order(
     text: str, output: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.oracle.evaluate import Answer
+from tests.oracle.answers import Answer
 from tests.oracle.worlds import EPOCH
 
 

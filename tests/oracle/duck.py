@@ -15,9 +15,10 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from tests.oracle.literals import literal
 from tests.oracle.measures import ADDED
 from tests.oracle.model import Edge, Graph, Node
-from tests.oracle.queries import COMPARISONS, literal
+from tests.oracle.queries import COMPARISONS
 from tests.oracle.worlds import POOLS
 
 T = TypeVar("T")

@@ -10,12 +10,25 @@ import datetime as dt
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from omnigraph.lang.catalog import Catalog, Scalar
 from omnigraph.lang.query import ast
 from tests.oracle import truth
+from tests.oracle.answers import (
+    AGGREGATES,
+    Answer,
+    Columns,
+    Way,
+    bound_name,
+    column_of,
+    has_aggregate,
+    is_bound_by,
+    is_rough,
+    percentile,
+    rank_of,
+    settle_key,
+)
 from tests.oracle.functions import FUNCTIONS, apply, convert
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, VALUE, Block, Member, Patterns, Scan, Walk
@@ -26,57 +39,7 @@ COMPUTED = (ast.Quantifier, ast.Case, ast.Conversion, ast.Negative, ast.Element,
 TEXT_PREDICATES = frozenset({"search", "match_text", "fuzzy"})
 
 
-@dataclass(frozen=True)
-class Way:
-    """A path: its nodes from left to right, the edges between them, and their weight."""
-
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    cost: float
-
-    @property
-    def order(self) -> tuple[Any, ...]:
-        """What paths are ordered by among themselves."""
-        return tuple((node.type, node.id) for node in self.nodes)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The result part of a read, with entities as their properties."""
-
-    projections: tuple[ast.Projection, ...]
-    distinct: bool
-    distinct_on: tuple[ast.Expression, ...]
-    having: ast.Expression | None
-    order: tuple[ast.Ordering, ...]
-    skip: ast.Bound | None
-    limit: ast.Bound | None
-
-
 Row: TypeAlias = dict[str, Node | Edge | Way | int | None]
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "collect", "stddev", "percentile"})
-RANKS = frozenset({"nearest"})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a read may return: all its rows, of which `skip` and `limit` leave some.
-
-    A total order leaves one right answer. Otherwise rows that are equal in the columns `ordered_by` may swap; without
-    such columns any order is right.
-    """
-
-    rows: list[tuple[Any, ...]]
-    is_total: bool
-    ordered_by: tuple[int, ...]
-    skip: int
-    limit: int | None
-    # Columns that are computed in floating point, whose last digits depend on the order of the work.
-    rough: frozenset[int]
-
-    @property
-    def page(self) -> slice:
-        return slice(self.skip, None if self.limit is None else self.skip + self.limit)
 
 
 def evaluate(
@@ -387,7 +350,7 @@ class _Evaluator:
             answer = self.part(stage, rows, scope)
             self.is_stage = False
             assert answer.is_total or answer.page == slice(0, None), "which rows are left must not be open"
-            names = [_bound_name(one) for one in stage.projections]
+            names = [bound_name(one) for one in stage.projections]
             passed = [one.expression for one in stage.projections if isinstance(one, ast.Projection)]
             scope = {name: self.passed_type(one) for name, one in zip(names, passed, strict=True)}
             spaces = self.patterns.spaces
@@ -414,7 +377,7 @@ class _Evaluator:
         assert len(keys) == len(written.order), "the maker orders a union by names"
         for index, key in reversed(list(zip(keys, written.order, strict=True))):
             is_down = key.direction is not None and key.direction.text == "desc"
-            rows.sort(key=lambda row: _settle_key(row[index]), reverse=is_down)
+            rows.sort(key=lambda row: settle_key(row[index]), reverse=is_down)
         skip, limit = self.bound(written.skip) or 0, self.bound(written.limit)
         return Answer(rows, False, tuple(keys), skip, limit, rough)
 
@@ -433,7 +396,7 @@ class _Evaluator:
         )
         found = [longer for row in rows for longer in self.solutions(block, row)]
         self.scope = block.scope
-        is_grouped = any(_has_aggregate(one.expression) for one in read.projections)
+        is_grouped = any(has_aggregate(one.expression) for one in read.projections)
         if read.distinct_on:
             found = self.first_of_each(read, block, found)
         columns = self.grouped(read, found) if is_grouped else self.projected(read, found)
@@ -443,14 +406,14 @@ class _Evaluator:
         if self.is_stage and not is_total:
             return self.settled(read, columns)
         skip, limit = self.bound(read.skip) or 0, self.bound(read.limit)
-        rough = frozenset(index for index, one in enumerate(read.projections) if _is_rough(one.expression))
+        rough = frozenset(index for index, one in enumerate(read.projections) if is_rough(one.expression))
         if not read.order and read.skip is not None and is_total:
             # Pages have an order of their own: that of what breaks ties.
             pages = sorted(zip(found, columns, strict=True), key=lambda one: self.tie(block, one[0]))
             return Answer([column for _, column in pages], True, (), skip, limit, rough)
         if not read.order:
             return Answer(columns, False, (), skip, limit, rough)
-        if (rank := _rank_of(read)) is not None:
+        if (rank := rank_of(read)) is not None:
             return Answer(self.ranked(rank, columns, found, block), True, (), skip, limit, rough)
         keyed = []
         for position, column in enumerate(columns):
@@ -461,16 +424,16 @@ class _Evaluator:
             direction = read.order[index].direction
             is_down = direction is not None and direction.text == "desc"
             ordered.sort(key=lambda one: one[0][index], reverse=is_down)
-        ordered_by = () if is_total else tuple(_column_of(key.expression, read) for key in read.order)
+        ordered_by = () if is_total else tuple(column_of(key.expression, read) for key in read.order)
         return Answer([one[2] for one in ordered], is_total, ordered_by, skip, limit, rough)
 
     def settled(self, read: Columns, columns: list[tuple[Any, ...]]) -> Answer:
         """Return groups or distinct rows of a `with` in their total order: its keys, then all columns."""
-        columns = sorted(columns, key=lambda row: tuple(map(_settle_key, row)))
+        columns = sorted(columns, key=lambda row: tuple(map(settle_key, row)))
         for key in reversed(read.order):
-            index = _column_of(key.expression, read)
+            index = column_of(key.expression, read)
             is_down = key.direction is not None and key.direction.text == "desc"
-            columns.sort(key=lambda row: _settle_key(row[index]), reverse=is_down)
+            columns.sort(key=lambda row: settle_key(row[index]), reverse=is_down)
         is_cut = bool(read.order) or read.skip is not None
         return Answer(columns, is_cut, (), self.bound(read.skip) or 0, self.bound(read.limit), frozenset())
 
@@ -523,9 +486,9 @@ class _Evaluator:
     def keys(self, read: Columns, column: tuple[Any, ...], row: Row | None) -> tuple[Any, ...]:
         found = []
         for key in read.order:
-            is_column = row is None or isinstance(key.expression, ast.Alias) or _is_bound_by(key.expression, read)
+            is_column = row is None or isinstance(key.expression, ast.Alias) or is_bound_by(key.expression, read)
             value = (
-                column[_column_of(key.expression, read)]
+                column[column_of(key.expression, read)]
                 if is_column
                 else self.value(key.expression, row or {}, self.scope)
             )
@@ -541,13 +504,13 @@ class _Evaluator:
         # Ids are unique in a type only, so the type goes first.
         ids = tuple((one.type, one.id) if isinstance(one, Node | Edge) else ("", "") for one in bound)
         ties = ids + tuple((one is not None, one.order if isinstance(one, Way) else one or 0) for one in hops)
-        return ties + tuple(_settle_key(row[name]) for name in names if block.scope[name] == VALUE)
+        return ties + tuple(settle_key(row[name]) for name in names if block.scope[name] == VALUE)
 
     def projected(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
         return [tuple(self.column(one.expression, row) for one in read.projections) for row in found]
 
     def grouped(self, read: Columns, found: list[Row]) -> list[tuple[Any, ...]]:
-        plain = [one.expression for one in read.projections if not _has_aggregate(one.expression)]
+        plain = [one.expression for one in read.projections if not has_aggregate(one.expression)]
         groups: dict[tuple[Any, ...], list[Row]] = {} if plain else {(): []}
         for row in found:
             groups.setdefault(tuple(self.column(one, row) for one in plain), []).append(row)
@@ -558,7 +521,7 @@ class _Evaluator:
             rest = iter(key)
             rows.append(
                 tuple(
-                    self.of_group(one.expression, members) if _has_aggregate(one.expression) else next(rest)
+                    self.of_group(one.expression, members) if has_aggregate(one.expression) else next(rest)
                     for one in read.projections
                 )
             )
@@ -568,8 +531,8 @@ class _Evaluator:
         """Return an expression over aggregates, constants and what a group has in common."""
         if isinstance(expression, ast.Call) and expression.function in AGGREGATES:
             return self.aggregate(expression, rows)
-        if read is not None and (isinstance(expression, ast.Alias) or _is_bound_by(expression, read)):
-            return self.of_group(read.projections[_column_of(expression, read)].expression, rows)
+        if read is not None and (isinstance(expression, ast.Alias) or is_bound_by(expression, read)):
+            return self.of_group(read.projections[column_of(expression, read)].expression, rows)
         if isinstance(expression, ast.Comparison):
             sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
             return truth.compare(expression.operator.text, *sides)
@@ -597,7 +560,7 @@ class _Evaluator:
         if call.function == "stddev":
             return statistics.stdev(map(float, values)) if len(values) > 1 else None
         if call.function == "percentile":
-            return _percentile(sorted(map(float, values)), float(self.value(call.arguments[1], {})))
+            return percentile(sorted(map(float, values)), float(self.value(call.arguments[1], {})))
         if call.function in ("min", "max"):
             return min(values) if call.function == "min" else max(values)
         # Sums of integers are exact; those of floats are correct to the last digit here, and compared less strictly.
@@ -608,63 +571,3 @@ class _Evaluator:
         if bound is None:
             return None
         return bound.value if isinstance(bound.value, int) else int(self.params[bound.value.name])
-
-
-def _bound_name(projection: ast.Projection | ast.EntityProjection) -> str:
-    assert isinstance(projection, ast.Projection)
-    if projection.alias is not None:
-        return projection.alias.text
-    assert isinstance(projection.expression, ast.Variable)
-    return projection.expression.name
-
-
-def _is_bound_by(expression: ast.Expression, read: Columns) -> bool:
-    """Return True for a variable that the `with` itself binds."""
-    named = {one.alias.text for one in read.projections if one.alias is not None and one.is_variable}
-    return isinstance(expression, ast.Variable) and expression.name in named
-
-
-def _settle_key(value: Any) -> tuple[Any, ...]:
-    """Return what values, nodes, edges and paths are ordered by; null comes first."""
-    if isinstance(value, Node | Edge):
-        return (True, value.type, value.id)
-    return (value is not None, value.order if isinstance(value, Way) else 0 if value is None else value)
-
-
-def _percentile(values: list[float], fraction: float) -> float:
-    place = fraction * (len(values) - 1)
-    low, high = values[math.floor(place)], values[math.ceil(place)]
-    return low + (high - low) * (place - math.floor(place))
-
-
-def _rank_of(read: Columns) -> ast.Call | None:
-    first = read.order[0].expression
-    if isinstance(first, ast.Alias):
-        first = next((one.expression for one in read.projections if one.alias and one.alias.text == first.name), first)
-    return first if isinstance(first, ast.Call) and first.function in RANKS else None
-
-
-def _is_rough(expression: ast.Expression) -> bool:
-    rough = ("sum", "avg", "stddev", "percentile", "pow", *RANKS)
-    return any(isinstance(one, ast.Call) and one.function in rough for one in ast.walk_expression(expression))
-
-
-def _has_aggregate(expression: ast.Expression) -> bool:
-    return any(isinstance(one, ast.Call) and one.function in AGGREGATES for one in ast.walk_expression(expression))
-
-
-def _column_of(key: ast.Expression, read: Columns) -> int:
-    """Return which returned column an order key names."""
-    for index, one in enumerate(read.projections):
-        if isinstance(key, ast.Alias | ast.Variable) and one.alias is not None and one.alias.text == key.name:
-            return index
-        if not isinstance(key, ast.Alias) and _shape(one.expression) == _shape(key):
-            return index
-    raise AssertionError("the compiler lets only returned columns order here")
-
-
-def _shape(expression: ast.Expression) -> tuple[str, ...]:
-    """Return what an expression says, without where it says it."""
-    if isinstance(expression, ast.PropertyAccess):
-        return expression.variable.text, expression.property.text
-    return (expression.name,) if isinstance(expression, ast.Variable | ast.Alias) else ("?",)

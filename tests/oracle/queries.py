@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, PropertyType, Scalar
 from tests.oracle.expressions import Expressions
+from tests.oracle.literals import literal, quote_text, to_json
 from tests.oracle.measures import Measures
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT, joined
 from tests.oracle.stages import Stages
@@ -359,7 +359,9 @@ class Maker:
             return f"${one.name} {self.pick(COMPARISONS)} {self.constant(PropertyType(Scalar.I64))}"
         kind = self.below(10)
         if kind == 0 and self.often(1, 3):
-            return f"type(${one.name}) {self.pick(('=', '!=', '<'))} {_text(self.pick(('Person', 'City', 'Knows')))}"
+            return (
+                f"type(${one.name}) {self.pick(('=', '!=', '<'))} {quote_text(self.pick(('Person', 'City', 'Knows')))}"
+            )
         if kind == 9 and not one.is_edge:
             return f"${one.name} is {'not ' * self.often(1, 2)}null"
         if kind == 8 and one.type == "Person":
@@ -413,7 +415,7 @@ class Maker:
 
     def text_predicate(self, one: Bound) -> str:
         query = self.pick(WORDS)
-        shown = self.parameter(PropertyType(Scalar.STRING), query) if self.often(1, 3) else _text(query)
+        shown = self.parameter(PropertyType(Scalar.STRING), query) if self.often(1, 3) else quote_text(query)
         function = self.pick(("search", "match_text", "fuzzy"))
         edits = f", {self.below(3)}" if function == "fuzzy" and self.often(1, 2) else ""
         return f"{function}(${one.name}.bio, {shown}{edits})" + (" = true" if self.often(1, 5) else "")
@@ -458,7 +460,7 @@ class Maker:
         self.declared.append(f"${name}: {type_}{'?' * is_nullable}")
         self.params[name] = narrowed(value) if type_.scalar is Scalar.F32 else value
         if value is not None or self.often(1, 2):
-            self.given[name] = _json(value)
+            self.given[name] = to_json(value)
         return f"${name}"
 
     # -- results -----------------------------------------------------------------------------------------------
@@ -591,31 +593,3 @@ class Maker:
 
 def _fits(a: PropertyType, b: PropertyType) -> bool:
     return a.scalar is b.scalar or {a.scalar, b.scalar} <= NUMBERS
-
-
-def literal(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, dt.datetime):
-        return f'datetime("{_json(value)}")'
-    if isinstance(value, dt.date):
-        return f'date("{value.isoformat()}")'
-    if isinstance(value, float):
-        text = repr(value)
-        return text if "e" not in text else f"{value:f}"
-    return str(value)
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_json(item) for item in value]
-    if isinstance(value, dt.datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value.isoformat() if isinstance(value, dt.date) else value

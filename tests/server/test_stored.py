@@ -22,6 +22,10 @@ GROW = "query grow($name: String) { update Person set { age: 1 } where name = $n
 # Their type is hidden from some.
 LINKS = """
 query links() { match { $p: Person $p knows $q } return { $q.name as name } }
+query staged() { match { $p: Person } with { $p } match { $p knows $q } return { $q.name as name } }
+query united() {
+  match { $p: Person } return { $p.name as name } union match { $p knows $_ } return { $p.name as name }
+}
 query link($a: String) { insert Knows { from: $a, to: $a } }
 """
 WITHOUT_AGE = SCHEMA.replace("    age: I32?\n", "")
@@ -159,11 +163,22 @@ def test_without_read_every_stored_query_is_one_that_is_not_there(
     policy.write_text(POLICY.replace("{group: all}", "{group: writers}") + rules, encoding="utf-8")
     with serving_graph(graph_uri, tokens=TOKENS, policy=policy, queries=folder) as live:
         told = set()
-        for name in ("names", "links", "link", "ages", "nothing"):
+        for name in ("names", "links", "staged", "united", "link", "ages", "nothing"):
             answer = live.post(f"{G}/queries/{name}{path}", body, actor="bob")
             told.add((answer.status, answer.json()["omnigraph_code"], answer.json()["error"]))
     [(status, code, _)] = told
     assert (status, code) == (404, "query.not_found")
+
+
+def test_stages_and_unions_are_served_to_those_who_may_read_their_types(partly_served: Live) -> None:
+    source = "query q() { match { $p knows $q } with { $q, count(*) as $n } return { $q.name as name, $n as n } }"
+    answers = {actor: partly_served.post(f"{G}/query", {"query": source}, actor=actor) for actor in ("ada", "bob")}
+    assert answers["ada"].json()["rows"], answers["ada"].json()
+    assert answers["bob"].status == 400
+    assert "knows" in answers["bob"].json()["error"], answers["bob"].json()
+    for name, count in (("staged", 2), ("united", 5)):
+        assert len(partly_served.post(f"{G}/queries/{name}", actor="ada").json()["rows"]) == count
+        assert partly_served.post(f"{G}/queries/{name}", actor="bob").status == 404
 
 
 @pytest.fixture

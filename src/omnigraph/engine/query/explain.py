@@ -253,7 +253,8 @@ def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:
 def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) -> OperatorReport:
     query = plan.query
     grouped = "group" if word == "return" else f"{word} group"
-    parts = [grouped if query.is_grouped else f"{word} distinct" if query.is_distinct else word]
+    distinct = " distinct" if query.is_distinct else " distinct on keys:" if query.distinct_on else ""
+    parts = [grouped if query.is_grouped else f"{word}{distinct}"]
     parts.append(", ".join(column.name for column in query.returned))
     if query.rank is not None:
         parts.append(f"ranked by {type(query.rank).__name__.lower()}")

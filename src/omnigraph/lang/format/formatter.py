@@ -40,6 +40,8 @@ _BRANCHES: Final = frozenset({"when", "else"})
 _CONTINUATIONS: Final = frozenset(
     {"and", "as", "asc", "desc", "else", "end", "in", "is", "on", "or", "set", "then", "when", "where"}
 )
+# Keywords that begin a section without a rule of their own.
+_SECTIONS: Final = frozenset({"match", "return"})
 
 
 def format_source(source: Source, language: LanguageName) -> str:
@@ -243,7 +245,7 @@ def _begins_section(previous: SyntaxToken, token: SyntaxToken) -> bool:
     if not token.is_keyword or previous.is_keyword or token.text in _CONTINUATIONS:
         return False
     ends_operand = previous.text[-1].isalnum() or previous.text[-1] in '_")]?'
-    return previous.text == "}" or (ends_operand and bool(token.begins))
+    return previous.text == "}" or (ends_operand and (bool(token.begins) or token.text in _SECTIONS))
 
 
 def _is_break_point(token: SyntaxToken, words: frozenset[str]) -> bool:

@@ -93,6 +93,7 @@ def _bind_columns(ctx: Context, scope: Scope, stage: ast.Read, returned: tuple[R
             continue
         if name.text in bound:
             ctx.report("T42", name.span, f"`${name.text}` is bound twice", "rename one of them, as in `… as $other`")
+            bound[name.text] = Variable(name.text, Kind.BROKEN)
         elif name.text in ctx.params or name.text == "_":
             noun = "stands for anything" if name.text == "_" else "is a parameter"
             hint = "use another name" if projection.is_variable else "leave it out: parameters are known everywhere"
