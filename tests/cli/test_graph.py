@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -270,8 +271,28 @@ def test_schema_conflict_of_a_merge_says_how_to_go_on(capsys: pytest.CaptureFixt
         run(capsys, "schema", "apply", "g.omni", "--schema", "wider.pg", "--branch", branch, "--quiet")
     out, _ = run(capsys, "branch", "merge", "x", "--store", "g.omni", "--dry-run", status=1)
     assert "1 DivergentSchema\n  `Person.email`: each side has a property of this name" in out
+    assert "--take TYPE.PROPERTY=ours" in out
     assert "omnigraph schema apply --branch" in out
-    assert "--ours" not in out
+    _, err = run(capsys, "branch", "merge", "x", "--store", "g.omni", "--take", "Person.nope=ours", status=1)
+    assert "names no conflict of this merge; there are: `Person.email`" in err
+    out, _ = run(capsys, "branch", "merge", "x", "--store", "g.omni", "--take", "Person.email=theirs")
+    assert "done" in out
+    _, err = run(capsys, "branch", "merge", "x", "--store", "g.omni", "--take", "Person.email=ours", status=1)
+    assert "names no conflict of this merge; there are: none" in err
+
+
+@pytest.mark.usefixtures("place")
+def test_ours_settles_schemas_and_then_entities(capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "branch", "create", "x", "--store", "g.omni")
+    for branch in ("x", "main"):
+        run(capsys, "schema", "apply", "g.omni", "--schema", "wider.pg", "--branch", branch, "--quiet")
+        insert = f'insert Person {{ name: "zoe", email: "{branch}" }}'
+        run(capsys, "mutate", "--store", "g.omni", "--branch", branch, "-e", insert, "--quiet")
+    found: Any = read_json(capsys, "branch", "merge", "x", "--store", "g.omni", "--dry-run", status=1)
+    assert [one["kind"] for one in found["conflicts"]] == ["DivergentSchema"]
+    run(capsys, "branch", "merge", "x", "--store", "g.omni", "--ours", "--quiet")
+    query = 'match { $p: Person { name: "zoe" } } return { $p.email as email }'
+    assert read_json(capsys, "query", "--store", "g.omni", "-e", query)["rows"] == [{"email": "main"}]
 
 
 @pytest.mark.usefixtures("place")

@@ -314,3 +314,14 @@ def test_served_entity_and_past_state_are_those_of_an_opened_graph(things: str) 
                 return await before.get("Thing", key)
 
         assert asyncio.run(ask()) == stored.get("Thing", key)
+
+
+def test_conflicts_between_schemas_are_resolved_over_http(live: Live) -> None:
+    with og.connect(address(live), graph="g") as served:
+        served.branches.create("review")
+        for branch in ("main", "review"):
+            served.schema.apply(SCHEMA.replace("small: I32?", f'{branch}: I32? @rename_from("small")'), branch=branch)
+        found = served.branches.merge("review", dry_run=True).conflicts
+        assert [(one.kind, one.properties, one.entity_id) for one in found] == [("DivergentSchema", ("main",), None)]
+        served.branches.merge("review", resolutions=[found[0].to_json() | {"take": "theirs"}])
+        assert "review: I32?" in served.schema.read()

@@ -110,7 +110,7 @@ def test_ids_of_keyed_edges_on_spark_are_those_of_a_mutation(spark: Any, tmp_pat
       @key(src, dst, at, day, rate, part, big, small, ok, kind, ref)
     }
     """
-    values = {
+    values: dict[str, list[Any]] = {
         "at": ["1969-12-31T23:59:59.999Z", "2024-02-29T12:00:00+02:00", "2024-01-01T00:00:00Z"],
         "day": ["1969-12-31", "2024-02-29", "9999-12-31"],
         "rate": [-0.0, 1e21, 0.1],
@@ -121,7 +121,7 @@ def test_ids_of_keyed_edges_on_spark_are_those_of_a_mutation(spark: Any, tmp_pat
         "kind": ["cash", "card", "cash"],
         "ref": ['é "quoted" \\ \u2028', "", "日本\u0000x"],
     }
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"edge": "Paid", "from": 'ä"', "to": "b", "data": {name: column[n] for name, column in values.items()}}
         for n in range(3)
     ]

@@ -25,8 +25,11 @@ class ModelConflict(Exception):
     """The definition of a merge gives no result."""
 
 
-def merge_facts(base: Facts, ours: Facts, theirs: Facts) -> Facts:
-    """Merge by definition; raises `ModelConflict`."""
+def merge_facts(base: Facts, ours: Facts, theirs: Facts, take: str | None = None) -> Facts:
+    """Merge by definition; raises `ModelConflict`. With `take`, a side wins wherever both changed something.
+
+    What it dropped goes; what only the other side dropped is not brought back, and is a conflict still.
+    """
     merged: Facts = {}
     for path in {*base, *ours, *theirs}:
         before, left, right = (side.get(path) for side in (base, ours, theirs))
@@ -34,17 +37,36 @@ def merge_facts(base: Facts, ours: Facts, theirs: Facts) -> Facts:
             value = left
         elif left == before:
             value = right
-        else:
+        elif take is None:
             raise ModelConflict(path)
+        else:
+            value = left if take == "ours" else right
         if value is not None:
             merged[path] = value
     for thing in [path for path in base if path[-1] == "is"]:
         about = thing[:-1]
         kept = [side for side in (ours, theirs) if thing in side]
         if len(kept) == 1 and _about(kept[0], about) != _about(base, about):
-            raise ModelConflict(thing)
+            winner = {"ours": ours, "theirs": theirs}.get(take or "")
+            if winner is None or winner is kept[0]:
+                raise ModelConflict(thing)
+            merged = {path: value for path, value in merged.items() if path[: len(about)] != about}
+    if take is not None:
+        merged = _without_clashes(merged, ours if take == "ours" else theirs)
     _check(merged)
     return merged
+
+
+def _without_clashes(facts: Facts, winner: Facts) -> Facts:
+    """Leave out every thing of the other side that has the name of one of the winner."""
+    places = {
+        path[:-1]: (path[0] if len(path) == 3 else facts.get((path[0], "is")), value)
+        for path, value in facts.items()
+        if path[-1] == "name"
+    }
+    taken = {place for thing, place in places.items() if (*thing, "is") in winner}
+    lost = [thing for thing, place in places.items() if (*thing, "is") not in winner and place in taken]
+    return {path: value for path, value in facts.items() if not any(path[: len(one)] == one for one in lost)}
 
 
 def _about(facts: Facts, thing: Path) -> Facts:

@@ -201,10 +201,19 @@ def _decide(
 
     if choice.side is None and not choice.takes:
         return decisions
-    resolutions = resolution_objects(decisions)
+    resolutions, settled = resolution_objects(decisions), set[str]()
     with target.open_to_read() as graph:
-        conflicts = run_dry(graph, resolutions).conflicts
-    return [*resolutions, *resolve_conflicts([item.to_json() for item in conflicts], choice.side, choice.takes)]
+        while True:
+            conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
+            is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
+            # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
+            of_schema = {text for text in choice.takes if ":" not in text.rpartition("=")[0]}
+            takes = [text for text in choice.takes if text not in settled and (text in of_schema or not is_schema)]
+            settled |= of_schema if is_schema else set()
+            made = [item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions]
+            resolutions = [*resolutions, *made]
+            if not is_schema or not made:
+                return resolutions
 
 
 def read_resolutions(file: Path | None) -> Path | bytes | None:
@@ -280,7 +289,8 @@ def _receipt_lines(operation: str, receipt: MergeReceipt, conflicts: Sequence[Ma
 
 def _conflict_hints(command: Sequence[str], conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts):
-        yield "settle the schemas first: omnigraph schema apply --branch NAME --schema FILE, then try again"
+        yield "resolve all with --ours or --theirs, or one with --take TYPE.PROPERTY=ours; or use --resolutions FILE"
+        yield "or change the schema of a side: omnigraph schema apply --branch NAME --schema FILE, then try again"
         return
     yield f"all of both sides: omnigraph {shlex.join(command)} --dry-run --json"
     yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"

@@ -12,7 +12,7 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
 SIDES: Final = ("ours", "theirs")
-# Conflicts between schemas, which no resolution settles.
+# Conflicts between schemas, which are settled before those between entities are known.
 SCHEMA_KINDS: Final = frozenset({"DivergentSchema", "DropVsUpdate"})
 
 
@@ -70,9 +70,13 @@ def resolve_conflicts(
                 f"`--take {text}` does not say which side to take; write `--take TYPE:ID.PROPERTY=ours`, or `=theirs`"
             )
         chosen[_find_conflict(conflicts, text, place)] = taken
-    made = []
+    made: list[dict[str, object]] = []
     for number, conflict in enumerate(conflicts):
         if conflict["kind"] in SCHEMA_KINDS:
+            named: list[str | None] = list(conflict["properties"]) or [None]
+            if (taken_side := chosen.get((number, named[0]), side)) is not None:
+                of_schema = {"type_key": conflict["type_key"], "entity_id": None, "property": named[0]}
+                made.append({**of_schema, "take": taken_side})
             continue
         names: list[str | None] = [name for name in conflict["properties"] if (number, name) in chosen]
         if side is not None and names:
@@ -80,7 +84,8 @@ def resolve_conflicts(
             names = list(conflict["properties"])
         for name in names or [None]:
             if (taken_side := chosen.get((number, name), side)) is not None:
-                resolution = {"type_key": conflict["type_key"], "entity_id": conflict["entity_id"], "take": taken_side}
+                entity_id = conflict.get("entity_id")
+                resolution = {"type_key": conflict["type_key"], "entity_id": entity_id, "take": taken_side}
                 made.append(resolution if name is None else {**resolution, "property": name})
     return made
 
@@ -88,7 +93,7 @@ def resolve_conflicts(
 def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, place: str) -> tuple[int, str | None]:
     """Return the number of the conflict that a `--take` names, and its property unless it names the whole entity."""
     for number, conflict in enumerate(conflicts):
-        entity = f"{TypeKey(conflict['type_key']).name}:{conflict['entity_id']}"
+        entity = _subject(conflict)
         if place == entity:
             return number, None
         for name in conflict["properties"]:
@@ -98,6 +103,12 @@ def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, place: str
     raise UsageError(f"`--take {text}` names no conflict of this merge; there are: {known or 'none'}")
 
 
+def _subject(conflict: Mapping[str, Any]) -> str:
+    """Return what a `--take` calls a conflict: an entity, or a type whose schema is contested."""
+    name = TypeKey(conflict["type_key"]).name
+    return name if conflict["kind"] in SCHEMA_KINDS else f"{name}:{conflict['entity_id']}"
+
+
 def _places(conflict: Mapping[str, Any]) -> list[str]:
-    entity = f"{TypeKey(conflict['type_key']).name}:{conflict['entity_id']}"
+    entity = _subject(conflict)
     return [f"{entity}.{name}" for name in conflict["properties"]] or [entity]

@@ -110,5 +110,9 @@ Ours = Annotated[bool, typer.Option("--ours", help="Resolve conflicts with the v
 Theirs = Annotated[bool, typer.Option("--theirs", help="Resolve conflicts with the values that are brought in.")]
 Take = Annotated[
     list[str] | None,
-    typer.Option("--take", metavar="TYPE:ID[.PROPERTY]=SIDE", help="Resolve one conflict: ours or theirs; repeatable."),
+    typer.Option(
+        "--take",
+        metavar="TYPE[:ID][.PROPERTY]=SIDE",
+        help="Resolve one conflict, of a schema without an id: ours or theirs; repeatable.",
+    ),
 ]

@@ -34,7 +34,8 @@ def on(graph: og.Graph, branch: str, body: str) -> Any:
 def conflicts(graph: og.Graph, branch: str) -> list[tuple[str, str]]:
     with pytest.raises(og.MergeConflict) as caught:
         graph.branches.merge(branch)
-    return [(one["kind"], one["entity_id"]) for one in caught.value.context["conflicts"]]
+    listed: Any = caught.value.context["conflicts"]
+    return [(one["kind"], one["entity_id"]) for one in listed]
 
 
 def test_both_branches_insert_the_same_edge(graph: og.Graph) -> None:
@@ -113,6 +114,8 @@ def test_rename_of_a_key_property_keeps_ids(tmp_path: Path) -> None:
     graph.schema.apply(NODES + 'edge E: P -> P { z: I32 @rename_from("w")  @key(src, dst, z) }')
     run(graph, 'insert E { from: "a", to: "b", z: 1 }')
     assert list(rows(graph, "edge:E")) == ['["a","b","1"]']
-    assert graph.get("E", {"from": "a", "to": "b", "z": 1})["z"] == 1
+    found = graph.get("E", {"from": "a", "to": "b", "z": 1})
+    assert found is not None
+    assert found["z"] == 1
     with pytest.raises(UsageError, match="`from`, `to`, `z`"):
         graph.get("E", {"from": "a", "to": "b"})

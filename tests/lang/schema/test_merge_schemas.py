@@ -10,7 +10,7 @@ import pytest
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.schema import SchemaIR, compile_schema
 from omnigraph.lang.schema import merge as merge_module
-from omnigraph.lang.schema.merge import join_bases, merge_schemas, records_of
+from omnigraph.lang.schema.merge import BOTH_SIDES, Side, join_bases, merge_schemas, records_of
 from omnigraph.lang.schema.render import write_source
 from tests.support.schema_merge_model import DOMAIN, Facts, ModelConflict, merge_facts, random_histories, to_ir
 
@@ -50,6 +50,55 @@ def compare_worlds(count: int = WORLDS) -> tuple[int, int]:
 def test_merge_agrees_with_the_definition() -> None:
     merged, conflicted = compare_worlds()
     assert min(merged, conflicted) > WORLDS // 8
+
+
+def settle(base: tuple[Facts, int], ours: SchemaIR, theirs: SchemaIR, side: Side) -> SchemaIR | None:
+    """Merge with one side for all conflicts, as they come to light; None if it may not be taken for one of them."""
+    takes: dict[Any, Side] = {}
+    while True:
+        result = merge_schemas(records_of(to_ir(*base)), ours, theirs, takes)
+        if not result.conflicts:
+            return result.ir
+        found = {one.key: side for one in result.conflicts if side in one.sides}
+        if len(found) < len({one.key for one in result.conflicts}) or found.keys() <= takes.keys():
+            return None
+        takes |= found
+
+
+def compare_settled_worlds(count: int = WORLDS) -> tuple[int, int]:
+    settled = unsettled = 0
+    for seed in range(count):
+        base, (ours, ours_next), (theirs, theirs_next) = random_histories(seed)
+        if expected_merge(base[0], ours, theirs) is not None:
+            continue
+        for side in BOTH_SIDES:
+            ir = settle(base, to_ir(ours, ours_next), to_ir(theirs, theirs_next), side)
+            try:
+                expected = to_ir(merge_facts(base[0], ours, theirs, side), ours_next)
+            except ModelConflict:
+                assert ir is None, f"world {seed} taking {side}: no conflict"
+                unsettled += 1
+                continue
+            assert ir is not None, f"world {seed} taking {side}: a conflict is left"
+            assert (ir.shape, ir.identities) == (expected.shape, expected.identities), f"world {seed} taking {side}"
+            settled += 1
+    return settled, unsettled
+
+
+def test_settled_merge_agrees_with_the_definition() -> None:
+    assert min(compare_settled_worlds()) > WORLDS // 8
+
+
+def test_settled_merge_that_takes_the_other_side_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    merge_field = merge_module._Merge._merge_field
+
+    def swapped(self: Any, key: Any, name: str, base: Any, ours: Any, theirs: Any, has_base: bool) -> Any:
+        value = merge_field(self, key, name, base, ours, theirs, has_base)
+        return theirs if key in self._takes and value == ours else value
+
+    monkeypatch.setattr(merge_module._Merge, "_merge_field", swapped)
+    with pytest.raises(AssertionError):
+        compare_settled_worlds()
 
 
 def union_of_enums(base: Any, ours: Any, theirs: Any) -> tuple[str, ...]:

@@ -15,10 +15,12 @@ from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Resolution, conflict_error, reject_without_conflict
+from omnigraph.engine.merge.conflicts import Decisions, Resolution, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
+from omnigraph.engine.merge.schema_decisions import SchemaDecisions, reject_unused
 from omnigraph.engine.merge.schema_merge import (
     MergedSchema,
+    OpenConflict,
     lost_changes,
     merge_view_schemas,
     rewrites_needed,
@@ -99,7 +101,7 @@ class _SchemaConflicts(Exception):
         self.conflicts = conflicts
 
 
-_CHANGE_SCHEMA: Final = "Change the schema of one of the sides with `schema apply`, then try again"
+_CHANGE_SCHEMA: Final = "Resolve them with `resolutions`, or change the schema of one of the sides with `schema apply`"
 
 
 def _updates(three: ThreeWayState, adopted: Mapping[TypeKey, Pin]) -> Iterator[Update]:
@@ -139,7 +141,7 @@ class Application:
     source: str
     target: str
     choose: Callable[[View], Sides]
-    resolutions: Sequence[Resolution]
+    decisions: Decisions
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
     execute: ExecuteMerge = merge_in_memory
@@ -148,6 +150,11 @@ class Application:
     _hidden: frozenset[str] = frozenset()
     _intent: Declared | None = None
     _earlier: _Prepared | None = None
+
+    @property
+    def resolutions(self) -> Sequence[Resolution]:
+        """The resolutions of conflicts between entities."""
+        return self.decisions.entities
 
     def preview(self) -> MergeReceipt:
         """Return the receipt of a dry run; writes nothing."""
@@ -272,20 +279,32 @@ class Application:
     def _under_one_schema(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
         """Return the three states under the schema of the merge; `_SchemaConflicts` if there is none."""
         if len({view.catalog.ir_hash for view in (*base.states(), ours, theirs)}) == 1:
+            reject_unused(self.decisions.schema)
             return ThreeWayState(base, ours, theirs)
-        merged = merge_view_schemas(base, ours, theirs)
-        if not isinstance(merged, MergedSchema):
-            raise _SchemaConflicts(merged)
+        settled = SchemaDecisions(self.decisions.schema, self._hidden)
+        while True:
+            merged = merge_view_schemas(base, ours, theirs, settled.takes)
+            if isinstance(merged, MergedSchema):
+                self._check_target_schema(ours, merged)
+                # A revert only takes a change back, so nothing is lost with a property that is not there any more.
+                lost = lost_changes(merged, settled.takes, is_revert=self.kind == "revert")
+                found = [*map(OpenConflict, rewrites_needed(merged)), *lost]
+                if not found:
+                    break
+            else:
+                found = merged
+            if not settled.decide(found):
+                raise _SchemaConflicts([item.conflict for item in found])
+        settled.reject_unused()
+        self._hidden = self._hidden.union(*(merged.new_names(view, self._hidden) for view in (ours, theirs)))
+        return ThreeWayState.under(merged)
+
+    def _check_target_schema(self, ours: View, merged: MergedSchema) -> None:
+        """Raise if the actor may not change the schema of the target, or stored queries would break."""
         if merged.changes_target:
             self.session.require("schema_apply", on_target(self.session.names_of(ours.snapshot)))
             if self.session.schema_check is not None and ours.snapshot.state.branch_id is None:
                 self.session.schema_check(ours.catalog, merged.catalog)
-        # A revert only takes a change back, so nothing is lost with a property that is not there any more.
-        lost = [*rewrites_needed(merged), *lost_changes(merged, is_revert=self.kind == "revert")]
-        if lost:
-            raise _SchemaConflicts(lost)
-        self._hidden = self._hidden.union(*(merged.new_names(view, self._hidden) for view in (ours, theirs)))
-        return ThreeWayState.under(merged)
 
     def _check_compared(self, three: ThreeWayState) -> None:
         """Raise `PolicyDenied` if both sides changed a type that the actor may not read on the target.

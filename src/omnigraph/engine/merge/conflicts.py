@@ -19,6 +19,7 @@ from omnigraph.engine.json_text import json_text
 from omnigraph.engine.merge.row_merge import Clash
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
 from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.delta import Violation, one_array
@@ -87,6 +88,7 @@ def conflict_error(
 # A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
 ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
+_SCHEMA_KINDS: Final = (ConflictKind.DIVERGENT_SCHEMA, ConflictKind.DROP_VS_UPDATE)
 _SIDES: Final = ("ours", "theirs", "base")
 IMAGES: Final = ("base", "ours", "theirs")
 _MEMBERS: Final = frozenset(
@@ -106,9 +108,35 @@ class Resolution:
     seen: Mapping[str, object]
 
 
-def read_resolutions(resolutions: ResolutionsInput) -> list[Resolution]:
+@dataclass(frozen=True, slots=True)
+class SchemaResolution:
+    """The side to take for a conflict between schemas: about a property, or else the type itself."""
+
+    type_key: TypeKey
+    property_name: str | None
+    take: Side
+
+    @property
+    def subject(self) -> str:
+        name = self.type_key.name
+        return name if self.property_name is None else f"{name}.{self.property_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """All resolutions of a merge."""
+
+    entities: tuple[Resolution, ...] = ()
+    schema: tuple[SchemaResolution, ...] = ()
+
+
+def read_resolutions(resolutions: ResolutionsInput) -> Decisions:
     """Return resolutions from a file of JSON or NDJSON, its bytes, or dictionaries."""
-    return [_parse(item, number) for number, item in enumerate(resolution_objects(resolutions), start=1)]
+    parsed = [_parse(item, number) for number, item in enumerate(resolution_objects(resolutions), start=1)]
+    return Decisions(
+        tuple(item for item in parsed if isinstance(item, Resolution)),
+        tuple(item for item in parsed if isinstance(item, SchemaResolution)),
+    )
 
 
 def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
@@ -138,20 +166,39 @@ def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
         raise refuse(f"the resolutions are not valid JSON: {error}; expected an array or NDJSON") from error
 
 
-def _parse(value: Any, number: int) -> Resolution:
+def _parse_schema(value: Mapping[str, Any], where: str) -> SchemaResolution:
+    """Return a resolution of a conflict between schemas, which has no entity."""
+    named: Sequence[Any] = value.get("properties") or ()
+    property_ = value.get("property", named[0] if len(named) == 1 else None)
+    if value.get("take") not in BOTH_SIDES or "row" in value or "value" in value:
+        raise refuse(f"{where} is about the schema, so it needs a `take` of `ours` or `theirs` and nothing else")
+    if not isinstance(property_, str | None):
+        raise refuse(f"{where} has a `property` that is not a name")
+    return SchemaResolution(_type_key(value, where), property_, value["take"])
+
+
+def _type_key(value: Mapping[str, Any], where: str) -> TypeKey:
+    try:
+        return TypeKey(value["type_key"])
+    except ValueError as error:
+        context = {"entity_id": value["entity_id"]} if isinstance(value.get("entity_id"), str) else {}
+        raise refuse(f"{where}: {error}", type_key=value["type_key"], **context) from None
+
+
+def _parse(value: Any, number: int) -> Resolution | SchemaResolution:
     where = f"resolution {number}"
     if not isinstance(value, Mapping):
         raise refuse(f"{where} is not an object")
     unknown = sorted(value.keys() - _MEMBERS)
     if unknown:
         raise refuse(f"{where} has the unknown member `{unknown[0]}`; it takes {', '.join(sorted(_MEMBERS))}")
-    for name in ("type_key", "entity_id"):
+    is_schema = value.get("entity_id", "") is None or ("entity_id" not in value and value.get("kind") in _SCHEMA_KINDS)
+    for name in ("type_key",) if is_schema else ("type_key", "entity_id"):
         if not isinstance(value.get(name), str):
             raise refuse(f"{where} needs a `{name}`, as the conflict has it")
-    try:
-        key = TypeKey(value["type_key"])
-    except ValueError as error:
-        raise refuse(f"{where}: {error}", type_key=value["type_key"], entity_id=value["entity_id"]) from None
+    if is_schema:
+        return _parse_schema(value, where)
+    key = _type_key(value, where)
     picks = [name for name in ("take", "row", "value") if name in value]
     if len(picks) != 1:
         raise refuse(f"{where} needs exactly one of `take`, `row` and `value`, and has {len(picks)}")

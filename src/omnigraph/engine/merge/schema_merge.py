@@ -23,8 +23,10 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.merge import (
+    Key,
     Records,
     SchemaConflict,
+    Side,
     is_same_schema,
     join_bases,
     merge_schemas,
@@ -112,18 +114,32 @@ def schema_ir(view: View) -> SchemaIR:
     return _ir_of(view.snapshot.state.schema.ir)
 
 
-def merge_view_schemas(base: MergeBase[View], ours: View, theirs: View) -> MergedSchema | list[Conflict]:
-    """Merge the schemas of three states; returns the conflicts if they cannot be merged."""
+@dataclass(frozen=True, slots=True)
+class OpenConflict:
+    """A conflict between schemas, what it is about, and the sides that may settle it."""
+
+    conflict: Conflict
+    key: Key | None = None
+    sides: tuple[Side, ...] = ()
+
+
+def merge_view_schemas(
+    base: MergeBase[View], ours: View, theirs: View, takes: Mapping[Key, Side]
+) -> MergedSchema | list[OpenConflict]:
+    """Merge the schemas of three states; returns the conflicts if they cannot be merged.
+
+    `takes` has the side that settles a conflict, by what it is about.
+    """
     ours_ir, theirs_ir = schema_ir(ours), schema_ir(theirs)
-    merged = merge_schemas(_base_records(base), ours_ir, theirs_ir)
+    merged = merge_schemas(_base_records(base), ours_ir, theirs_ir, takes)
     if merged.ir is None:
-        return [_conflict_of(conflict) for conflict in merged.conflicts]
+        return [OpenConflict(_conflict_of(item), item.key, item.sides) for item in merged.conflicts]
     schema = ours.snapshot.state.schema
     if not is_same_schema(merged.ir, ours_ir):
         try:
             source = _source_of(merged.ir, ours, theirs)
         except LanguageError as error:
-            return [_invalid(ours, error)]
+            return [OpenConflict(_invalid(ours, error))]
         text = orjson.dumps(merged.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
         schema = AcceptedSchema(source, text, merged.ir.hash, shape_hash(merged.ir.shape))
     return MergedSchema(schema, catalog_of(merged.ir), base, ours, theirs)
@@ -256,22 +272,25 @@ def _rules(type_: Type, renamed: Mapping[str, str]) -> set[object]:
 # -- data of what was dropped ------------------------------------------------------------------------------------------
 
 
-def lost_changes(merged: MergedSchema, *, is_revert: bool) -> list[Conflict]:
+def lost_changes(merged: MergedSchema, takes: Mapping[Key, Side], *, is_revert: bool) -> list[OpenConflict]:
     """Return a conflict for everything that one side dropped from the schema while the other changed its data.
 
-    What a revert takes back does not count.
+    What a revert takes back does not count, nor what was decided: the side that dropped it is taken.
     """
     sides = [(merged.ours, "we")] if is_revert else [(merged.ours, "we"), (merged.theirs, "they")]
-    return [conflict for side, who in sides for conflict in _lost_by(merged, merged.base.first, side, who)]
+    lost = [item for side, who in sides for item in _lost_by(merged, merged.base.first, side, who)]
+    return [item for item in lost if item.key is None or takes.get(item.key) not in item.sides]
 
 
-def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator[Conflict]:
+def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator[OpenConflict]:
     dropper = "they" if who == "we" else "we"
+    sides: tuple[Side, ...] = ("theirs",) if who == "we" else ("ours",)
     reshaping = compare(side.catalog, merged.catalog)
     for type_ in reshaping.dropped:
         if (changes := _changes(base, side, type_)) is not None and changes.count:
             message = f"`{type_.name}`: {dropper} dropped the type, {who} changed {_entities(changes.count)} of it"
-            yield Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
+            conflict = Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
+            yield OpenConflict(conflict, ("type", type_.type_id), sides)
     for type_, successor in reshaping.kept:
         dropped = compare_columns(type_, successor).dropped
         changes = _changes(base, side, type_) if dropped else None
@@ -279,7 +298,9 @@ def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator
             count = 0 if changes is None else _count_values(changes, name)
             if count:
                 message = f"`{type_.name}.{name}`: {dropper} dropped the property, {who} set it on {_entities(count)}"
-                yield Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
+                conflict = Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
+                key = ("property", type_.type_id, type_.properties[name].property_id)
+                yield OpenConflict(conflict, key, sides)
 
 
 def _changes(base: View, side: View, type_: Type) -> RowChanges | None:

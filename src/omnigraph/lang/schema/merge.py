@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Embed, PropertyType
@@ -30,17 +31,25 @@ Key: TypeAlias = tuple[Any, ...]
 Record: TypeAlias = Mapping[str, Any]
 Records: TypeAlias = Mapping[Key, Record]
 
+Side = Literal["ours", "theirs"]
+BOTH_SIDES: Final[tuple[Side, ...]] = ("ours", "theirs")
+
 _SHAPES: Final[Mapping[Kind, type[Any]]] = {"interface": InterfaceShape, "node": NodeShape, "edge": EdgeShape}
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaConflict:
-    """A difference between two schemas that a person has to settle: where it is, and what the sides did."""
+    """A difference between two schemas that a person has to settle: where it is, and what the sides did.
 
+    `sides` are those that may be taken: not one that would bring back what the other dropped, with data that is gone.
+    """
+
+    key: Key
     kind: Kind
     type_name: str
     property_name: str | None
     message: str
+    sides: tuple[Side, ...] = BOTH_SIDES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,16 @@ def join_bases(below: Records, left: Records, right: Records) -> Records:
     return merge.run()
 
 
-def merge_schemas(base: Records, ours: SchemaIR, theirs: SchemaIR) -> SchemaMerge:
-    """Merge what two schemas changed since their base; new identities are numbered as ours are."""
+def merge_schemas(
+    base: Records, ours: SchemaIR, theirs: SchemaIR, takes: Mapping[Key, Side] = MappingProxyType({})
+) -> SchemaMerge:
+    """Merge what two schemas changed since their base; new identities are numbered as ours are.
+
+    `takes` has the side that settles a conflict, by the key of the conflict.
+    """
     if is_same_schema(ours, theirs):
         return SchemaMerge(ours)
-    merge = _Merge(base, records_of(ours), records_of(theirs))
+    merge = _Merge(base, records_of(ours), records_of(theirs), takes)
     merged = merge.run()
     if merge.conflicts:
         return SchemaMerge(None, tuple(merge.conflicts))
@@ -96,8 +110,17 @@ def _records_of_type(records: Records, type_id: int) -> dict[Key, Record]:
 class _Merge:
     """Merges records; in a base, what both sides changed becomes unknown instead of a conflict."""
 
-    def __init__(self, base: Records, ours: Records, theirs: Records, *, is_base: bool = False) -> None:
+    def __init__(
+        self,
+        base: Records,
+        ours: Records,
+        theirs: Records,
+        takes: Mapping[Key, Side] = MappingProxyType({}),
+        *,
+        is_base: bool = False,
+    ) -> None:
         self._base, self._ours, self._theirs = base, ours, theirs
+        self._takes = takes
         self._is_base = is_base
         self.conflicts: list[SchemaConflict] = []
 
@@ -108,6 +131,8 @@ class _Merge:
             merged |= self._merge_type(type_id)
         if self._is_base:
             return merged
+        for conflict in list(_find_clashes(merged)) if self._takes else ():
+            self._settle_clash(conflict, merged)
         for check in _CHECKS:
             self.conflicts += check(merged)
         return merged
@@ -115,6 +140,22 @@ class _Merge:
     @property
     def _sides(self) -> tuple[Records, Records, Records]:
         return self._base, self._ours, self._theirs
+
+    def _settle_clash(self, conflict: SchemaConflict, merged: dict[Key, Record]) -> None:
+        """Leave out what the other side calls by the same name, with the constraints on it."""
+        side = self._takes.get(conflict.key)
+        if side is None:
+            return
+        kept = self._ours if side == "ours" else self._theirs
+        name, part = merged[conflict.key]["name"], conflict.key[0]
+        for key in [key for key, record in merged.items() if key[0] == part and record["name"] == name]:
+            if key in kept or (part == "property" and key[1] != conflict.key[1]):
+                continue
+            for other in list(merged):
+                is_of_type = part == "type" and other[1] == key[1]
+                is_constraint = other[0] == "constraint" and other[1] == key[1] and key[-1] in other[3]
+                if other == key or is_of_type or (part == "property" and is_constraint):
+                    del merged[other]
 
     def _merge_type(self, type_id: int) -> dict[Key, Record]:
         base, ours, theirs = (_records_of_type(side, type_id) for side in self._sides)
@@ -124,7 +165,11 @@ class _Merge:
                 if kept == base:
                     return {}
                 who = ("they", "we") if ours else ("we", "they")
-                self._report(kept, _type_key(type_id), f"{who[0]} dropped the type, {who[1]} changed it")
+                dropper: Side = "theirs" if ours else "ours"
+                if self._takes.get(_type_key(type_id)) == dropper:
+                    return {}
+                what = f"{who[0]} dropped the type, {who[1]} changed it"
+                self._report(kept, _type_key(type_id), what, (dropper,))
                 return {key: {"": _Unknown()} for key in kept} if self._is_base else {}
             return {}
         merged: dict[Key, Record] = {}
@@ -141,7 +186,11 @@ class _Merge:
             return theirs
         if ours is None or theirs is None:
             who = ("we", "they") if ours is None else ("they", "we")
-            self._report_key(key, f"{who[0]} dropped it, {who[1]} changed it")
+            dropper: Side = "ours" if ours is None else "theirs"
+            sides = (dropper,) if key[0] == "property" else BOTH_SIDES
+            if (side := self._takes.get(key)) in sides:
+                return ours if side == "ours" else theirs
+            self._report_key(key, f"{who[0]} dropped it, {who[1]} changed it", sides)
             return {"": _Unknown()} if self._is_base else None
         merged: dict[str, Any] = {}
         for name in ours:
@@ -156,16 +205,18 @@ class _Merge:
             return theirs
         if name == "type.enum_values" and has_base and None not in (base, ours, theirs):
             return _merge_enums(base, ours, theirs)
+        if key in self._takes:
+            return ours if self._takes[key] == "ours" else theirs
         label = _FIELD_LABELS.get(name, name.removeprefix("type."))
         self._report_key(key, f"both sides changed its {label}, to `{_text(ours)}` and `{_text(theirs)}`")
         return _Unknown() if self._is_base else ours
 
-    def _report_key(self, key: Key, what: str) -> None:
-        self._report(self._ours if key in self._ours else self._theirs, key, what)
+    def _report_key(self, key: Key, what: str, sides: tuple[Side, ...] = BOTH_SIDES) -> None:
+        self._report(self._ours if key in self._ours else self._theirs, key, what, sides)
 
-    def _report(self, records: Records, key: Key, what: str) -> None:
+    def _report(self, records: Records, key: Key, what: str, sides: tuple[Side, ...]) -> None:
         if not self._is_base:
-            self.conflicts.append(_conflict(records, key, what))
+            self.conflicts.append(_conflict(records, key, what, sides))
 
 
 _FIELD_LABELS: Final = {"type.enum_values": "values", "type.scalar": "type", "is_injected": "place of declaration"}
@@ -176,14 +227,14 @@ def _merge_enums(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
     return tuple(sorted((set(ours) | set(theirs)) - removed))
 
 
-def _conflict(records: Records, key: Key, what: str) -> SchemaConflict:
+def _conflict(records: Records, key: Key, what: str, sides: tuple[Side, ...] = BOTH_SIDES) -> SchemaConflict:
     type_record = records[_type_key(key[1])]
     kind, name = type_record["kind"], type_record["name"]
     if key[0] == "property":
         property_name = records[key]["name"]
-        return SchemaConflict(kind, name, property_name, f"`{name}.{property_name}`: {what}")
+        return SchemaConflict(key, kind, name, property_name, f"`{name}.{property_name}`: {what}", sides)
     subject = f"`{name}`" if key[0] == "type" else f"`@{key[2]}` of `{name}`"
-    return SchemaConflict(kind, name, None, f"{subject}: {what}")
+    return SchemaConflict(key, kind, name, None, f"{subject}: {what}", sides)
 
 
 def _text(value: Any) -> str:
@@ -218,7 +269,7 @@ def _find_dangling(merged: Records) -> Iterator[SchemaConflict]:
         missing = [target for target in _references(key, record) if target not in merged]
         if missing and _type_key(key[1]) in merged:
             what = "type" if missing[0][0] == "type" else "property"
-            yield _conflict(merged, key, f"one side refers to a {what} that the other side dropped")
+            yield _conflict(merged, key, f"one side refers to a {what} that the other side dropped", ())
 
 
 def _references(key: Key, record: Record) -> Iterator[Key]:
