@@ -571,11 +571,12 @@ class SchemaCalls:
         """The text of the accepted schema."""
         return self.read()
 
-    def read(self, branch: str = "main") -> Call[str]:
-        """Return the text of the accepted schema of a branch.
+    def read(self, branch: str = "main", *, at: AsOf | None = None) -> Call[str]:
+        """Return the text of the accepted schema of a branch, or of a past state.
 
         Args:
             branch: The branch.
+            at: A past state; see `Graph.at` for how to name one.
 
         Returns:
             The text.
@@ -587,7 +588,8 @@ class SchemaCalls:
             >>> graph.schema.read("main") == graph.schema.source
             True
         """
-        request = get("/schema", wire.BranchInput(branch=branch))
+        state = None if at is None else str(state_text(at))
+        request = get("/schema", wire.SchemaInput(branch=branch, at=state))
         return Call(request, lambda response: str(response.json()["schema_source"]))
 
     def catalog(self) -> Call[Catalog]:

@@ -16,7 +16,8 @@ from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.graph_access import TaskStore, graph_access
-from omnigraph.engine.past_names import Reshaping, compare, compare_columns
+from omnigraph.engine.past_names import THEN, Reshaping, compare, compare_columns
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, TypeChange
 from omnigraph.engine.schema_rewrite import SchemaRewrite, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
@@ -396,11 +397,12 @@ class Schema:
         self._session.require("read", GRAPH)
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
-    def read(self, branch: str = MAIN) -> str:
-        """Return the text of the accepted schema of a branch.
+    def read(self, branch: str = MAIN, *, at: AsOf | None = None) -> str:
+        """Return the text of the accepted schema of a branch, or of a past state.
 
         Args:
             branch: The branch.
+            at: A past state; see `Graph.at` for how to name one.
 
         Returns:
             The text.
@@ -412,6 +414,8 @@ class Schema:
             >>> graph.schema.read("main") == graph.schema.source
             True
         """
+        if at is not None:
+            return self._session.view(branch, at, names=THEN).snapshot.state.schema.source
         if strip_name(branch) == MAIN:
             return self.source
         return self._session.view(branch).snapshot.state.schema.source
