@@ -208,11 +208,12 @@ class SchemaProtocol(Protocol):
         """All node types, then all edge types; a node type and an edge type may have the same name."""
         ...
 
-    def read(self, branch: str = "main") -> str:
-        """Return the text of the accepted schema of a branch.
+    def read(self, branch: str = "main", *, at: Any = None) -> str:
+        """Return the text of the accepted schema of a branch, or of a past state.
 
         Args:
             branch: The branch.
+            at: A past state; see `Graph.at` for how to name one.
 
         Returns:
             The text.

@@ -77,7 +77,7 @@ def test_verify_unsound_graph_is_status_one(graph: Graph, capsys: pytest.Capture
     for file in data.iterdir():
         file.unlink()
     assert main(["verify", graph.uri]) == 1
-    assert "not sound" in capsys.readouterr().out
+    assert "the graph is damaged" in capsys.readouterr().out
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:

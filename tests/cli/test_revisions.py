@@ -218,3 +218,14 @@ def test_every_command_that_commits_has_the_option() -> None:
     words |= {"embed", "repair"}
     with_message = {" ".join(command.words) for command in COMMANDS if "message" in signature(command.run).parameters}
     assert with_message == words
+
+
+def test_schema_and_new_branch_start_at_a_past_state(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.schema.apply("node Person { name: String @key  age: I32?  team: String?  nick: String? }")
+    assert main(["schema", "show", "--at", "HEAD~1"]) == 0
+    assert "nick" not in capsys.readouterr().out
+    assert main(["schema", "show", "--at", "HEAD"]) == 0
+    assert "nick" in capsys.readouterr().out
+    assert main(["branch", "create", "old", "--at", "HEAD~2"]) == 0
+    assert "branch old starts at HEAD~2" in capsys.readouterr().out
+    assert ids(graph, "old") == ids(graph)[2:]

@@ -18,7 +18,7 @@ BLOCK = re.compile(
 # by tests/test_docs.py.
 SHOWN = ("bash", "caddy", "cypher", "gq", "ini", "nginx", "pg", "sql", "yaml", "http")
 # What differs from run to run: ids of commits, points in time, and cursors.
-CHANGING = re.compile(r"\b0[0-9A-Z]{25}\b|\b20\d\d-[-0-9T:.+]+|\beyJ[\w-]+")
+CHANGING = re.compile(r"\b0[0-9A-Z]{25}\b|\b20\d\d-[-0-9T:.+Z]+|\beyJ[\w-]+")
 SHORT = {"0": "01…", "2": "2…", "e": "eyJ…"}
 
 

@@ -36,19 +36,23 @@ NewName = Annotated[str, typer.Argument(metavar="NEW", help="New name of the bra
 From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commit or tag to start from.")]
 
 
+StartAt = Annotated[str | None, typer.Option("--at", metavar="ID", help="Start at this commit, tag, `HEAD~1` or time.")]
+
+
 def create_branch(
     target: Writes,
     name: BranchName,
     from_: From = "main",
+    at: StartAt = None,
     as_json: Json = False,
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        branch = graph.branches.create(name, from_)
+        branch = graph.branches.create(name, from_, at=at)
     if as_json:
         print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
     else:
-        echo(f"branch {branch.name} starts where {from_} is")
+        echo(f"branch {branch.name} starts {f'at {at}' if at is not None else f'where {from_} is'}")
     return 0
 
 

@@ -230,9 +230,7 @@ def verify(
         unreferenced = "no unreferenced files"
         if report.unreferenced_files:
             count = plural(report.unreferenced_files, "unreferenced file")
-            unreferenced = (
-                f"{count} of {report.unreferenced_bytes:,} bytes, which cleanup removes when they are old enough"
-            )
+            unreferenced = f"{count} of {report.unreferenced_bytes:,} bytes, to be removed by cleanup"
         if report.checked_files is not None:
             compared = plural(report.checked_files, "file")
             echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")

@@ -269,7 +269,7 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
             # A value may have several lines, but no control characters that a terminal would obey.
             first, *more = map(printable, format_value(row[name]).split("\n"))
             yield f"{pad_right(name, width)}  {first}"
-            yield from (f"{'':{width}}  {line}" for line in more)
+            yield from more
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:

@@ -11,7 +11,7 @@ import typer
 from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
-from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile
+from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
 from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar
 from omnigraph.cli.query_source import compile_catalog
 from omnigraph.errors import UsageError
@@ -125,9 +125,15 @@ Diagram = Annotated[
 ]
 
 
-def show(target: ReadsUri, branch: Branch = "main", format_: Diagram = SchemaFormat.PG, as_json: Json = False) -> int:
+def show(
+    target: ReadsUri,
+    branch: Branch = "main",
+    at: Snapshot = None,
+    format_: Diagram = SchemaFormat.PG,
+    as_json: Json = False,
+) -> int:
     with target.open_to_read() as graph:
-        source = graph.schema.read(branch)
+        source = graph.schema.read(branch, at=at)
     if as_json:
         print_json({"schema_source": source})
     elif format_ is SchemaFormat.PG:

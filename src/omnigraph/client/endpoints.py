@@ -446,8 +446,9 @@ class SchemaCalls:
     def source(self) -> Call[str]:
         return self.read()
 
-    def read(self, branch: str = "main") -> Call[str]:
-        request = get("/schema", wire.BranchInput(branch=branch))
+    def read(self, branch: str = "main", *, at: AsOf | None = None) -> Call[str]:
+        state = None if at is None else str(state_text(at))
+        request = get("/schema", wire.SchemaInput(branch=branch, at=state))
         return Call(request, lambda response: str(response.json()["schema_source"]))
 
     def catalog(self) -> Call[Catalog]:

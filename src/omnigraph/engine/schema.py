@@ -17,7 +17,8 @@ from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.graph_access import TaskStore, graph_access
-from omnigraph.engine.past_names import Reshaping, compare, compare_columns
+from omnigraph.engine.past_names import THEN, Reshaping, compare, compare_columns
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, TypeChange
 from omnigraph.engine.schema_rewrite import SchemaRewrite, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
@@ -361,7 +362,9 @@ class Schema(SchemaProtocol):
         self._session.require("read", GRAPH)
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
-    def read(self, branch: str = MAIN) -> str:
+    def read(self, branch: str = MAIN, *, at: AsOf | None = None) -> str:
+        if at is not None:
+            return self._session.view(branch, at, names=THEN).snapshot.state.schema.source
         if strip_name(branch) == MAIN:
             return self.source
         return self._session.view(branch).snapshot.state.schema.source

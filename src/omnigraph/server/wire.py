@@ -60,6 +60,13 @@ class BranchInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaInput(BranchInput):
+    """The branch whose schema is read, or a past state of it."""
+
+    at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInput(BranchInput):
     """The branch to read, or a past state of it."""
 

@@ -31,9 +31,8 @@ _NO_NUMBERS: Final = (('"NaN"', "(0.0/0.0)"), ('"Infinity"', "(1.0/0.0)"), ('"-I
 
 def write_cypher(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
     """Yield an index per node type, then a statement per node, then one per edge."""
-    nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
-    for type_ in nodes:
-        yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{type_.name}`) ON (n.`id`);\n".encode()
+    for name in (type_.name for type_ in types if isinstance(type_, NodeType)):
+        yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{name}`) ON (n.`id`);\n".encode()
     for type_ in types:
         for batch in type_batches(view, type_):
             yield join_columns(_parts(type_, batch))

@@ -41,7 +41,7 @@ _Attributes = dict[tuple[str, str], str]
 
 def write_gexf(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
     """Yield the document: attributes, nodes, edges."""
-    by_kind = {
+    by_kind: dict[str, list[GraphType]] = {
         "node": [type_ for type_ in types if isinstance(type_, NodeType)],
         "edge": [type_ for type_ in types if isinstance(type_, EdgeType)],
     }

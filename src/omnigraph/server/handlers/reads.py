@@ -168,8 +168,8 @@ def explain(call: Call[wire.Explain]) -> Response:
     return json_response({**explanation.to_json(), "text": explanation.render()})
 
 
-def schema(call: Call[wire.BranchInput]) -> Response:
-    return json_response({"schema_source": call.graph.schema.read(call.input.branch)})
+def schema(call: Call[wire.SchemaInput]) -> Response:
+    return json_response({"schema_source": call.graph.schema.read(call.input.branch, at=call.input.at)})
 
 
 def branches(call: Call[wire.NoInput]) -> Response:

@@ -5,6 +5,7 @@
 const SHOWN_ROWS = 1000;
 const DRAWN_NODES = 60;
 const ITERATIONS = 200;
+const GRAVITY = 0.4;
 const WIDTH = 760;
 const HEIGHT = 420;
 const COLOURS = ["#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#14b8a6", "#ec4899", "#84cc16"];
@@ -139,13 +140,15 @@ function findGraph(query, columns, rows) {
   const walks = [...query.matchAll(/\$(\w+)\s+(?:\$\w+:\s*)?<?([\w|]+)>?(?:\{[^}]*\})?\s+\$(\w+)/g)]
     .map(([, from, label, to]) => ({ from, label, to }))
     .filter(({ from, label, to }) => label !== "as" && columnOf.has(from) && columnOf.has(to));
+  const types = findTypes(query, walks);
   const nodes = new Map();
   const edges = new Map();
   const node = (variable, row) => {
     const value = row[columnOf.get(variable)];
     if (value === null || value === undefined || typeof value === "object") return null;
-    const key = JSON.stringify([typeOf(query, variable), value]);
-    if (!nodes.has(key) && nodes.size < DRAWN_NODES) nodes.set(key, { label: String(value), group: variable });
+    const type = types.get(variable);
+    const key = JSON.stringify([type, value]);
+    if (!nodes.has(key) && nodes.size < DRAWN_NODES) nodes.set(key, { label: String(value), group: type });
     return nodes.has(key) ? key : null;
   };
   for (const row of rows) {
@@ -158,9 +161,21 @@ function findGraph(query, columns, rows) {
   return { nodes, edges: [...edges.values()] };
 }
 
-function typeOf(query, variable) {
-  const bound = new RegExp(`\\$${variable}\\s*:\\s*(\\w+)`).exec(query);
-  return bound ? bound[1] : "";
+// The type of a variable is in its binding, or follows from the edge that leads to it; two variables of one type may
+// stand for the same node.
+function findTypes(query, walks) {
+  const types = new Map();
+  const ends = new Map();
+  for (const [, name, from, to] of element("schema").textContent.matchAll(/^\s*edge\s+(\w+)\s*:\s*(\w+)\s*->\s*(\w+)/gm)) {
+    ends.set(name[0].toLowerCase() + name.slice(1), [from, to]);
+  }
+  for (const [, variable, type] of query.matchAll(/\$(\w+)\s*:\s*([A-Z]\w*)/g)) types.set(variable, type);
+  for (const { from, label, to } of walks) {
+    const [source, target] = ends.get(label.split("|")[0]) || [];
+    if (!types.has(from)) types.set(from, source || from);
+    if (!types.has(to)) types.set(to, target || to);
+  }
+  return types;
 }
 
 // A force-directed layout (Fruchterman and Reingold) that starts on a circle, so that equal results look equal.
@@ -191,6 +206,9 @@ function layout(nodes, edges) {
     const most = 0.1 * (1 - step / ITERATIONS);
     for (const key of keys) {
       const move = moves.get(key);
+      // A pull to the middle keeps parts together that no edge connects.
+      move.x -= GRAVITY * places.get(key).x;
+      move.y -= GRAVITY * places.get(key).y;
       const length = Math.max(Math.hypot(move.x, move.y), 0.001);
       places.get(key).x += (move.x / length) * Math.min(length, most);
       places.get(key).y += (move.y / length) * Math.min(length, most);
@@ -204,10 +222,11 @@ function fit(places) {
   const range = (axis) => [Math.min(...spots.map((spot) => spot[axis])), Math.max(...spots.map((spot) => spot[axis]))];
   const [left, right] = range("x");
   const [top, bottom] = range("y");
-  const margin = 60;
+  // Labels stand to the right of their nodes.
+  const [margin, label] = [20, 150];
   for (const spot of spots) {
-    spot.x = right > left ? margin + ((spot.x - left) / (right - left)) * (WIDTH - 2 * margin) : WIDTH / 2;
-    spot.y = bottom > top ? margin / 2 + ((spot.y - top) / (bottom - top)) * (HEIGHT - margin) : HEIGHT / 2;
+    spot.x = right > left ? margin + ((spot.x - left) / (right - left)) * (WIDTH - margin - label) : WIDTH / 2;
+    spot.y = bottom > top ? margin + ((spot.y - top) / (bottom - top)) * (HEIGHT - 2 * margin) : HEIGHT / 2;
   }
   return places;
 }
