@@ -535,6 +535,22 @@ def test_decimals_are_numbers_if_no_digit_is_lost(tmp_path: Path, text: str, typ
     assert [row["n"] for row in _things(graph)] == [pytest.approx(value), None]
 
 
+def test_integral_floats_are_integers_and_others_are_reported_alone(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Thing { code: I64 @key  n: I64? }")
+    pq.write_table(
+        pa.table({"code": [1.0, 2.0, 3.0, 4.0], "n": [7.0, 7.5, None, float("nan")]}), tmp_path / "t.parquet"
+    )
+    report = load(
+        graph,
+        nodes={"Thing": tmp_path / "t.parquet"},
+        engine="local",
+        on_error="quarantine",
+        report=tmp_path / "report",
+    )
+    assert [(row["code"], row["n"]) for row in _things(graph)] == [(1, 7), (3, None)]
+    assert [item.line for item in report.rejected] == [2, 4]
+
+
 def test_decimal_with_too_many_digits_is_reported_alone(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g.omni", "node Thing { code: I64 @key  n: F64? }")
     table = pa.table({"code": [1, 2], "n": pa.array([Decimal("1.5"), Decimal("0.12345678901234567890123")])})

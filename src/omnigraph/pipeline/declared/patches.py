@@ -38,7 +38,7 @@ def _complete(frame: Any, type_: NodeType | EdgeType, spark: Any, options: Mappi
     from pyspark.sql import functions
 
     given = set(frame.columns)
-    # A vector follows its text: if that is given, it is made anew.
+    # A vector follows its text: if that is given, it is made again.
     missing = [
         name
         for name, item in type_.properties.items()
