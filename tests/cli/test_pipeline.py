@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
+from omnigraph.pipeline.scheduler.book import ScheduleBook
 
 FILE = """\
 pipelines:
@@ -70,6 +73,30 @@ def test_history_shows_counts_and_commits(graph: Graph, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith("0 runs\n")
 
 
+def test_schedule_shows_and_settles_what_is_due(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "schedule", "graph.omni", "--dry-run", "--json"]) == 0
+    [crm] = json.loads(capsys.readouterr().out)["pipelines"]
+    assert (crm["pipeline"], crm["due_now"], len(crm["next_runs"]), crm["last"]) == ("crm", [], 3, None)
+    # The first look of a runner starts nothing, but from then on runs can be missed.
+    assert main(["pipeline", "schedule", "graph.omni", "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["event"] == "added"
+    entry = ScheduleBook("graph.omni").read("crm")
+    assert entry is not None
+    ScheduleBook("graph.omni").write("crm", replace(entry, settled_until=entry.settled_until - timedelta(days=3)))
+    assert main(["pipeline", "schedule", "graph.omni", "--dry-run"]) == 0
+    assert "nothing" not in capsys.readouterr().out
+    assert main(["pipeline", "status", "graph.omni", "crm", "--json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)["pipelines"]
+    assert (shown["schedule"], shown["next_run"] == crm["next_runs"][0]) == ("0 2 * * *", True)
+    assert shown["scheduled"]["status"] is None
+
+
+def test_failed_run_writes_metrics_for_the_textfile_collector(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "run", "graph.omni", "crm", "--sample", "0", "--metrics-file", "crm.prom"]) == 1
+    capsys.readouterr()
+    assert 'omnigraph_pipeline_runs_total{pipeline="crm",status="failed"} 1\n' in Path("crm.prom").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -79,6 +106,9 @@ def test_history_shows_counts_and_commits(graph: Graph, capsys: pytest.CaptureFi
         (["backfill", "graph.omni", "hr", "--after", "1"], "no incremental source"),
         (["run", "graph.omni", "crm", "-f", "nowhere.yaml"], "nowhere.yaml"),
         (["run", "graph.omni", "crm", "--sample", "0"], "1 or more"),
+        (["run", "graph.omni", "crm", "--scheduled-for", "2026-11-17"], "not a time with a zone"),
+        (["schedule", "graph.omni", "--parallel", "0"], "1 or more"),
+        (["schedule", "graph.omni", "--metrics-port", "70000"], "choose another port"),
     ],
 )
 def test_wrong_use_is_explained(

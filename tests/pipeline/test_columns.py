@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import datetime as dt
 import gzip
 import io
 import json
 import math
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -506,3 +508,55 @@ def test_load_rejects_edges_without_an_end_in_every_format(graph: Graph, tmp_pat
     ]
     with pytest.raises(DataError, match=f"line {first}: `from` of an edge `Links` is the id of a node, and is null"):
         load(graph, mode="append", engine="local", **source)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", b"code\tname\n1\ta,b\n"),
+        ("t.tsv.gz", gzip.compress(b"code\tname\n1\ta,b\n")),
+        ("t.csv.bz2", bz2.compress(b'code,name\n1,"a,b"\n')),
+    ],
+)
+def test_tabs_and_compressions_are_known_by_the_name_of_a_file(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    graph = og.init(tmp_path / "g.omni", "node Thing { code: I64 @key  name: String }")
+    load(graph, nodes={"Thing": tmp_path / name}, engine="local")
+    assert [(row["code"], row["name"]) for row in map(dict, _things(graph))] == [(1, "a,b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "value"), [("1.50", "F64", 1.5), ("0.1", "F64", 0.1), ("0.1", "F32", 0.1), ("3.00", "I64", 3)]
+)
+def test_decimals_are_numbers_if_no_digit_is_lost(tmp_path: Path, text: str, type_: str, value: float) -> None:
+    graph = og.init(tmp_path / "g.omni", f"node Thing {{ code: I64 @key  n: {type_}? }}")
+    table = pa.table({"code": [1, 2], "n": pa.array([Decimal(text), None])})
+    load(graph, nodes={"Thing": table}, engine="local")
+    assert [row["n"] for row in _things(graph)] == [pytest.approx(value), None]
+
+
+def test_integral_floats_are_integers_and_others_are_reported_alone(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Thing { code: I64 @key  n: I64? }")
+    pq.write_table(
+        pa.table({"code": [1.0, 2.0, 3.0, 4.0], "n": [7.0, 7.5, None, float("nan")]}), tmp_path / "t.parquet"
+    )
+    report = load(
+        graph,
+        nodes={"Thing": tmp_path / "t.parquet"},
+        engine="local",
+        on_error="quarantine",
+        report=tmp_path / "report",
+    )
+    assert [(row["code"], row["n"]) for row in _things(graph)] == [(1, 7), (3, None)]
+    assert [item.line for item in report.rejected] == [2, 4]
+
+
+def test_decimal_with_too_many_digits_is_reported_alone(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Thing { code: I64 @key  n: F64? }")
+    table = pa.table({"code": [1, 2], "n": pa.array([Decimal("1.5"), Decimal("0.12345678901234567890123")])})
+    report = load(graph, nodes={"Thing": table}, engine="local", on_error="quarantine", report=tmp_path / "report")
+    assert ([row["n"] for row in _things(graph)], [item.line for item in report.rejected]) == ([1.5], [2])
+
+
+def _things(graph: Graph) -> list[dict[str, Any]]:
+    return [json.loads(line)["data"] for line in b"".join(graph.export()).splitlines()]

@@ -163,6 +163,30 @@ def test_snapshot_deletes_what_it_no_longer_has(spark: Any, tmp_path: Path) -> N
     assert [row["p.country"] for row in places] == ["de"]
 
 
+PATCH = """
+pipelines:
+  ages:
+    publish: { merge_into: main }
+    sources: { rows: { format: json, path: rows, schema: "who string, years double" } }
+    nodes: { Person: { from: rows, columns: { name: who, age: years }, mode: patch } }
+"""
+
+
+def test_patch_keeps_properties_that_its_rows_do_not_have(spark: Any, tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key  age: I64?  city: String?  tags: [String]? }")
+    graph.load([{"type": "Person", "data": {"name": "ann", "age": 1, "city": "Ulm", "tags": ["a"]}}])
+    # An integral double is an integer.
+    write(tmp_path / "rows", "1", [{"who": "ann", "years": 2.0}, {"who": "bob", "years": None}])
+    assert run(graph, spark, tmp_path, PATCH).nodes == {"Person": 2}
+    people = [json.loads(line)["data"] for line in b"".join(graph.export()).splitlines()]
+    assert [(item["name"], item["age"], item["city"], item["tags"]) for item in people] == [
+        ("ann", 2, "Ulm", ["a"]),
+        ("bob", None, None, None),
+    ]
+    with pytest.raises(UsageError, match="`mode: patch` relies on a merge"):
+        parse_pipelines(PATCH.replace("    publish: { merge_into: main }\n", ""))
+
+
 def test_mark_that_is_no_boolean_needs_values(spark: Any, tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g.omni", SCHEMA)
     write(tmp_path / "changes", "1", [{"seq": 1, "op": "d", "name": "ann", "age": None, "friend": None}])

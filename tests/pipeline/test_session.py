@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from omnigraph.cli.output import progress_bar
 from omnigraph.engine.tasks import report_progress, reporting_to
-from omnigraph.errors import PipelineUnavailable
+from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.pipeline.spark import java, session
 from omnigraph.pipeline.spark.executors import Executors
 from tests.support.crash_campaign import REPOSITORY
@@ -270,3 +271,31 @@ def test_load_command_beside_a_configuration_prints_json_alone(tmp_path: Path) -
 def test_logging_is_configured_by_a_file_that_exists(tmp_path: Path) -> None:
     [setting] = [word for word in session._java_options(tmp_path, 17).split() if "log4j2" in word]
     assert Path(setting.partition("file://")[2]).is_file()
+
+
+@pytest.mark.spark
+def test_running_session_is_used_as_it_is(spark: Any) -> None:
+    """Neither another thread nor another number of cores reconfigures the session of the caller."""
+    own = dict(spark.sparkContext.getConf().getAll())
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    found: list[Any] = []
+    try:
+        thread = threading.Thread(
+            target=lambda: found.append(session.session("local[1]", {"spark.sql.ansi.enabled": "false"}))
+        )
+        thread.start()
+        thread.join()
+        found.append(session.session())
+        assert [item.sparkContext is spark.sparkContext for item in found] == [True, True]
+        assert {item.conf.get("spark.sql.session.timeZone") for item in found} == {"Asia/Tokyo"}
+        assert {item.conf.get("spark.sql.ansi.enabled") for item in found} == {"true"}
+        assert dict(spark.sparkContext.getConf().getAll()) == own
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_second_spark_of_a_process_is_refused() -> None:
+    running = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    with pytest.raises(PipelineError, match="`local\\[2\\]` is running in this process"):
+        session._require_same_master(running, "local-cluster[1,1,1024]")
+    assert session._require_same_master(running, "local[8]") is running

@@ -34,7 +34,7 @@ VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 
 
 # An argument that is a file to load, and not a graph.
-_DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|parquet)(\.\w+)?$|^-$")
+_DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|tsv|parquet|parq)(\.\w+)?$|^-$")
 
 
 class Shell(StrEnum):

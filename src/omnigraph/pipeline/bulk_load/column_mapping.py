@@ -20,7 +20,7 @@ from omnigraph.engine.write.ndjson.blocks import Part, Type
 from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
@@ -218,9 +218,13 @@ class ColumnMapper:
         if type_.is_list and pa.types.is_list(column.type):
             items = self._fit(InputColumn(column.values, False), PropertyType(type_.scalar))
             return None if items is None else list_column(column.offsets, items, column.is_null())
-        if type_.scalar in INTEGERS and pa.types.is_decimal(column.type):
-            # Spark represents unsigned 64-bit integers as decimals.
+        if type_.scalar in INTEGERS and (pa.types.is_decimal(column.type) or pa.types.is_floating(column.type)):
+            # Spark has decimals for unsigned 64-bit integers, pandas and databases floats; a fraction is an error.
             return column.cast(arrow_type(type_))
+        if type_.scalar in FLOATS and pa.types.is_decimal(column.type):
+            floats = column.cast(arrow_type(type_))
+            # What databases call a decimal is a number to us, as long as no digit is lost.
+            return floats if floats.cast(column.type).equals(column) else None
         if values.is_text and type_.scalar in _PARSED_BY_ARROW and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
@@ -254,6 +258,8 @@ class ColumnMapper:
     def _read(self, values: InputColumn, type_: PropertyType) -> list[Any]:
         """Return the values of a column, text parsed; what cannot be parsed is kept for the rules to report."""
         items: list[Any] = values.column.to_pylist()
+        if not type_.is_list and _is_other_number(values.column.type, type_):
+            return [self._read_number(values.column.slice(row, 1), type_) for row in range(len(items))]
         if not values.is_text or type_.is_text or (type_.scalar in _TEXT_ENCODED and not type_.is_list):
             return items
         if type_.is_list or type_.scalar not in _PARSED_BY_ARROW:
@@ -263,6 +269,13 @@ class ColumnMapper:
         distinct = encoded.dictionary
         read = [self._read_word(distinct.slice(index, 1), type_) for index in range(len(distinct))]
         return [None if index is None else read[index] for index in encoded.indices.to_pylist()]
+
+    def _read_number(self, value: Column, type_: PropertyType) -> object:
+        try:
+            fitted = self._fit(InputColumn(value, False), type_)
+        except _CONVERSION_ERRORS:
+            fitted = None
+        return value[0].as_py() if fitted is None else fitted[0].as_py()
 
     def _read_word(self, word: Column, type_: PropertyType) -> object:
         try:
@@ -294,6 +307,13 @@ def _build_ids(type_: Type, keys: dict[str, Column]) -> Column:
     indices = np.where(complete, np.cumsum(complete) - 1, -1)
     ids = one_array(key_ids(type_, pa.table(keys).filter(pa.array(complete))))
     return ids.take(pa.array(indices, mask=~complete))
+
+
+def _is_other_number(column: Any, type_: PropertyType) -> bool:
+    """Return True for a column of numbers that a property takes where they lose nothing."""
+    if type_.scalar in FLOATS:
+        return bool(pa.types.is_decimal(column))
+    return type_.scalar in INTEGERS and bool(pa.types.is_decimal(column) or pa.types.is_floating(column))
 
 
 def _parse_json(text: Any) -> object:

@@ -17,7 +17,7 @@ import pyarrow.csv
 
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX
-from omnigraph.pipeline.bulk_load.splits import Split
+from omnigraph.pipeline.bulk_load.splits import Split, delimiter_of
 from omnigraph.pipeline.filesystems import open_stream
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Findings, Violation
@@ -55,7 +55,8 @@ def _read_header(split: Split) -> list[str]:
         first = stream.read(_HEAD_BYTES)
     if not first.strip():
         raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
-    return list(pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n")).column_names)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter_of(split.file))
+    return list(pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n"), parse_options=parse).column_names)
 
 
 @dataclass
@@ -90,7 +91,10 @@ class _CsvReader:
         )
         read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
         parse = pyarrow.csv.ParseOptions(
-            newlines_in_values=True, ignore_empty_lines=is_skipping_empty, invalid_row_handler=on_ragged
+            delimiter=delimiter_of(self.split.file),
+            newlines_in_values=True,
+            ignore_empty_lines=is_skipping_empty,
+            invalid_row_handler=on_ragged,
         )
         with open_stream(self.split.file, self.split.compression) as stream:
             source: Any = _UnsplitLineEnds(stream)

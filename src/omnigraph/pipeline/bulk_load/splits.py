@@ -146,9 +146,11 @@ _FORMATS: Final = {
     ".jsonl": "ndjson",
     ".json": "ndjson",
     ".parquet": "parquet",
+    ".parq": "parquet",
     ".csv": "csv",
+    ".tsv": "csv",
 }
-_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _DEFAULT_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
@@ -309,10 +311,20 @@ def detect_format(file: File) -> tuple[str, str | None]:
     if format_ is None or (compression and format_ == "parquet"):
         raise UsageError(
             f"`{file.name}` has an unsupported format; expected one of {', '.join(_FORMATS)}, text formats also"
-            f" compressed as {' or '.join(_COMPRESSIONS)}",
+            f" compressed as {', '.join(_COMPRESSIONS)}. A declared pipeline reads any format of Spark",
             path=file.name,
         )
     return format_, compression
+
+
+def delimiter_of(path: str) -> str:
+    """Return what separates the columns of a text file, by its name.
+
+    >>> delimiter_of("people.tsv.gz"), delimiter_of("people.csv")
+    ('\\t', ',')
+    """
+    stem, ending = os.path.splitext(path.lower())
+    return "\t" if (os.path.splitext(stem)[1] if ending in _COMPRESSIONS else ending) == ".tsv" else ","
 
 
 def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:

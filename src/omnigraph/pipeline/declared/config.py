@@ -28,7 +28,7 @@ from omnigraph.public_values import Mode
 from omnigraph.source_files import read_regular_file
 
 _PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
-MODES: Final = ("merge", "append", "overwrite", "snapshot")
+MODES: Final = ("merge", "append", "overwrite", "snapshot", "patch")
 OUTCOMES: Final = ("stop", "quarantine", "warn")
 
 
@@ -52,6 +52,7 @@ class TypeMapping:
         delete_values: The values of this column that mark a row; without any, it is a boolean.
         order_by: The column by which the newest row of an entity is known; without it, the last one in the input wins.
         is_snapshot: Whether entities that the rows no longer have are deleted.
+        is_patch: Whether properties that the rows have no column for stay as they are.
     """
 
     type_name: str
@@ -64,6 +65,7 @@ class TypeMapping:
     delete_values: tuple[str, ...] = ()
     order_by: str | None = None
     is_snapshot: bool = False
+    is_patch: bool = False
 
     @property
     def is_deleting(self) -> bool:
@@ -216,6 +218,8 @@ def _pipeline(
     publication = _publication(document, name, members.get("publish"))
     if publication.merge_into is None and any(item.is_deleting for item in (*nodes.values(), *edges.values())):
         document.fault(node, "deletes and loads are published together by a merge; add `publish.merge_into`")
+    if publication.merge_into is None and any(item.is_patch for item in (*nodes.values(), *edges.values())):
+        document.fault(node, "`mode: patch` relies on a merge to keep concurrent changes; add `publish.merge_into`")
     expectations = _expectations(document, members.get("expect"), views)
     if publication.merge_into is None and any(item.query for item in expectations):
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
@@ -295,12 +299,13 @@ def _mappings(
             type_name,
             view or "",
             columns,
-            "merge" if mode in (None, "snapshot") else mode,
+            "merge" if mode in (None, "snapshot", "patch") else mode,
             source,
             target,
             *_delete_rule(document, members.get("delete_when")),
             document.text(members["order_by"]) if "order_by" in members else None,
             mode == "snapshot",
+            mode == "patch",
         )
     return mappings
 

@@ -40,6 +40,7 @@ from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.explain import explained_errors
 from omnigraph.pipeline.declared.lineage import Lineage
+from omnigraph.pipeline.declared.patches import complete_rows
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
@@ -284,6 +285,7 @@ class _Run:
             # A branch with deletes must not be made again without them, and deletes alone are progress as well.
             self.has_deletes = is_begun or any(deleted.values())
             self.is_empty_committed = self.has_deletes or is_deleting
+            nodes, edges = (complete_rows(self.graph, self.pipeline, spark, rows) for rows in (nodes, edges))
             loaded = self._load(nodes, edges, before, options)
         except BranchNotFound:
             # Another run has merged and deleted the branch meanwhile.

@@ -205,7 +205,12 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
     missing = [
         name
         for name, item in type_.properties.items()
-        if name not in columns and not item.type.nullable and item.embed is None and item.default is None
+        if name not in columns
+        and not item.type.nullable
+        and item.embed is None
+        and item.default is None
+        # Entities that are there already have the others.
+        and (not mapping.is_patch or name in type_.key)
     ]
     if missing:
         reason = "the key" if missing[0] in type_.key else "a property that is not nullable"
@@ -244,7 +249,7 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
             )
 
 
-_WHOLE: Sequence[str] = ("byte", "short", "integer", "long", "decimal")
+_NUMBERS: Sequence[str] = ("byte", "short", "integer", "long", "decimal", "float", "double")
 _TEXT: Sequence[str] = ("string", "varchar", "char")
 
 
@@ -261,10 +266,9 @@ def _accepted_names(type_: PropertyType) -> Iterator[str]:
     scalar = type_.scalar
     if type_.is_list or scalar is Scalar.VECTOR:
         yield "array"
-    elif scalar in INTEGERS:
-        yield from _WHOLE
-    elif scalar in FLOATS:
-        yield from (*_WHOLE[:4], "float", "double")
+    elif scalar in INTEGERS or scalar in FLOATS:
+        # A number of another type is taken if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
+        yield from _NUMBERS
     elif scalar is Scalar.BOOL:
         yield "boolean"
     elif scalar is Scalar.DATE:

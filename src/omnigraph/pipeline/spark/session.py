@@ -107,19 +107,26 @@ def _find_running(builder_of: Any) -> Any:
 
 
 def _require_same_master(active: Any, master: str | None) -> Any:
-    """Return a session that we did not start as it is; a process has one Spark, so another master is an error."""
+    """Return a session that runs already as it is: it may be the caller's, so its settings are not ours to change.
+
+    A process has one Spark, so a cluster other than the one that it uses is an error; a number of cores is not.
+    """
     if master is None:
         return active
     require_valid_master(master)
     running = active.sparkContext.master
-    # A master of this machine that is given without its number of retries has them.
-    if running not in (master, with_task_retries(master)):
+    if running != master and not (_is_local(master) and _is_local(running)):
         raise PipelineError(
             f"a Spark session at `{running}` is running in this process, so none can be started at `{master}`; stop it,"
             " or leave the master out to use it",
             master=master,
         )
     return active
+
+
+def _is_local(master: str) -> bool:
+    # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
+    return master == "local" or master.startswith("local[")
 
 
 def _connect(builder_of: Any, remote: str) -> Any:
@@ -138,8 +145,7 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
     # Workers run the interpreter of the driver; numerical libraries leave the cores to Spark.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
-    is_local = master is None or master == "local" or master.startswith("local[")
+    is_local = master is None or _is_local(master)
     builder = builder_of.builder.appName("omnigraph").master(with_task_retries(master))
     options = _OPTIONS | (
         _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {}
