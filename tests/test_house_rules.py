@@ -16,7 +16,8 @@ LINES_MAX = 600
 
 def long_names(tree: ast.Module) -> Iterator[str]:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    for node in (child for parent in (tree, *classes) for child in parent.body):
+    bodies = [tree.body, *(item.body for item in classes)]
+    for node in (child for body in bodies for child in body):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > NAME_MAX:
             yield node.name
 
