@@ -71,7 +71,9 @@ def test_submitted_application_with_a_wheel_runs_a_pipeline(tmp_path: Path) -> N
             text=True,
         )
     assert submitted.returncode == 0, submitted.stderr
-    [line] = [line for line in submitted.stdout.splitlines() if line.startswith("said ")]
+    # The Java that is found may send the output of its programs to standard error.
+    lines = (submitted.stdout + submitted.stderr).splitlines()
+    [line] = [line for line in lines if line.startswith("said ")]
     said = json.loads(line.removeprefix("said "))
     assert (said["status"], said["nodes"], said["same"]) == ("published", {"Person": 2}, True)
     # The package is the one of the wheel, not that of this checkout.
