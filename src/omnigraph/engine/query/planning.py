@@ -14,6 +14,7 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import Evaluate, compile_predicate, compile_value, variables_of, walk
+from omnigraph.engine.query.hash_join import compile_join
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -27,7 +28,6 @@ from omnigraph.engine.query.operators import (
     Pipeline,
     PlanStep,
     Scan,
-    compile_join,
 )
 from omnigraph.engine.query.search import UNIT_ROW, Constant, Ids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, NodeType
