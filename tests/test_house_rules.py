@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+
+from tests.conftest import leave_all_but_samples
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "src" / "omnigraph"
@@ -15,9 +19,8 @@ LINES_MAX = 600
 
 
 def long_names(tree: ast.Module) -> Iterator[str]:
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    bodies = [tree.body, *(item.body for item in classes)]
-    for node in (child for body in bodies for child in body):
+    classes = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in chain(tree.body, *classes):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > NAME_MAX:
             yield node.name
 
@@ -51,3 +54,19 @@ def test_long_file_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text("pass\n" * (LINES_MAX + 1))
     (tmp_path / "short.py").write_text("pass\n" * LINES_MAX)
     assert long_files(tmp_path) == {"long.py": LINES_MAX + 1}
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(1, [0]), (3, [0, 4, 7]), (9, [*range(8)])])
+def test_sampled_test_keeps_cases_that_are_spread_over_all(kept: int, expected: list[int]) -> None:
+    def item(place: int) -> Mock:
+        marks = {"sampled": pytest.mark.sampled(kept).mark} | ({"long": pytest.mark.long.mark} if place == 4 else {})
+        case = Mock(spec=pytest.Function, nodeid=f"test_x[{place}]", get_closest_marker=marks.get)
+        case.iter_markers = lambda name: [marks[name]]
+        case.callspec = Mock(indices={"x": place})
+        return case
+
+    items = [item(place) for place in (5, 3, 8, 1, 0, 7, 2, 6, 4)]
+    leave_all_but_samples([*items])
+    left = sorted(int(case.nodeid[7:-1]) for case in items if not case.add_marker.called)
+    # The fifth is left to the long campaign anyway.
+    assert [place - (place > 4) for place in left if place != 4] == expected
