@@ -58,6 +58,11 @@ def test_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
     assert "omnigraph/py.typed" in names
     assert "pyspark_omnigraph.py" in names
     assert sum(name.endswith("grammar.lark") for name in names) == 2
+    assert {name.rpartition("/")[2] for name in names if "/server/page/" in name} == {
+        "index.html",
+        "page.css",
+        "page.js",
+    }
     assert any(name.endswith("log4j2.properties") for name in names)
 
 
