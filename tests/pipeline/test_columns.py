@@ -517,6 +517,7 @@ def test_load_rejects_edges_without_an_end_in_every_format(graph: Graph, tmp_pat
         ("t.tsv.gz", gzip.compress(b"code\tname\n1\ta,b\n")),
         ("t.csv.bz2", bz2.compress(b'code,name\n1,"a,b"\n')),
     ],
+    ids=["tabs", "gzip", "bz2"],
 )
 def test_tabs_and_compressions_are_known_by_the_name_of_a_file(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)

@@ -310,7 +310,10 @@ def _sum_groups(
     if data.dtype.kind not in "iu":
         return np.asarray(np.bincount(of, weights=data.astype(np.float64), minlength=groups.size), np.float64)
     bits = limb_bits(len(data))
-    limbs = [sum_integers(limb, of, groups.size) for limb in split_limbs(data, bits)]
+    largest = max(abs(int(data.min(initial=0))), int(data.max(initial=0)))
+    is_small = largest * len(data) < FLOAT_EXACT_MAX
+    parts = [data.astype(np.int64)] if is_small else split_limbs(data, bits)
+    limbs = [sum_integers(limb, of, groups.size) for limb in parts]
     return join_limbs(limbs, bits, data.dtype.kind == "u")
 
 

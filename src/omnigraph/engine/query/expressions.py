@@ -20,6 +20,7 @@ from omnigraph.engine.query.dates import DAY_MS
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.paths import path_values
 from omnigraph.engine.query.search import (
+    UNIT_ROW,
     Constant,
     Ids,
     Lists,
@@ -102,6 +103,10 @@ def _compile_case(case: ir.Case) -> Evaluate:
     """Return a function that evaluates each branch for its rows alone, so that what guards it also protects it."""
     branches = [(compile_predicate(condition), compile_value(value)) for condition, value in case.branches]
     otherwise = compile_value(case.otherwise)
+    constants = [value for _, value in case.branches] + [case.otherwise]
+    is_number = not case.type.is_list and not case.type.is_text
+    if len(branches) == 1 and is_number and all(isinstance(value, ir.Literal) for value in constants):
+        return _compile_choice(case.type, *branches[0], otherwise)
 
     def evaluate(run: QueryRun, rows: Rows) -> Vector:
         waiting: Ids = np.arange(rows.count)
@@ -116,6 +121,19 @@ def _compile_case(case: ir.Case) -> Evaluate:
                 pieces.append(value(run, chosen))
             waiting = waiting[~mask]
         return _join_pieces(case.type, pieces, places, rows.count)
+
+    return evaluate
+
+
+def _compile_choice(type_: PropertyType, test: Predicate, chosen: Evaluate, otherwise: Evaluate) -> Evaluate:
+    """Return a choice between two constants, which no row has to be moved for."""
+
+    def evaluate(run: QueryRun, rows: Rows) -> Vector:
+        mask = test(run, rows)
+        sides = [to_arrow(value(run, UNIT_ROW), type_, 1) for value in (chosen, otherwise)]
+        pair = vector_from_arrow(pa.concat_arrays(sides))
+        assert isinstance(pair, Numbers)
+        return pair.take(np.where(mask, 0, 1))
 
     return evaluate
 

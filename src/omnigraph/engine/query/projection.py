@@ -114,7 +114,8 @@ class Projection:
             limit = None if self._distinct_on else bounds.end
             rows = rows.take(top_rows(keys, rows.count, limit, lambda indices: self.ties(run, rows, indices)))
         if self._distinct_on and rows.count > 1:
-            codes = [encode_values(evaluate(run, rows), rows.count) for evaluate in self._distinct_on]
+            keys_of = zip(self.query.distinct_on, self._distinct_on, strict=True)
+            codes = [self._key_codes(run, rows, key, evaluate) for key, evaluate in keys_of]
             rows = rows.take(np.sort(Groups(codes, rows.count).first))
         rows = _slice_rows(rows, bounds)
         return self._table(self._project(run, rows, ranked, ranking))
