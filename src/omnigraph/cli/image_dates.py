@@ -53,8 +53,10 @@ def readable_change(change: Mapping[str, Any], dates: DateProperties) -> dict[st
 
 def readable_conflict(conflict: Mapping[str, Any], dates: DateProperties) -> dict[str, Any]:
     """Return a conflict whose three images have dates as text."""
-    kind, _, name = str(conflict.get("type_key", "")).partition(":")
-    names = dates.get((kind, name), {})
+    from omnigraph.lang.catalog import TypeKey
+
+    type_key = conflict.get("type_key")
+    names = {} if type_key is None else dates.get((TypeKey(type_key).kind, TypeKey(type_key).name), {})
     images = {side: conflict[side] for side in ("base", "ours", "theirs") if conflict.get(side) is not None}
     return {**conflict, **{side: readable_image(image, names) for side, image in images.items()}}
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from omnigraph.cli.options import Format
-from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, printable, table_lines
+from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, table_lines
 from omnigraph.errors import Effect, OmniGraphError, OutputError
 from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
@@ -266,10 +266,7 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
         if number:
             yield ""
         for name in columns:
-            # A value may have several lines, but no control characters that a terminal would obey.
-            first, *more = map(printable, format_value(row[name]).split("\n"))
-            yield f"{pad_right(name, width)}  {first}"
-            yield from more
+            yield f"{pad_right(name, width)}  {format_value(row[name])}"
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:

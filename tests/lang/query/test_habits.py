@@ -25,8 +25,8 @@ from omnigraph.lang.query.parser import parse_queries
         ),
         (
             "query q() { update Person set { age: 1 } }",
-            "match { $a: Type } update $a set",
-            "query q() { match { $a: Person } update $a set { age: 1 } }",
+            "`where true` for all",
+            "query q() { update Person set { age: 1 } where true }",
         ),
     ],
 )

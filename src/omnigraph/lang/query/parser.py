@@ -214,8 +214,6 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return f"any number of hops is `{{1,}}`: `$a {before}{{1,}} $b`"
     if token == "set" and "UPDATE" in accepted:
         return "say which variable to change: `match { … } update $a set { … }`"
-    if accepted == {"_WHERE"}:
-        return "to change all entities of a type, match them: `match { $a: Type } update $a set { … }`"
     habit = _habit_hint(token, before, text, offset)
     if habit:
         return habit

@@ -29,7 +29,7 @@ def complete_rows(
         types: Mapping[str, NodeType | EdgeType] = catalog.edges if mapping.source is not None else catalog.nodes
         branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)
         columns, type_ = rows[mapping.type_name], types[mapping.type_name]
-        options = {"graph": graph.uri, "type": f"{type_.kind}:{type_.name}", "branch": branch}
+        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": branch}
         completed[mapping.type_name] = replace(columns, data=_complete(columns.data, type_, spark, options))
     return completed
 
