@@ -107,11 +107,13 @@ def test_session_of_a_remote_without_its_packages_says_what_to_type(monkeypatch:
 
 
 @pytest.mark.slow
-def test_session_of_a_remote_gets_this_package() -> None:
+def test_session_of_a_remote_gets_this_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, bool]] = []
-    remote = SimpleNamespace(addArtifacts=lambda path, pyfile: sent.append((path, pyfile)))
+    remote = SimpleNamespace(addArtifacts=lambda path, pyfile: sent.append((path, pyfile)), session_id="s")
+    monkeypatch.setattr(session, "_shipped", set())
     builder = SimpleNamespace(remote=lambda address: SimpleNamespace(getOrCreate=lambda: remote))
-    assert session._connect(SimpleNamespace(builder=builder), "sc://host") is remote
+    for _ in range(2):
+        assert session._connect(SimpleNamespace(builder=builder), "sc://host") is remote
     [(path, is_python)] = sent
     assert is_python
     assert {"pyspark_omnigraph.py", "omnigraph/pipeline/datasource/stream.py"} <= {*ZipFile(path).namelist()}

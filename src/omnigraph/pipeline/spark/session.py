@@ -132,7 +132,7 @@ def _is_local(master: str) -> bool:
 def _connect(builder_of: Any, remote: str) -> Any:
     """Return a Spark Connect session; this package is sent to its executors."""
     spark = builder_of.builder.remote(remote).getOrCreate()
-    ship(spark)
+    _ship_once(spark, getattr(spark, "session_id", ""))
     return spark
 
 
@@ -160,7 +160,7 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
         spark = builder.getOrCreate()
     if not is_local:
         require_running_at(spark, str(master))
-        ship(spark)
+        _ship_once(spark, spark.sparkContext.applicationId)
     return spark
 
 
@@ -206,6 +206,17 @@ def _keep_interrupt_handler() -> Iterator[None]:
     finally:
         if is_main:
             signal.signal(signal.SIGINT, before)
+
+
+# The applications, and sessions of Spark Connect, whose executors have the package.
+_shipped: Final[set[str]] = set()
+
+
+def _ship_once(spark: Any, key: str) -> None:
+    """Send this package, unless the application has it: Spark refuses a second file of the same name."""
+    if key not in _shipped:
+        ship(spark)
+        _shipped.add(key)
 
 
 def ship(spark: Any) -> None:
