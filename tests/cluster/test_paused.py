@@ -80,7 +80,8 @@ def pause_at(folder: Path, storage: str, number: int, monkeypatch: pytest.Monkey
     with start(theirs, number) as process:
         try:
             wait_until(lambda: is_stopped(process), 60)
-            time.sleep(LEASE_SECONDS + 0.5)
+            # S3 tells times in whole seconds.
+            time.sleep(LEASE_SECONDS + 1.5)
             report = cluster(ours).apply()
             assert report.members["converged"] is True, (number, report.findings)
             lock = read_lock(cluster(ours).ledger)
@@ -89,7 +90,10 @@ def pause_at(folder: Path, storage: str, number: int, monkeypatch: pytest.Monkey
             process.send_signal(signal.SIGCONT)
             output, _ = process.communicate(timeout=120)
     detail, *outcome = output.splitlines()
-    assert outcome, detail
+    if not outcome:
+        # Heartbeats were counted, too, so that this number is past its last change.
+        assert detail.startswith("ok True"), (number, output)
+        return
     # It may only have succeeded before it was paused.
     history = cluster(ours).history().members["revisions"]
     assert ("ok True" in outcome[0]) == ("paused" in [item["actor"] for item in history]), (number, output)
