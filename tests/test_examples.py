@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
 from typing import Any
 
+import orjson
 import pytest
 
 import omnigraph as og
@@ -43,6 +45,26 @@ def test_supply_data_obeys_the_schema(tmp_path: Path) -> None:
     exported = b"".join(graph.export())
     copy.ingest(exported, mode="append")
     assert b"".join(copy.export()) == exported
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell of a notebook; returns the value of its last expression."""
+    *body, last = ast.parse(source).body
+    statements = [*body] if isinstance(last, ast.Expr) else [*body, last]
+    exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if isinstance(last, ast.Expr) else None
+
+
+def test_notebook_runs_twice_and_shows_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+    cells = orjson.loads((SUPPLY / "tour.ipynb").read_bytes())["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    for _ in range(2):
+        names: dict[str, Any] = {}
+        shown = [run_cell(source, names) for source in sources]
+        assert all(value is not None for value in shown)
+        assert sum(hasattr(value, "_repr_html_") or hasattr(value, "_repr_svg_") for value in shown) >= 6
+        names["graph"].close()
 
 
 def test_supply_queries_show_every_extension() -> None:
