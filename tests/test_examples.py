@@ -55,6 +55,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
+@pytest.mark.slow
 def test_notebook_runs_twice_and_shows_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     cells = orjson.loads((SUPPLY / "tour.ipynb").read_bytes())["cells"]
