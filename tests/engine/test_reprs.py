@@ -64,7 +64,6 @@ def test_html_of_values_is_escaped(graph: og.Graph) -> None:
         ["commit", "changes", "HEAD~1"],
         ["log", "Person", HOSTILE],
         ["diff", "HEAD~2", "main"],
-        ["query", "--format", "kv", "-e", "match { $p: Person } return { $p.* }"],
         ["query", "-e", "match { $p: Person } return { $p.* }"],
     ],
 )
