@@ -12,10 +12,11 @@ import pytest
 from benchmarks.reads import compare
 from benchmarks.reads.cold import Cold
 from benchmarks.reads.compare import Disagreement, Timing
+from benchmarks.reads.construct_lines import ANY_LINE
 from benchmarks.reads.data import TINY, make_tables, vocabulary, write_data
 from benchmarks.reads.draws import Deck
 from benchmarks.reads.engines import Engine, load_maker
-from benchmarks.reads.lines import BY_NAME, LINES, Draw, Line
+from benchmarks.reads.lines import BY_NAME, Draw, Line
 from benchmarks.reads.quality import Truth
 from benchmarks.reads.tables import make_tables as page_tables
 from benchmarks.reads.warm import Warm
@@ -24,7 +25,7 @@ from benchmarks.reads.worker import Session
 pytestmark = pytest.mark.slow
 
 CALLS = 3
-EXACT = [line for line in LINES if not line.is_search]
+EXACT = [line for line in ANY_LINE.values() if not line.is_search]
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_write_data_existing_folder_is_kept(data: Path) -> None:
 
 
 def test_deck_draw_same_line_same_parameters(deck: Deck) -> None:
-    for line in LINES:
+    for line in ANY_LINE.values():
         assert deck.draw(line, CALLS) == deck.draw(line, CALLS)
     handles = [one["handle"] for one in deck.draw(BY_NAME["point"], 50)]
     assert len(set(handles)) > 25
@@ -125,7 +126,7 @@ def test_truth_share_wrong_keys_are_noticed(data: Path, deck: Deck) -> None:
     assert sum(truth.share(params, slugs[place : place + 10]) for place in range(0, len(slugs), 10)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", ["hop1", "hop2_all", "reach3", "anti", "group", "top"])
+@pytest.mark.parametrize("name", ["hop1", "hop2_all", "reach3", "anti", "group", "top", "collect", "with"])
 @pytest.mark.sampled(2)
 def test_compare_engine_that_is_wrong_is_caught(name: str, deck: Deck, engines: dict[str, Engine]) -> None:
     class Wrong:
@@ -137,7 +138,7 @@ def test_compare_engine_that_is_wrong_is_caught(name: str, deck: Deck, engines: 
             return lambda params: right(params).to_pylist()[:-1]
 
     with pytest.raises(Disagreement, match=name):
-        run_line(BY_NAME[name], deck, {"ours": engines["ours"], "duckdb": Wrong()})
+        run_line(ANY_LINE[name], deck, {"ours": engines["ours"], "duckdb": Wrong()})
 
 
 def test_compare_engine_that_fails_is_told_and_left_out(deck: Deck, engines: dict[str, Engine]) -> None:
@@ -172,9 +173,9 @@ def test_page_tables_name_the_best_peer_and_what_is_short_of_its_aim() -> None:
 
 def test_lines_every_engine_language_has_the_same_parameters() -> None:
     names = {
-        Draw.NOTHING: [], Draw.PERSON: ["handle"], Draw.CITY: ["city"], Draw.WORDS: ["words"], Draw.VECTOR: ["vec"],
-        Draw.BOTH: ["words", "vec"],
+        Draw.NOTHING: [], Draw.PERSON: ["handle"], Draw.PAIR: ["handle", "other"], Draw.CITY: ["city"],
+        Draw.WORDS: ["words"], Draw.VECTOR: ["vec"], Draw.BOTH: ["words", "vec"],
     }  # fmt: skip
-    for line in LINES:
+    for line in ANY_LINE.values():
         for text in filter(None, (line.gq, line.cypher, line.sql)):
             assert all(f"${name}" in text for name in names[line.draw])

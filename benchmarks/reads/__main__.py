@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.reads.compare import Timing, compare, prepare
+from benchmarks.reads.construct_lines import ANY_LINE
 from benchmarks.reads.data import SIZES
 from benchmarks.reads.draws import Deck
 from benchmarks.reads.engines import OURS, PEERS
@@ -17,12 +18,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reads", description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="tenth")
     parser.add_argument("--engines", nargs="+", choices=[OURS, *PEERS], default=[OURS, "duckdb"])
-    parser.add_argument("--lines", nargs="+", choices=BY_NAME, default=list(BY_NAME))
+    parser.add_argument("--lines", nargs="+", choices=ANY_LINE, default=list(BY_NAME))
     given = parser.parse_args()
     names = [OURS, *(name for name in available(given.engines) if name != OURS)]
     data, homes = prepare(SIZES[given.size], names, CACHE)
     with serving(homes) as workers:
-        for timing in compare([BY_NAME[name] for name in given.lines], Deck.read(data), workers):
+        for timing in compare([ANY_LINE[name] for name in given.lines], Deck.read(data), workers):
             print(_shown(timing), flush=True)
 
 

@@ -44,9 +44,10 @@ class Size:
 
 
 FULL = Size("full", 200_000, 4_200_000, 500_000)
+QUARTER = Size("quarter", 50_000, 1_050_000, 125_000)
 TENTH = Size("tenth", 20_000, 420_000, 50_000)
 TINY = Size("tiny", 400, 4_000, 1_000)
-SIZES = {size.name: size for size in (FULL, TENTH, TINY)}
+SIZES = {size.name: size for size in (FULL, QUARTER, TENTH, TINY)}
 
 
 def write_data(size: Size, folder: Path) -> None:

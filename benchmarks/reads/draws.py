@@ -50,6 +50,11 @@ class Deck:
                 return {}
             case Draw.PERSON:
                 return {"handle": self.handles[int(random.integers(len(self.handles)))].as_py()}
+            case Draw.PAIR:
+                places = random.choice(len(self.handles), 2, replace=False)
+                return dict(
+                    zip(("handle", "other"), (self.handles[int(place)].as_py() for place in places), strict=True)
+                )
             case Draw.CITY:
                 return {"city": self.cities[int(random.integers(len(self.cities)))].as_py()}
             case Draw.WORDS:

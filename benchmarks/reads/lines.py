@@ -14,6 +14,7 @@ class Draw(StrEnum):
 
     NOTHING = "nothing"
     PERSON = "person"
+    PAIR = "pair"
     CITY = "city"
     WORDS = "words"
     VECTOR = "vector"

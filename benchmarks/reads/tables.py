@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.reads.cold import COLD_ROUNDS, Cold
 from benchmarks.reads.compare import Timing
@@ -27,15 +28,18 @@ _REASONS: Mapping[str, str] = {
     "hybrid": "every match of the text is fetched, so that the places to be fused are exact",
 }
 
+_PICTURE = "![Time of the fastest peer divided by ours, for each line of the table](pictures/reads.svg)"
+
 
 def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[Cold]) -> tuple[Table, ...]:
     """Return the tables of the section."""
     peers = [name for name in names if name != OURS]
     timings = {timing.line.title: timing for timing in large.timings}
     timings |= {f"{one.line.title} (a tenth of the size)": one for one in small.timings if one.line.is_heavy}
+    warm = warm_table(peers, timings)
     return (
-        _warm_table(peers, timings),
-        _short_table(timings),
+        replace(warm, about=f"{_PICTURE}\n\n{warm.about}"),
+        short_table(timings),
         _cold_table(peers, cold),
         _growth_table(peers, small, large),
         _cost_table(large, cold),
@@ -44,7 +48,8 @@ def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[C
     )
 
 
-def _warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
+def warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
+    """Return every line with all engines, by title."""
     rows = []
     for title, timing in timings.items():
         ratios = timing.ratios()
@@ -60,7 +65,6 @@ def _warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
         )
     counts = [len(taken) for timing in timings.values() for taken in timing.rounds.values()]
     about = (
-        "![Time of the fastest peer divided by ours, for each line of the table](pictures/reads.svg)\n\n"
         "Warm: every call was made once before. The best peer is the fastest; the aim is against it."
         f" Rounds per line: {min(counts)} to {max(counts)}."
     )
@@ -70,7 +74,8 @@ def _warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
     return Table(" ".join([about, *failures]), ("Line", "Ours", "Best peer", "Aim", *peers), tuple(rows))
 
 
-def _short_table(timings: Mapping[str, Timing]) -> Table:
+def short_table(timings: Mapping[str, Timing]) -> Table:
+    """Return the lines whose aim is not reached against the best peer, and why."""
     rows = []
     for title, timing in timings.items():
         reached = min(timing.ratios().values(), default=None)

@@ -24,7 +24,7 @@ _COLD_LINES = ("point", "scan", "hop2", "hop2_all", "anti", "group", "bm25", "ve
 
 def run() -> Topic:
     names = [OURS, *available(PEERS)]
-    if missing := _missing(names):
+    if missing := missing_peers(names, PEERS):
         print(missing, flush=True)
     small = measure_warm(TENTH, LINES, names, CACHE)
     large = measure_warm(FULL, [line for line in LINES if not line.is_heavy], names, CACHE)
@@ -39,8 +39,9 @@ def _measure_cold(names: Sequence[str], warm: Warm) -> list[Cold]:
     return measure_cold(lines, Deck.read(data), able, homes)
 
 
-def _missing(names: Sequence[str]) -> str:
-    missing = [name for name in PEERS if name not in names]
+def missing_peers(names: Sequence[str], peers: Sequence[str]) -> str:
+    """Return a sentence about the peers that are not among the engines measured, if there are any."""
+    missing = [name for name in peers if name not in names]
     return f" Not installed here, so not measured: {', '.join(missing)}; `make bench` brings them." if missing else ""
 
 
@@ -54,5 +55,6 @@ def _about(names: Sequence[str]) -> str:
         " compared, and they are equal on every line but the searches. Kuzu, Ladybug and DuckDB have a pool of 6 GB and"
         " prepared statements where they offer them; reachability uses their shortest-path form; DuckDB has dense"
         " integer ends sorted by source. LanceDB is compared in search only. Kuzu and Ladybug scan vectors, as DuckDB"
-        f" does: Kuzu's vector index takes too long to build, Ladybug's extensions are downloads.{_missing(names)}"
+        " does: Kuzu's vector index takes too long to build, Ladybug's extensions are downloads."
+        f"{missing_peers(names, PEERS)}"
     )

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reads.construct_lines import ANY_LINE
 from benchmarks.reads.engines import Ask, Engine, load_maker
-from benchmarks.reads.lines import BY_NAME, Line
+from benchmarks.reads.lines import Line
 
 
 def main(words: list[str]) -> None:
@@ -57,7 +58,7 @@ class Session:
 
     def check(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what tells complete results apart: a digest for each, and for searches the keys they found."""
-        line = BY_NAME[request["line"]]
+        line = ANY_LINE[request["line"]]
         ask = self._ask(line)
         if ask is None:
             return {"digests": None}
@@ -71,7 +72,7 @@ class Session:
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return how long each call took, fetching its result included."""
-        ask = self._ask(BY_NAME[request["line"]])
+        ask = self._ask(ANY_LINE[request["line"]])
         assert ask is not None
         durations = []
         before = _bytes_read()
@@ -87,12 +88,12 @@ class Session:
     def profile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the storage requests of one run; ours only."""
         engine: Any = self._engine
-        return {"requests": engine.requests(BY_NAME[request["line"]], request["params"][0])}
+        return {"requests": engine.requests(ANY_LINE[request["line"]], request["params"][0])}
 
     def plan(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what it costs to make a plan at first sight, and to find it again; ours only."""
         engine: Any = self._engine
-        return dict(engine.planning_ms(BY_NAME[request["line"]], request["params"][0]))
+        return dict(engine.planning_ms(ANY_LINE[request["line"]], request["params"][0]))
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
         # What `getrusage` tells survives an exec, so it would include the driver that forked this process.

@@ -68,6 +68,29 @@ def test_sum_of_integers_is_exact_on_every_plan(
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("pattern", "times"), [("$a: Account", 1), ("$b: Account $b knows $a", 4), ("$a knows $b $b knows $c", 16)]
+)
+def test_sum_of_a_case_is_that_of_the_rows_on_every_plan(
+    graph: og.Graph, pattern: str, times: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = "case when $a.amount > 0 then 1 when $a.amount is null then 5 end"
+    columns = f"sum({case}) as s, avg({case}) as m, count({case}) as n"
+    assert values(graph, pattern, columns, mode, monkeypatch) == [(6 * times, 3.0, 2 * times)]
+    shown = graph.explain(f"query q() {{ match {{ {pattern} }} return {{ {columns} }} }}").render()
+    assert ("by weights" in shown) == (mode != "indexed")
+
+
+def test_sum_of_a_case_that_may_fail_looks_at_rows_alone(graph: og.Graph) -> None:
+    # Of all accounts, `b` alone would overflow, and nobody whom `a` knows under this condition is `b`.
+    pattern = '$a: Account $a knows $b $b.key != "b"'
+    total = graph.query(
+        f"query q() {{ match {{ {pattern} }} return {{ sum(case when $b.amount > 0 then $b.amount + 1 end) as s }} }}"
+    )
+    assert total.rows() == [{"s": None}]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pattern", ["$a: Account", "$a: Account $a knows $b"])
 @pytest.mark.parametrize("columns", ["$a.group as g, sum($a.amount) as s", "sum($a.size) as s"])
 def test_sum_that_does_not_fit_is_refused(

@@ -133,6 +133,8 @@ def _compile_choice(type_: PropertyType, test: Predicate, chosen: Evaluate, othe
         sides = [to_arrow(value(run, UNIT_ROW), type_, 1) for value in (chosen, otherwise)]
         pair = vector_from_arrow(pa.concat_arrays(sides))
         assert isinstance(pair, Numbers)
+        if pair.valid is None:
+            return Numbers(np.where(mask, pair.data[0], pair.data[1]), None)
         return pair.take(np.where(mask, 0, 1))
 
     return evaluate

@@ -26,11 +26,14 @@ from omnigraph.engine.query.aggregate import (
     split_limbs,
     sums_to_arrow,
 )
+from omnigraph.engine.query.compare import validity
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours
+from omnigraph.engine.query.expressions import Evaluate, variables_of, walk
 from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
-from omnigraph.engine.query.search import Ids, Numbers, Rows
+from omnigraph.engine.query.search import Ids, Numbers, Rows, Vector
+from omnigraph.engine.query.vectors import materialize
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
@@ -311,19 +314,8 @@ def _variables(vertex: Vertex) -> set[str]:
     return {vertex.variable}.union(*(_variables(branch.to) for branch in vertex.branches))
 
 
-def count_factor(run: QueryRun, owner: str, property_: str, variable: str) -> Factor:
-    """Return 1 for each node whose property has a value, 0 for the others."""
-    vector = run.nodes(owner).column(property_).vector
-    if isinstance(vector, Numbers):
-        valid = vector.valid if vector.valid is not None else np.ones(len(vector.data), np.bool_)
-    else:
-        valid = vector.array.is_valid().to_numpy(zero_copy_only=False)
-    return Factor(variable, valid.astype(np.int64))
-
-
-def sum_factor(run: QueryRun, owner: str, property_: str, variable: str) -> Factor:
-    """Return the value of each node's property, 0 where it is null; integers as they are, others as 64-bit floats."""
-    vector = run.nodes(owner).column(property_).vector
+def sum_factor(variable: str, vector: Vector) -> Factor:
+    """Return the value of each node, 0 where it is null; integers as they are, others as 64-bit floats."""
     assert isinstance(vector, Numbers)
     values = vector.data if vector.data.dtype.kind in "iu" else vector.data.astype(np.float64)
     return Factor(variable, values if vector.valid is None else np.where(vector.valid, values, values.dtype.type(0)))
@@ -371,6 +363,9 @@ class FactorizedAggregate:
         keyed = [name for name, vertex in self.forest.vertices.items() if vertex.find_key is not None]
         if run.traversal_mode == "indexed" or any(name != self.variable for name in keyed):
             return False
+        if keyed and any(isinstance(part, ir.Case) for item in self.query.columns for part in walk(item.expression)):
+            # What is computed would be computed for all nodes, for the sake of few rows.
+            return False
         return uses_memory_only(run, self.forest)
 
     def columns(self, run: QueryRun, finish: Projection) -> tuple[list[Deferred], int]:
@@ -392,7 +387,9 @@ class FactorizedAggregate:
         columns: list[Deferred] = []
         for index, column in enumerate(self.query.columns):
             if isinstance(column.expression, ir.Aggregate):
-                columns.append(computed_column(self._aggregate(run, column.expression, roots, groups, counts)))
+                vector = self._argument(run, column.expression, finish.values[index])
+                values = self._aggregate(run, column.expression, vector, roots, groups, counts)
+                columns.append(computed_column(values))
             else:
                 columns.append(finish.deferred(run, index, rows, groups.first))
         return columns, groups.size
@@ -405,33 +402,41 @@ class FactorizedAggregate:
             return SingletonGroups(rows.count)
         return Groups(finish.group_keys(run, rows), rows.count)
 
+    def _argument(self, run: QueryRun, call: ir.Aggregate, evaluate: Evaluate | None) -> Vector | None:
+        """Return what an aggregate reads, for all nodes of its variable; None if it counts rows."""
+        if evaluate is None or isinstance(call.argument, ir.NodeRef):
+            return None
+        [variable] = variables_of(call.argument)
+        nodes = run.nodes(self.forest.vertices[variable].node_type)
+        return materialize(evaluate(run, Rows(nodes.count, {variable: nodes.all})), nodes.count)
+
     def _aggregate(
         self,
         run: QueryRun,
         call: ir.Aggregate,
+        vector: Vector | None,
         roots: RootNodes,
         groups: AnyGroups,
         counts: dict[ir.Expr | None, Any],
     ) -> Any:
-        argument = call.argument if isinstance(call.argument, ir.PropertyRef) else None
-        if argument not in counts and not _has_nulls(run, argument):
-            counts[argument] = counts[None]
+        argument = None if vector is None else call.argument
         if argument not in counts:
-            assert argument is not None
-            factor = count_factor(run, argument.owner, argument.property, argument.variable)
-            counts[argument] = groups.sum_integers(self._weigh(run, factor, roots))
+            assert vector is not None
+            counts[argument] = counts[None]
+            if (valid := validity(vector)) is not None:
+                [variable] = variables_of(argument)
+                factor = Factor(variable, valid.astype(np.int64))
+                counts[argument] = groups.sum_integers(self._weigh(run, factor, roots))
         count = counts[argument]
         if call.function == "count":
             return pa.array(count, pa.int64())
-        assert argument is not None
-        sums = self._sums(run, argument, roots, groups, float(counts[None].sum()))
+        assert vector is not None
+        [variable] = variables_of(argument)
+        sums = self._sums(run, sum_factor(variable, vector), roots, groups, float(counts[None].sum()))
         return sums_to_arrow(call.function, sums, np.asarray(count))
 
-    def _sums(
-        self, run: QueryRun, argument: ir.PropertyRef, roots: RootNodes, groups: AnyGroups, path_count: float
-    ) -> Any:
-        """Return the sums of a property over so many ways; of integers exactly, limb by limb."""
-        factor = sum_factor(run, argument.owner, argument.property, argument.variable)
+    def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
+        """Return the sums of values over so many ways; of integers exactly, limb by limb."""
         if factor.values.dtype.kind not in "iu":
             return groups.sum(self._weigh(run, factor, roots))
         bits = limb_bits(path_count)
@@ -471,16 +476,29 @@ def _is_factorizable(expression: ir.Expr, forest: Forest) -> bool:
     argument = expression.argument
     if expression.function == "count" and (argument is None or isinstance(argument, ir.NodeRef)):
         return True
+    variables = variables_of(argument)
     is_sum = expression.function in ("sum", "avg", "count")
-    return is_sum and isinstance(argument, ir.PropertyRef) and argument.variable in forest.vertices
+    return is_sum and len(variables) == 1 and variables <= forest.vertices.keys() and _is_total(argument)
 
 
-def _has_nulls(run: QueryRun, argument: ir.PropertyRef | None) -> bool:
-    return argument is None or run.nodes(argument.owner).column(argument.property).array.null_count > 0
+# What can be computed for nodes that are in no row, because it never fails.
+_TOTAL = ir.PropertyRef | ir.Literal | ir.Case | ir.And | ir.Or | ir.IsNull
+_TOTAL_OPS = frozenset(map(ir.CompareOp, ("=", "!=", "<", "<=", ">", ">=")))
+
+
+def _is_total(argument: ir.Expr | None) -> bool:
+    """True for properties, and for a `case` of literals and properties that only compares them."""
+    if not isinstance(argument, ir.PropertyRef | ir.Case):
+        return False
+    return all(
+        part.op in _TOTAL_OPS if isinstance(part, ir.Compare) else isinstance(part, _TOTAL) for part in walk(argument)
+    )
 
 
 def _summed_variable(query: ir.ReadIR) -> str | None:
     """Return the one variable whose values a read adds up, if there is just one."""
     calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
-    variables = {call.argument.variable for call in calls if isinstance(call.argument, ir.PropertyRef)}
+    variables = {
+        name for call in calls if not isinstance(call.argument, ir.NodeRef) for name in variables_of(call.argument)
+    }
     return next(iter(variables)) if len(variables) == 1 else None

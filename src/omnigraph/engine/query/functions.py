@@ -82,16 +82,26 @@ def _arithmetic(name: str) -> Implementation:
         if type_.scalar is Scalar.I64:
             (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
             valid = combine_validity(valid_a, valid_b)
+            if all(map(_is_narrow, arguments)):
+                return Numbers(_OPERATIONS[name](a, b), valid)
             result, overflow = _INTEGER_OPERATIONS[name](a, b)
             raise_overflow(overflow if valid is None else overflow & valid, name)
             return Numbers(result, valid)
         (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
         with np.errstate(all="ignore"):
-            return Numbers(_FLOAT_OPERATIONS[name](x, y), combine_validity(valid_x, valid_y))
+            return Numbers(_OPERATIONS[name](x, y), combine_validity(valid_x, valid_y))
 
     return apply
 
 
+def _is_narrow(vector: Vector) -> bool:
+    """True of integers up to 2^31, whose sums and products fit 64 bits."""
+    if isinstance(vector, Constant):
+        return isinstance(vector.value, int) and abs(vector.value) <= 2**31
+    return isinstance(vector, Numbers) and vector.data.dtype in _NARROW
+
+
+_NARROW: Final = frozenset(map(np.dtype, ("i1", "i2", "i4", "u1", "u2")))
 Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
@@ -120,7 +130,7 @@ def _multiply(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Pair:
 
 
 _INTEGER_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Pair]]] = {"+": _add, "-": _subtract, "*": _multiply}
-_FLOAT_OPERATIONS: Final[Mapping[str, np.ufunc]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_OPERATIONS: Final[Mapping[str, np.ufunc]] = {"+": np.add, "-": np.subtract, "*": np.multiply}
 
 
 def _divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
@@ -255,6 +265,16 @@ def _on_string(kernel: Callable[[Any], Any]) -> Implementation:
     return apply
 
 
+def _change_case(of_ascii: Callable[[Any], Any], of_any: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a kernel that looks letters up in the tables of Unicode only where there are other letters than ASCII."""
+
+    def apply(array: Any) -> Any:
+        is_ascii = pc.all(pc.string_is_ascii(array)).as_py() is not False
+        return (of_ascii if is_ascii else of_any)(array)
+
+    return apply
+
+
 def _string_array(vector: Vector, count: int) -> Any:
     strings = materialize(vector, count)
     assert isinstance(strings, Strings)
@@ -372,8 +392,8 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "least": _extreme(CompareOp.LT),
     "coalesce": _coalesce,
     "nullif": _nullif,
-    "lower": _on_string(pc.utf8_lower),
-    "upper": _on_string(pc.utf8_upper),
+    "lower": _on_string(_change_case(pc.ascii_lower, pc.utf8_lower)),
+    "upper": _on_string(_change_case(pc.ascii_upper, pc.utf8_upper)),
     "trim": _on_string(pc.utf8_trim_whitespace),
     "length": _on_string(_length),
     "concat": _concat,

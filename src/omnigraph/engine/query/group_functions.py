@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, aggregate, encode_values
 from omnigraph.engine.query.compare import validity
-from omnigraph.engine.query.ordering import sort_keys
+from omnigraph.engine.query.ordering import sort_keys, stable_order
 from omnigraph.engine.query.search import Numbers, Vector
 from omnigraph.engine.query.vectors import materialize, to_arrow
 from omnigraph.lang.catalog import PropertyType
@@ -34,6 +34,8 @@ def aggregate_groups(call: ir.Aggregate, vector: Vector | None, groups: Groups |
     rows = ChosenRows(groups.of, groups.size, groups.count)
     if call.is_distinct or call.function in ("collect", "stddev", "percentile"):
         vector, rows = _known_values(vector, rows)
+    if call.is_distinct and call.function == "count":
+        return _count_distinct(vector, rows)
     if call.is_distinct:
         vector, rows = _distinct_values(vector, rows)
     match call.function:
@@ -50,25 +52,52 @@ def aggregate_groups(call: ir.Aggregate, vector: Vector | None, groups: Groups |
 def _known_values(vector: Vector, rows: ChosenRows) -> tuple[Vector, ChosenRows]:
     values = materialize(vector, rows.count)
     valid = validity(values)
-    if valid is None:
+    if valid is None or bool(valid.all()):
         return values, rows
     places = np.flatnonzero(valid)
     return values.take(places), ChosenRows(rows.of[places], rows.size, len(places))
 
 
-def _distinct_values(vector: Vector, rows: ChosenRows) -> tuple[Vector, ChosenRows]:
-    """Keep the first of equal values in each group."""
+def _number_pairs(vector: Vector, rows: ChosenRows) -> tuple[Codes, int]:
+    """Return one number per row for its group and value, group by group, and how many numbers a group may have."""
     codes, size = encode_values(vector, rows.count)
     if size > 2**62 // max(rows.size, 1):
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
         size = rows.count
-    first = _first_places(rows.of * size + codes, rows.size * size)
+    return rows.of * size + codes, size
+
+
+def _distinct_values(vector: Vector, rows: ChosenRows) -> tuple[Vector, ChosenRows]:
+    """Keep the first of equal values in each group."""
+    pairs, size = _number_pairs(vector, rows)
+    first = _first_places(pairs, rows.size * size)
     values = materialize(vector, rows.count)
     return values.take(first), ChosenRows(rows.of[first], rows.size, len(first))
 
 
+def _count_distinct(vector: Vector, rows: ChosenRows) -> Any:
+    """Return how many different values each group has."""
+    pairs, size = _number_pairs(vector, rows)
+    distinct = _distinct_numbers(pairs, rows.size * size)
+    ends = np.searchsorted(distinct, np.arange(rows.size + 1) * size)
+    return pa.array(np.diff(ends), pa.int64())
+
+
 # So many group codes fit 16 bits, which numpy sorts in linear time.
 _COUNTED_MAX: Final = 2**16
+# Flags for so many possible numbers per row are faster than sorting, and no larger than a place for every fourth.
+_FLAGS_PER_ROW: Final = 32
+
+
+def _distinct_numbers(numbers: Codes, size: int) -> Codes:
+    """Return the distinct numbers, all of which are below `size`, in order."""
+    if size <= _FLAGS_PER_ROW * len(numbers) + 1_024:
+        flags = np.zeros(size, np.bool_)
+        flags[numbers] = True
+        return np.flatnonzero(flags)
+    ordered = np.sort(numbers)
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
+    return ordered[np.flatnonzero(is_first)]
 
 
 def _first_places(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
@@ -83,8 +112,7 @@ def _first_places(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
 
 def _ordered(vector: Vector, rows: ChosenRows) -> npt.NDArray[np.int64]:
     """Return the places of the rows by group, and by value within it."""
-    keys = sort_keys(materialize(vector, rows.count), descending=False)
-    return np.lexsort((*reversed(keys), rows.of))
+    return stable_order([rows.of, *sort_keys(materialize(vector, rows.count), descending=False)], rows.count)
 
 
 def _collect(vector: Vector, rows: ChosenRows, type_: PropertyType) -> Any:
@@ -110,21 +138,39 @@ def _deviation(vector: Vector, rows: ChosenRows) -> Any:
 
 def _percentile(vector: Vector, rows: ChosenRows, fraction: float) -> Any:
     """Return the value at a fraction of the way through a group, interpolated between its neighbours."""
-    values = _floats(vector, rows)
-    by_value = np.argsort(values)
-    # Equal values need no order among themselves, and few groups are sorted by counting.
-    codes = rows.of.astype(np.uint16) if rows.size <= _COUNTED_MAX else rows.of
-    values = values[by_value[np.argsort(codes[by_value], kind="stable")]]
+    if rows.count == 0:
+        return pa.nulls(rows.size, pa.float64())
     counts = np.bincount(rows.of, minlength=rows.size)
     is_empty = counts == 0
-    starts = np.cumsum(counts) - counts
+    starts = np.where(is_empty, 0, np.cumsum(counts) - counts)
     position = fraction * np.maximum(counts - 1, 0)
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, np.maximum(counts - 1, 0))
-    padded = np.append(values, 0.0)
-    low = padded[np.where(is_empty, len(values), starts + below)]
-    high = padded[np.where(is_empty, len(values), starts + above)]
+    low, high = _values_at(vector, rows, starts + below, starts + above)
     part = position - below
     with np.errstate(all="ignore"):
         result = np.where(part == 0, low, low + (high - low) * part)
     return pa.array(result, pa.float64(), mask=is_empty)
+
+
+def _values_at(vector: Vector, rows: ChosenRows, *places: Codes) -> list[npt.NDArray[np.float64]]:
+    """Return the values at some places, one for each group, of all rows by group and value."""
+    values = materialize(vector, rows.count)
+    assert isinstance(values, Numbers)
+    low, high = (0, -1) if values.data.dtype.kind == "f" else (int(values.data.min()), int(values.data.max()))
+    span = high - low + 1
+    if span and high < 2**63 and span <= 2**62 // rows.size:
+        # Group and value make one number, and numbers of a narrow range are counted instead of sorted.
+        numbers = rows.of * span + (values.data.astype(np.int64) - low)
+        bases = np.arange(rows.size) * span - low
+        if rows.size * span <= 4 * rows.count + 1_024:
+            ends = np.cumsum(np.bincount(numbers, minlength=rows.size * span))
+            return [(np.searchsorted(ends, place, "right") - bases).astype(np.float64) for place in places]
+        numbers.sort()
+        return [(numbers[place] - bases).astype(np.float64) for place in places]
+    floats = values.data.astype(np.float64)
+    by_value = np.argsort(floats)
+    # Equal values need no order among themselves, and few groups are sorted by counting.
+    codes = rows.of.astype(np.uint16) if rows.size <= _COUNTED_MAX else rows.of
+    floats = floats[by_value[np.argsort(codes[by_value], kind="stable")]]
+    return [floats[place] for place in places]

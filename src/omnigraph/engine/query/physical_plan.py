@@ -5,7 +5,8 @@ Independent of data, parameters and time; built once per compiled query and shar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.planning import Planner
-from omnigraph.engine.query.projection import Projection, SkipLimit
+from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking
 from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
 from omnigraph.engine.query.sources import Source
@@ -32,12 +33,12 @@ class ReadPlan:
 
     def __init__(self, query: ir.ReadIR, catalog: Catalog) -> None:
         self.query = query
-        self.source = _plan_source(query, catalog)
+        keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
+        self.source = _plan_source(query, catalog, keys)
         self.tables = bound_variable_types(query.pipeline)
         self.values: tuple[str, ...] = ()
         if self.source is not None:
             self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
-        keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
         self.projection = Projection(query, self.tables, self.values, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _used_parameters(query)
@@ -160,12 +161,20 @@ class ReadPlan:
         return rows.take(top_rows(keys, rows.count, limit, ties)), ranked
 
 
-def _plan_source(query: ir.ReadIR, catalog: Catalog) -> Source | None:
+def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) -> Source | None:
     source = query.source
     if source is None:
         return None
     parts = source.parts if isinstance(source, ir.Union) else (source,)
+    if isinstance(source, ir.Union) and query.is_distinct:
+        # Rows that the union returns once may as well leave their block once, while they are still ids.
+        parts = tuple(replace(part, is_distinct=True) if _has_rows_of_ids(part, keys) else part for part in parts)
     return Source(source.returned, [ReadPlan(part, catalog) for part in parts])
+
+
+def _has_rows_of_ids(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
+    is_plain = not query.is_grouped and not query.distinct_on and query.rank is None
+    return is_plain and query.skip is None and query.limit is None and returns_identity(query, keys)
 
 
 def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:

@@ -77,7 +77,7 @@ class Projection:
         keys: Mapping[str, str],
     ) -> None:
         self.query = query
-        self._is_identified = _returns_identity(query, keys)
+        self._is_identified = returns_identity(query, keys)
         self._tables = tables
         self._source_names = sorted(source_names)
         self.values = [_compile_column(column.expression) for column in query.columns]
@@ -111,14 +111,26 @@ class Projection:
         if ranking is None and (self.query.is_ordered or self._distinct_on):
             keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
+            if self._distinct_on and keys and rows.count > 1:
+                places = self._best_of_groups(run, rows, keys[0])
+                rows, keys = rows.take(places), [key[places] for key in keys]
             limit = None if self._distinct_on else bounds.end
             rows = rows.take(top_rows(keys, rows.count, limit, lambda indices: self.ties(run, rows, indices)))
         if self._distinct_on and rows.count > 1:
-            keys_of = zip(self.query.distinct_on, self._distinct_on, strict=True)
-            codes = [self._key_codes(run, rows, key, evaluate) for key, evaluate in keys_of]
-            rows = rows.take(np.sort(Groups(codes, rows.count).first))
+            rows = rows.take(np.sort(self._distinct_groups(run, rows).first))
         rows = _slice_rows(rows, bounds)
         return self._table(self._project(run, rows, ranked, ranking))
+
+    def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
+        keys = zip(self.query.distinct_on, self._distinct_on, strict=True)
+        return Groups([self._key_codes(run, rows, key, evaluate) for key, evaluate in keys], rows.count)
+
+    def _best_of_groups(self, run: QueryRun, rows: Rows, key: SortKey) -> RowIndices:
+        """Return the rows that may be the first of those equal in `distinct on`, by the first key of the order."""
+        groups = self._distinct_groups(run, rows)
+        best = key[groups.first]
+        np.minimum.at(best, groups.of, key)
+        return np.flatnonzero(key == best[groups.of])
 
     # -- columns -----------------------------------------------------------------------------------------------
 
@@ -326,6 +338,20 @@ def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
     return values
 
 
+def _with_ranks(reference: ir.PropertyRef) -> Evaluate:
+    """Return texts with their ranks where rows are many, because ranks of the whole column are kept."""
+    evaluate, variable = compile_value(reference), reference.variable
+    key, property_ = stored_column(reference)
+
+    def values(run: QueryRun, rows: Rows) -> Vector:
+        entities, texts = run.entities(key), evaluate(run, rows)
+        if rows.count * 4 < entities.count or not isinstance(texts, Strings):
+            return texts
+        return Strings(texts.array, entities.column(property_).ranks_of(rows.columns[variable]))
+
+    return values
+
+
 def computed_column(array: Any) -> Deferred:
     """Return a deferred column of values that are already computed."""
     return lambda indices: array if indices is None else array.take(pa.array(indices))
@@ -359,7 +385,7 @@ def find_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
     return next(index for index, column in enumerate(query.columns) if column.name == reference.name)
 
 
-def _returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
+def returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     """True if every returned variable is also returned by its id or key, so rows are distinct by identity."""
     used: set[str] = set()
     identified: set[str] = set()
@@ -385,6 +411,8 @@ def _compile_column(expression: ir.Expr) -> Evaluate | None:
             variable = argument.variable
             if not expression.is_distinct or not ir.is_union(argument.node_type):
                 return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
+        if expression.function == "collect" and isinstance(argument, ir.PropertyRef) and argument.type.is_text:
+            return _with_ranks(argument)
         return None if argument is None else compile_value(argument)
     return None if ir.has_aggregate(expression) else compile_value(expression)
 

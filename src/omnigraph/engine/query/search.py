@@ -215,12 +215,13 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Strings, nulls included."""
+    """Strings, nulls included; with `ranks` if their places in the order of all strings are known, -1 for null."""
 
     array: Any
+    ranks: npt.NDArray[np.int64] | None = None
 
     def take(self, ids: Ids) -> Strings:
-        return Strings(self.array.take(pa.array(ids)))
+        return Strings(self.array.take(pa.array(ids)), None if self.ranks is None else self.ranks[ids])
 
 
 @dataclass(frozen=True, slots=True)
