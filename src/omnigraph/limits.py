@@ -233,9 +233,12 @@ ALGO_ROUNDS_MAX: Final = 1_000
 ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
 ALGO_BLOCK_NODES: Final = 4_000_000
 
-# Spark: timeout of the master, and entities of a type up to which a query broadcasts it instead of shuffling.
+# Spark: timeout of the master, entities of a type up to which a query broadcasts it instead of shuffling, and those
+# that one task of a DataFrame reads, with the number of tasks.
 SPARK_MASTER_SECONDS_MAX: Final = 10
 SPARK_BROADCAST_ROWS_MAX: Final = 100_000
+SPARK_PARTITION_ROWS: Final = 262_144
+SPARK_PARTITIONS_MAX: Final = 100_000
 
 # Streams: commits per batch of a change feed, new entities of one commit per task, and rows read at a time.
 STREAM_COMMITS: Final = 256

@@ -151,6 +151,7 @@ def test_cluster_that_loses_a_worker_loads_the_same_as_an_ingest(tmp_path: Path)
     report = json.loads(run.stdout.splitlines()[-1])
     # The worker died in the stage that writes data files, after the first of them and before the last.
     assert report["struck"] is not None
+    assert report["stage"] == "reading"
     assert report["data_files"] > 0
     assert report["total_entities"] == 2 * PEOPLE
     again = og.open(there.uri)

@@ -20,7 +20,7 @@ from omnigraph.cli.output import progress_bar
 from omnigraph.engine.tasks import report_progress, reporting_to
 from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.pipeline.spark import java, session
-from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.pipeline.spark.executors import Executors, RunnerChoice, start_executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
@@ -88,6 +88,52 @@ spark.stop()
     (archive,) = tmp_path.rglob("*.jsa")
     os.utime(archive, (0, 0))
     assert run() == str([str(archive)])
+
+
+# -- the compiler ------------------------------------------------------------------------------------------------------
+
+
+class Builder:
+    """A builder of sessions that starts nothing: the session is the builder itself, with its settings."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def appName(self, name: str) -> Builder:
+        return self.config("spark.app.name", name)
+
+    def master(self, url: str) -> Builder:
+        return self.config("spark.master", url)
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> Builder:
+        return self
+
+
+def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = session._start
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "OPENBLAS_NUM_THREADS", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+    monkeypatch.setattr(session, "find_java", lambda _: ("/java", 17))
+    monkeypatch.setattr(session, "_find_running", lambda _: None)
+    monkeypatch.setattr(
+        session, "_start", lambda _, *given, **options: start(SimpleNamespace(builder=Builder()), *given, **options)
+    )
+    found = {
+        "a caller": session.session("local[1]"),
+        "a DataFrame": RunnerChoice("auto", "local[1]").start_session("x", "y"),
+        "a load": start_executors("local[1]").spark,
+    }
+    with_fast_compiler = {
+        who for who, one in found.items() if "-XX:TieredStopAtLevel=1" in one.settings["spark.driver.extraJavaOptions"]
+    }
+    assert with_fast_compiler == {"a load"}
+    declared = session.session("local[1]", {"spark.driver.extraJavaOptions": "-Xss4m"})
+    assert declared.settings["spark.driver.extraJavaOptions"] == "-Xss4m"
 
 
 # -- Spark Connect -----------------------------------------------------------------------------------------------------

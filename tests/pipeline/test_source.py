@@ -77,6 +77,9 @@ def test_read_of_one_dataframe_shows_one_commit(spark: Any, tmp_path: Path) -> N
     assert (some.count(), frame.count(), some.join(frame, "id").count(), some.union(frame).count()) == (1, 3, 1, 4)
     assert [row["name"] for row in read(spark, graph, filter="count > 5", columns="name").collect()] == ["full"]
     assert read(spark, graph, filter="name = 'nobody'").count() == 0
+    parts = read(spark, graph, numPartitions="4")
+    assert (parts.rdd.getNumPartitions(), frame.rdd.getNumPartitions()) == (4, 1)
+    assert sorted(row["name"] for row in parts.collect()) == ["empty", "full", "later", "none"]
     graph.branches.create("side")
     graph.ingest([{"type": "Thing", "data": {"name": "aside"}}], mode="append", branch="side")
     assert (read(spark, graph, branch="side").count(), read(spark, graph).count()) == (5, 4)
@@ -170,8 +173,8 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
     with pytest.raises(UsageError, match=r"`Thing\.count` is `bigint` in Spark"):
         table_reader.Reader(options, None, StructType().add("count", StringType()))
     reader = table_reader.Reader(options, None, StructType().add("count", LongType()))
-    (run,) = reader.partitions()
-    assert [batch.to_pylist() for batch in reader.read(run)] == [
+    (part,) = reader.partitions()
+    assert [batch.to_pylist() for batch in reader.read(part)] == [
         [{"count": 2**32 - 1}, {"count": None}],
         [{"count": None}],
     ]

@@ -27,6 +27,7 @@ class Killer:
     root: Path
     groups: list[int]
     struck_at: int | None = None
+    struck_in: str | None = None
     data_files: int = 0
 
     def __post_init__(self) -> None:
@@ -40,7 +41,7 @@ class Killer:
         is_amid = stage == "reading" and done < total and written
         if not is_amid or self.struck_at is not None:
             return
-        self.struck_at, self.data_files = done, written
+        self.struck_at, self.struck_in, self.data_files = done, stage, written
         print(f"struck at {done} of {total}", flush=True)
         for group in self.groups:
             os.killpg(group, signal.SIGKILL) if group else os.kill(os.getpid(), signal.SIGKILL)
@@ -61,7 +62,8 @@ def main(given: dict[str, object]) -> None:
             master=str(given["master"]),
             progress=killer,
         )
-    print(json.dumps({"struck": killer.struck_at, "data_files": killer.data_files, **report.to_json()}))
+    seen = {"struck": killer.struck_at, "stage": killer.struck_in, "data_files": killer.data_files}
+    print(json.dumps({**report.to_json(), **seen}))
 
 
 if __name__ == "__main__":

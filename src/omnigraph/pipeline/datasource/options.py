@@ -24,7 +24,19 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.rules.coerce import list_column
 
-READ_OPTIONS: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
+READ_OPTIONS: Final = (
+    "graph",
+    "path",
+    "type",
+    "branch",
+    "at",
+    "version",
+    "names",
+    "columns",
+    "filter",
+    "numpartitions",
+    "actor",
+)
 WRITE_OPTIONS: Final = (
     "graph",
     "path",

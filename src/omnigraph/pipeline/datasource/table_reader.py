@@ -1,4 +1,4 @@
-"""Batch reads of the data source: a type as a DataFrame, each task reading whole fragments of a pinned snapshot.
+"""Batch reads of the data source: a type as a DataFrame, each task reading a part of the rows of a pinned snapshot.
 
 Filters come from the option `filter`, never from Spark's filter pushdown: Spark keeps pushed filters on a relation that
 other parts of a query share, and results would be wrong.
@@ -27,7 +27,7 @@ from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.limits import LOAD_SPLIT_BYTES
+from omnigraph.limits import LOAD_SPLIT_BYTES, SPARK_PARTITION_ROWS, SPARK_PARTITIONS_MAX
 from omnigraph.pipeline.datasource.options import (
     READ_OPTIONS,
     SourceOptions,
@@ -41,6 +41,7 @@ from omnigraph.pipeline.datasource.options import (
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ID, read_blobs
+from omnigraph.store.read.row_ranges import RowRange, scan_range, split_rows
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
 
@@ -78,14 +79,24 @@ def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str])
         yield from split_batch(batch, blobs)
 
 
-def read_rows(
-    scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str], where: str | None = None
+def read_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some fragments, in the layout of their type."""
+    dataset = scan.open()
+    return _to_layout(scan.type, dataset, scan_fragments(dataset, fragment_ids, columns), columns)
+
+
+def read_part(scan: Scan, part: RowRange, columns: Sequence[str], where: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part that satisfy a filter, in the layout of their type."""
+    dataset = scan.open()
+    return _to_layout(scan.type, dataset, scan_range(dataset, part, columns, where), columns)
+
+
+def _to_layout(
+    type_: Type, dataset: Dataset, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some fragments that satisfy a filter, in the layout of their type."""
-    type_, dataset = scan.type, scan.open()
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
     blobs = [name for name in columns if _is_blob(type_, name)]
-    for batch in scan_fragments(dataset, fragment_ids, columns, where):
+    for batch in batches:
         for part in split_batch(batch, blobs):
             columns_read = [
                 _read_blob_column(dataset, name, part)
@@ -150,7 +161,7 @@ def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
 
 
 class Reader(DataSourceReader):
-    """Plans a read in the driver and reads fragments in tasks."""
+    """Plans a read in the driver and reads parts of the rows in tasks."""
 
     def __init__(self, values: Mapping[str, str], pin: PinnedSnapshot | None, schema: Any) -> None:
         options = parse_options(values, READ_OPTIONS)
@@ -159,27 +170,26 @@ class Reader(DataSourceReader):
             type_ = find_type(view.catalog, options.type)
             self._layout = validate_layout(type_, schema)
             self._where = _validate_filter(view, type_, options)
-            self._scan, self._runs = plan_scan(view, type_.table_key)
+            self._parts = split_rows(view.dataset(type_.table_key), _rows_per_task(view, type_, options))
+            self._scan, _ = plan_scan(view, type_.table_key)
 
     def partitions(self) -> list[Any]:
-        return [FragmentPartition(run) for run in self._runs]
+        return [RowPartition(part) for part in self._parts]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        # An empty type has no fragments; Spark then reads one empty partition of its own.
-        if isinstance(partition, FragmentPartition):
+        # An empty type has no parts; Spark then reads one empty partition of its own.
+        if isinstance(partition, RowPartition):
             with spark_errors(is_planning=False):
                 yield from read_spark_batches(self._scan, partition.value, self._layout, self._where)
 
 
-class FragmentPartition(InputPartition):
-    """The fragments that one task reads."""
+class RowPartition(InputPartition):
+    """The rows that one task reads."""
 
 
-def read_spark_batches(
-    scan: Scan, fragment_ids: list[int], layout: pa.Schema, where: str | None
-) -> Iterator[pa.RecordBatch]:
+def read_spark_batches(scan: Scan, part: RowRange, layout: pa.Schema, where: str | None) -> Iterator[pa.RecordBatch]:
     """Yield rows in Spark's types."""
-    for batch in read_rows(scan, fragment_ids, layout.names, where):
+    for batch in read_part(scan, part, layout.names, where):
         yield to_spark_batch(scan.type, batch, layout)
 
 
@@ -231,6 +241,23 @@ def _require_columns(type_: Type, names: list[str]) -> None:
         if name not in available:
             hint = did_you_mean(name, available) or f"it has {', '.join(available)}"
             raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
+
+
+def _rows_per_task(view: View, type_: Type, options: SourceOptions) -> int:
+    """Return how many rows a task reads at most, for the requested number of tasks or one that suits their size."""
+    dataset = view.dataset(type_.table_key)
+    rows = dataset.count()
+    if "numpartitions" in options.values:
+        count = options.integer("numpartitions")
+        if not 1 <= count <= SPARK_PARTITIONS_MAX:
+            raise UsageError(
+                f"`numPartitions` must be from 1 to {SPARK_PARTITIONS_MAX}, got {count}; without it, a task reads about"
+                f" {LOAD_SPLIT_BYTES >> 20} MiB",
+                option="numPartitions",
+            )
+        return max(1, -(-rows // count))
+    nbytes = sum(file.file_size_bytes or 0 for fragment in dataset.fragments for file in fragment.files)
+    return max(1, min(SPARK_PARTITION_ROWS, rows * LOAD_SPLIT_BYTES // max(1, nbytes)))
 
 
 def _validate_filter(view: View, type_: Type, options: SourceOptions) -> str | None:

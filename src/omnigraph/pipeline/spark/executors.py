@@ -193,9 +193,9 @@ class RunnerChoice:
 
 def start_executors(master: str | None) -> Runner:
     """Return the executors of the running session; start one if there is none."""
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.pipeline.spark.session import task_session
 
-    return Executors(wait_for_spark(lambda: session(master)))
+    return Executors(wait_for_spark(lambda: task_session(master)))
 
 
 def wait_for_spark(start: Callable[[], Any]) -> Any:

@@ -33,7 +33,7 @@ _POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
 _ARCHIVE_SECONDS: Final = 60
 _NO_PACKAGE: Final = "No module named 'omnigraph'"
-# Tasks work in Python and native code, so the JVM needs only its fast-starting compiler.
+# Our own tasks work in Python and native code: a JVM that runs nothing else needs only its fast-starting compiler.
 _FAST_START: Final = "-XX:TieredStopAtLevel=1"
 _OPTIONS: Final = {
     "spark.ui.enabled": "false",
@@ -70,6 +70,15 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
         >>> from omnigraph import pipeline
         >>> spark = pipeline.session()  # doctest: +SKIP
     """
+    return _find_or_start(master, options or {}, is_for_tasks=False)
+
+
+def task_session(master: str | None) -> Any:
+    """Return the running session or a new one, which starts fast because it is meant for our own tasks alone."""
+    return _find_or_start(master, {}, is_for_tasks=True)
+
+
+def _find_or_start(master: str | None, options: Mapping[str, str], *, is_for_tasks: bool) -> Any:
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -86,7 +95,9 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
             return _require_same_master(active, master)
         if active is not None and master is None:
             return active
-        return _connect(SparkSession, remote) if remote else _start(SparkSession, master, options or {})
+        if remote:
+            return _connect(SparkSession, remote)
+        return _start(SparkSession, master, options, is_for_tasks=is_for_tasks)
     except ImportError as error:
         raise PipelineUnavailable(
             f"Spark Connect at `{remote}` needs packages that are not installed ({first_line(error)}); type"
@@ -136,7 +147,7 @@ def _connect(builder_of: Any, remote: str) -> Any:
     return spark
 
 
-def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]) -> Any:
+def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str], *, is_for_tasks: bool) -> Any:
     if master is not None:
         require_valid_master(master)
     cache = cache_folder()
@@ -147,10 +158,10 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     is_local = master is None or _is_local(master)
     builder = builder_of.builder.appName("omnigraph").master(with_task_retries(master))
-    options = _OPTIONS | (
-        _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {}
-    )
+    options = dict(_OPTIONS)
     if is_local:
+        java_options = _java_options(cache, version, is_for_tasks=is_for_tasks)
+        options |= _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": java_options}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in {**options, **extra_options}.items():
         builder = builder.config(name, value)
@@ -164,12 +175,14 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
     return spark
 
 
-def _java_options(cache: Path, version: int) -> str:
-    """Return JVM options that use an archive of loaded classes (CDS), or write one at exit."""
+def _java_options(cache: Path, version: int, *, is_for_tasks: bool = False) -> str:
+    """Return JVM options: the compiler, logging, and an archive of loaded classes (CDS) to use, or to write at exit."""
     import pyspark
 
     name = f"spark-{pyspark.__version__}-java-{version}"
-    options = f"{_FAST_START} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    options = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    if is_for_tasks:
+        options = f"{_FAST_START} {options}"
     # The JVM ignores an archive if the class path has a directory, such as that of a configuration.
     has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
     if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
