@@ -191,9 +191,9 @@ def iso_date(value: object, scalar: str) -> object:
     except OverflowError:
         return value
     return (
-        moment.strftime("%Y-%m-%d")
+        moment.date().isoformat()
         if scalar == "Date"
-        else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+        else f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     )
 
 

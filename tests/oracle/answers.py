@@ -55,6 +55,8 @@ class Answer:
     limit: int | None
     # Columns that are computed in floating point, whose last digits depend on the order of the work.
     rough: frozenset[int]
+    # What each row is ordered by, if that is computed from its columns.
+    keys: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def page(self) -> slice:
@@ -104,18 +106,25 @@ def has_aggregate(expression: ast.Expression) -> bool:
     return any(isinstance(one, ast.Call) and one.function in AGGREGATES for one in ast.walk_expression(expression))
 
 
-def column_of(key: ast.Expression, read: Columns) -> int:
-    """Return which returned column an order key names."""
+def column_of(key: ast.Expression, read: Columns) -> int | None:
+    """Return which returned column an order key names; None if it computes with them."""
     for index, one in enumerate(read.projections):
         if isinstance(key, ast.Alias | ast.Variable) and one.alias is not None and one.alias.text == key.name:
             return index
         if not isinstance(key, ast.Alias) and shape(one.expression) == shape(key):
             return index
-    raise AssertionError("the compiler lets only returned columns order here")
+    return None
 
 
-def shape(expression: ast.Expression) -> tuple[str, ...]:
+def shape(expression: ast.Expression) -> tuple[Any, ...]:
     """Return what an expression says, without where it says it."""
     if isinstance(expression, ast.PropertyAccess):
         return expression.variable.text, expression.property.text
-    return (expression.name,) if isinstance(expression, ast.Variable | ast.Alias) else ("?",)
+    if isinstance(expression, ast.Variable | ast.Alias):
+        return (expression.name,)
+    if isinstance(expression, ast.Literal):
+        return expression.scalar, expression.value
+    operator = getattr(expression, "operator", None)
+    word = getattr(expression, "function", None) or (operator.text if operator is not None else None)
+    parts = tuple(shape(part) for part in ast.parts_of(expression))
+    return type(expression).__name__, word, getattr(expression, "is_distinct", False), parts

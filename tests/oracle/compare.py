@@ -24,9 +24,18 @@ def difference(answer: Answer, rows: list[tuple[Any, ...]]) -> str | None:
     surplus = Counter(found) - Counter(allowed)
     if surplus:
         return f"expected rows of {allowed}\nfound also {list(surplus.elements())}"
+    if answer.keys:
+        ordered_by = [tuple((known, _rounded(key, answer.rough)) for known, key in keys) for keys in answer.keys]
+        of_row = dict(zip(allowed, ordered_by, strict=True))
+        found_keys, wanted_keys = [of_row[row] for row in found], ordered_by[answer.page]
+        return None if found_keys == wanted_keys else f"expected order keys {wanted_keys}\nfound {found_keys}"
     keys = [tuple(row[index] for index in answer.ordered_by) for row in found]
     wanted = [tuple(row[index] for index in answer.ordered_by) for row in expected]
     return None if keys == wanted else f"expected order keys {wanted}\nfound {keys}"
+
+
+def _rounded(key: Any, rough: frozenset[int]) -> Any:
+    return float(f"{key:.9g}") if rough and isinstance(key, float) else key
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:

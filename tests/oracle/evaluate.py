@@ -424,16 +424,16 @@ class _Evaluator:
             direction = read.order[index].direction
             is_down = direction is not None and direction.text == "desc"
             ordered.sort(key=lambda one: one[0][index], reverse=is_down)
-        ordered_by = () if is_total else tuple(column_of(key.expression, read) for key in read.order)
-        return Answer([one[2] for one in ordered], is_total, ordered_by, skip, limit, rough)
+        keys = () if is_total else tuple(one[0] for one in ordered)
+        return Answer([one[2] for one in ordered], is_total, (), skip, limit, rough, keys)
 
     def settled(self, read: Columns, columns: list[tuple[Any, ...]]) -> Answer:
         """Return groups or distinct rows of a `with` in their total order: its keys, then all columns."""
         columns = sorted(columns, key=lambda row: tuple(map(settle_key, row)))
         for key in reversed(read.order):
-            index = column_of(key.expression, read)
+            expression = key.expression
             is_down = key.direction is not None and key.direction.text == "desc"
-            columns.sort(key=lambda row: settle_key(row[index]), reverse=is_down)
+            columns.sort(key=lambda row: settle_key(self.key(expression, read, row, None)), reverse=is_down)
         is_cut = bool(read.order) or read.skip is not None
         return Answer(columns, is_cut, (), self.bound(read.skip) or 0, self.bound(read.limit), frozenset())
 
@@ -484,16 +484,21 @@ class _Evaluator:
         return [column for _, _, column in sorted(scored, key=lambda one: one[:2])]
 
     def keys(self, read: Columns, column: tuple[Any, ...], row: Row | None) -> tuple[Any, ...]:
-        found = []
-        for key in read.order:
-            is_column = row is None or isinstance(key.expression, ast.Alias) or is_bound_by(key.expression, read)
-            value = (
-                column[column_of(key.expression, read)]
-                if is_column
-                else self.value(key.expression, row or {}, self.scope)
-            )
-            found.append((value is not None, value if value is not None else 0))
-        return tuple(found)
+        values = [self.key(key.expression, read, column, row) for key in read.order]
+        return tuple((value is not None, value if value is not None else 0) for value in values)
+
+    def key(self, expression: ast.Expression, read: Columns, column: tuple[Any, ...], row: Row | None) -> Any:
+        """Return an order key: a column, something computed with columns, or with the row of the pattern."""
+        if row is None or isinstance(expression, ast.Alias) or is_bound_by(expression, read):
+            index = column_of(expression, read)
+            if index is not None:
+                return column[index]
+        if isinstance(expression, ast.Arithmetic):
+            sides = [self.key(side, read, column, row) for side in (expression.left, expression.right)]
+            return apply(expression.operator.text, sides)
+        if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
+            return apply(expression.function, [self.key(one, read, column, row) for one in expression.arguments])
+        return self.value(expression, row or {}, self.scope)
 
     def tie(self, block: Block, row: Row | None) -> tuple[Any, ...]:
         if row is None:
@@ -532,7 +537,9 @@ class _Evaluator:
         if isinstance(expression, ast.Call) and expression.function in AGGREGATES:
             return self.aggregate(expression, rows)
         if read is not None and (isinstance(expression, ast.Alias) or is_bound_by(expression, read)):
-            return self.of_group(read.projections[column_of(expression, read)].expression, rows)
+            index = column_of(expression, read)
+            assert index is not None, "the compiler lets only columns be named here"
+            return self.of_group(read.projections[index].expression, rows)
         if isinstance(expression, ast.Comparison):
             sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
             return truth.compare(expression.operator.text, *sides)

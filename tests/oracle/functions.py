@@ -96,7 +96,7 @@ def _power(a: Any, b: Any) -> float | None:
     except OverflowError:
         return math.inf if a > 0 or b % 2 == 0 else -math.inf
     except ValueError:
-        return math.inf if a == 0 else None
+        return None
     return value
 
 

@@ -20,13 +20,24 @@ import pyarrow as pa
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.datetimes import DAY_MS, date_column, datetime_column, parse_days, parse_milliseconds
+from omnigraph.rules.datetimes import (
+    DATE_RANGE,
+    DATETIME_RANGE,
+    DAY_MS,
+    are_in_calendar,
+    date_column,
+    datetime_column,
+    parse_days,
+    parse_milliseconds,
+)
 
 RANGES: Final = {
-    **dict.fromkeys((Scalar.I32, Scalar.DATE), (-(2**31), 2**31 - 1)),
-    **dict.fromkeys((Scalar.I64, Scalar.DATETIME), (-(2**63), 2**63 - 1)),
+    Scalar.I32: (-(2**31), 2**31 - 1),
+    Scalar.I64: (-(2**63), 2**63 - 1),
     Scalar.U32: (0, 2**32 - 1),
     Scalar.U64: (0, 2**64 - 1),
+    Scalar.DATE: DATE_RANGE,
+    Scalar.DATETIME: DATETIME_RANGE,
 }
 BLOB_PREFIX: Final = "base64:"
 _EPOCH: Final = dt.date(1970, 1, 1)
@@ -247,8 +258,8 @@ def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:
         texts = pa.array(values, pa.string())
         return (date_column if type_.scalar is Scalar.DATE else datetime_column)(texts)
     if kinds <= {int}:
-        stored = pa.int32() if type_.scalar is Scalar.DATE else pa.int64()
-        return pa.array(values, stored).view(arrow_type(type_))
+        numbers = pa.array(values, pa.int32() if type_.scalar is Scalar.DATE else pa.int64())
+        return numbers.view(arrow_type(type_)) if are_in_calendar(numbers) else None
     return None
 
 
@@ -382,7 +393,7 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
         return numbers if is_finite(numbers) else None
     if type_.scalar in INSTANTS:
         if not pa.types.is_string(column.type):
-            return column.view(arrow_type(type_))
+            return column.view(arrow_type(type_)) if are_in_calendar(column) else None
         return (date_column if type_.scalar is Scalar.DATE else datetime_column)(column)
     return _convert_all(column.to_pylist(), type_) if type_.scalar is Scalar.BLOB else column
 

@@ -14,9 +14,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.rules.arrow_typing import Column, Numbers
+from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
 DAY_MS: Final = 86_400_000
+# The first and the last value of each type: years have four digits, from 0001 to 9999.
+DATE_RANGE: Final = (-719_162, 2_932_896)
+DATETIME_RANGE: Final = (DATE_RANGE[0] * DAY_MS, (DATE_RANGE[1] + 1) * DAY_MS - 1)
 _PLAIN_DATE: Final = "0000-00-00"
 _PLAIN_TIME: Final = "00:00:00.000000"
 # Fewer strings than this are parsed faster one at a time.
@@ -110,7 +113,10 @@ def _read_timestamps(characters: Numbers) -> Numbers | None:
         return None
     fraction = characters[20 : min(end, 23)]
     milliseconds = ((hour * 60 + minute - offset) * 60 + second) * 1_000 + _number(fraction) * 10 ** (3 - len(fraction))
-    return days.astype(np.int64) * DAY_MS + milliseconds
+    instants: Numbers = days.astype(np.int64) * DAY_MS + milliseconds
+    # An offset may lead out of the first or the last year.
+    low, high = DATETIME_RANGE
+    return instants if low <= instants.min() and instants.max() <= high else None
 
 
 def _read_zone(characters: Numbers) -> tuple[int, Numbers | None]:
@@ -194,7 +200,17 @@ def _milliseconds(text: str) -> int | None:
         return None
     offset = (offset_hours * 60 + offset_minutes) * (-1 if match[6] == "-" else 1)
     minutes = hour * 60 + minute - offset
-    return days * DAY_MS + minutes * 60_000 + second * 1_000 + int((match[5] or "")[:3].ljust(3, "0"))
+    instant = days * DAY_MS + minutes * 60_000 + second * 1_000 + int((match[5] or "")[:3].ljust(3, "0"))
+    low, high = DATETIME_RANGE
+    return instant if low <= instant <= high else None
+
+
+def are_in_calendar(instants: Column) -> bool:
+    """Return whether all values of a column of Date, DateTime or their integers lie in the years 0001 to 9999."""
+    is_date = instants.type in (pa.int32(), pa.date32())
+    bounds = pc.min_max(instants.view(pa.int32() if is_date else pa.int64())).as_py()
+    low, high = DATE_RANGE if is_date else DATETIME_RANGE
+    return bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high)
 
 
 def date_column(texts: Column) -> Column | None:

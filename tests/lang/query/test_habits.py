@@ -24,6 +24,16 @@ from omnigraph.lang.query.parser import parse_queries
             "match { $a: Person } update $a set { age: 1 }",
         ),
         (
+            "match { $a: Person } with { $a } where $a.age > 1 return { $a }",
+            "`match { … }` behind the `with`",
+            "match { $a: Person } with { $a } match { $a.age > 1 } return { $a }",
+        ),
+        (
+            "match { $a: Person } with { $a } update $a set { age: 1 }",
+            "the pattern of a mutation has no stages",
+            "match { $a: Person } update $a set { age: 1 }",
+        ),
+        (
             "query q() { update Person set { age: 1 } }",
             "`where true` for all",
             "query q() { update Person set { age: 1 } where true }",

@@ -5,18 +5,19 @@ A text that does not hold a value of the type gives null; a number that does not
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.dates import DAY_MS
 from omnigraph.engine.query.search import Mask, Numbers, Strings, Vector, vector_from_arrow
 from omnigraph.engine.query.vectors import combine_validity, materialize, raise_overflow
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.datetimes import DAY_MS
 
 _DTYPES: Final[dict[Scalar, Any]] = {
     Scalar.I32: np.int32, Scalar.I64: np.int64, Scalar.U32: np.uint32, Scalar.U64: np.uint64, Scalar.F32: np.float32,
@@ -24,8 +25,10 @@ _DTYPES: Final[dict[Scalar, Any]] = {
 }  # fmt: skip
 _INTEGER: Final = r"^[+-]?[0-9]{1,20}$"
 _FLOAT: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_DATETIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?Z$"
+# Years begin with 0001.
+_YEAR: Final = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_DATE: Final = rf"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}$"
+_DATETIME: Final = rf"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,3}})?Z$"
 
 
 def cast_vector(vector: Vector, source: Scalar, type_: PropertyType, count: int) -> Vector:
@@ -99,7 +102,7 @@ def _parse(array: Any, type_: PropertyType) -> Vector:
     if scalar in INTEGERS:
         limits = np.iinfo(_DTYPES[scalar])
         wide = _keep(array, _INTEGER).cast(pa.decimal128(38, 0))
-        low, high = (pa.scalar(int(bound)).cast(pa.decimal128(38, 0)) for bound in (limits.min, limits.max))
+        low, high = (pa.scalar(Decimal(int(bound)), pa.decimal128(38, 0)) for bound in (limits.min, limits.max))
         fits = pc.and_(pc.greater_equal(wide, low), pc.less_equal(wide, high))
         return vector_from_arrow(_null_unless(fits, wide).cast(arrow_type(type_)))
     if scalar in FLOATS:

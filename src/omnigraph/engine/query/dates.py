@@ -13,8 +13,8 @@ from omnigraph.engine.query.search import Constant, Numbers, Vector, vector_from
 from omnigraph.engine.query.vectors import combine_validity, integers, materialize, raise_overflow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.datetimes import DATE_RANGE, DAY_MS
 
-DAY_MS: Final = 86_400_000
 _MILLISECONDS: Final = {"hour": 3_600_000, "minute": 60_000, "second": 1_000}
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _DAYS: Final = {"day": 1, "week": 7}
@@ -67,8 +67,8 @@ def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | in
 
 def _joined(days: npt.NDArray[Any], milliseconds: npt.NDArray[Any], valid: Any, is_date: bool, name: str) -> Numbers:
     known = np.ones(len(days), np.bool_) if valid is None else valid
-    limit = 2**31 if is_date else 2**63 // DAY_MS - 1
-    raise_overflow((np.abs(days) >= limit) & known, name, "Date" if is_date else "DateTime")
+    first, last = DATE_RANGE
+    raise_overflow(((days < first) | (days > last)) & known, name, "Date" if is_date else "DateTime")
     if is_date:
         return Numbers(days.astype(np.int32), valid)
     return Numbers(days * DAY_MS + milliseconds, valid)

@@ -194,6 +194,12 @@ def _real(function: Callable[..., Any]) -> Implementation:
     return apply
 
 
+def _power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # A negative power of zero is a division by zero, which has no value.
+    powers: npt.NDArray[Any] = np.where((base == 0) & (exponent < 0), np.nan, np.power(base, exponent))
+    return powers
+
+
 def round_half_away(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Round to integers, halves away from zero.
 
@@ -387,7 +393,7 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "floor": _on_numbers("floor", lambda data: data, np.floor),
     "ceil": _on_numbers("ceil", lambda data: data, np.ceil),
     "sqrt": _real(np.sqrt),
-    "pow": _real(np.power),
+    "pow": _real(_power),
     "greatest": _extreme(CompareOp.GT),
     "least": _extreme(CompareOp.LT),
     "coalesce": _coalesce,

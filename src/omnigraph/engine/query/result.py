@@ -344,7 +344,8 @@ def _json_formatter(type_: pa.DataType, integers_as_text: bool) -> Any:
 def _format_timestamp(value: Any) -> str | None:
     if value is None:
         return None
-    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03d}Z"
+    # `%Y` would write years before 1000 with fewer than four digits.
+    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def _format_float(value: float | None) -> float | str | None:

@@ -19,7 +19,7 @@ from omnigraph.engine.query.search import (
     vector_to_arrow,
 )
 from omnigraph.errors import ArithmeticOverflow
-from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
 
@@ -73,7 +73,10 @@ def raise_overflow(overflow: npt.NDArray[Any], function: str, type_name: str = "
 
 
 def function_overflow_message(function: str, type_name: str) -> str:
-    remedy = "choose a wider type" if function == "cast" else "convert an operand with `cast(… as F64)`"
+    if type_name in (Scalar.DATE.value, Scalar.DATETIME.value):
+        remedy = "dates lie between 0001-01-01 and 9999-12-31"
+    else:
+        remedy = "choose a wider type" if function == "cast" else "convert an operand with `cast(… as F64)`"
     return f"a result of `{function}` does not fit {type_name}; {remedy}"
 
 

@@ -149,12 +149,15 @@ def _column_text(name: str, values: Any) -> Any:
     type_ = values.type
     if pa.types.is_dictionary(type_):
         values, type_ = values.dictionary_decode(), type_.value_type
+    if pa.types.is_date64(type_):
+        # The type that results have for DateTime: milliseconds, not only whole days.
+        values, type_ = values.view(pa.timestamp("ms")), pa.timestamp("ms")
     if pa.types.is_timestamp(type_):
         zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
         utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
         return _quote(pc.strftime(utc, _DATETIME_FORMAT))
     if pa.types.is_date(type_):
-        return _quote(values.cast(pa.date32()).cast(pa.string()))
+        return _quote(values.cast(pa.string()))
     if _plain_type(type_) != type_:
         values = values.cast(_plain_type(type_))
     if not has_json_text(values.type):

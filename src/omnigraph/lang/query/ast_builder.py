@@ -214,7 +214,9 @@ class ExpressionBuilder(ValueBuilder):
             if operand.scalar is Scalar.U64 and operand.value > _I64_MAX + 1:
                 raise SyntaxFault(f"an integer must lie between {-_I64_MAX - 1} and {_U64_MAX}", span)
             scalar = Scalar.F64 if operand.scalar is Scalar.F64 else Scalar.I64
-            return ast.Literal(-operand.value, scalar, span)
+            # The negative of the smallest integer is not one; it is computed, and overflows there.
+            if scalar is Scalar.F64 or -operand.value <= _I64_MAX:
+                return ast.Literal(-operand.value, scalar, span)
         return ast.Negative(operand, span)
 
     def element(self, c: list[object]) -> ast.Element:

@@ -140,8 +140,10 @@ def _fit_parameter(
 
 def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> None:
     if value.name in scope:
+        is_value = scope[value.name].kind is Kind.VALUE
         message = f"`${value.name}` is a variable of the pattern, not a value to match on"
-        ctx.report("T7", value.span, message, "compare properties with a filter: `$a.p = $b.q`")
+        compared = f"… = ${value.name}" if is_value else "$a.p = $b.q"
+        ctx.report("T7", value.span, message, f"compare properties with a filter: `{compared}`")
         return
     hint = did_you_mean(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
     ctx.report("T26", value.span, f"`${value.name}` is not a parameter of this query", hint)
@@ -204,8 +206,10 @@ def resolve_entity_call(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr |
         return None
     kinds = (Kind.NODE, Kind.EDGE) if function == "type" else (Kind.PATH,)
     if binding is None or binding.kind not in kinds:
-        noun = "a node or an edge of the pattern" if function == "type" else "a path: `path $p = …`"
-        ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}($v)`")
+        is_type = function == "type"
+        noun = "a node or an edge of the pattern" if is_type else "a path: `path $p = …`"
+        variable = "$v" if is_type else "$p"
+        ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}({variable})`")
         return None
     assert binding.type_name is not None
     if binding.kind is Kind.PATH:

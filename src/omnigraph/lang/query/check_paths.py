@@ -46,8 +46,15 @@ def path_of_nodes(clause: ast.Clause) -> tuple[ast.Variable, ast.Variable] | Non
 def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: ast.Variable) -> bool:
     """Bind a variable to the nodes of a path; a bound one must be among them. True if the clause is of that kind."""
     bound, way = scope.get(variable.name), scope.get(path.name)
-    if way is None or way.kind is not Kind.PATH or variable.name in ctx.params or variable.name == "_":
+    if variable.name in ctx.params or variable.name == "_":
         return False
+    if way is None or way.kind is not Kind.PATH:
+        if bound is not None:
+            return False
+        scope.bind(variable.name, Kind.BROKEN, None)
+        if way is None or way.kind is not Kind.BROKEN:
+            ctx.report("T33", path.span, "`nodes` takes a path: `path $p = …`", "bind the path before its nodes")
+        return True
     assert way.type_name is not None
     if bound is None:
         scope.bind(variable.name, Kind.NODE, way.type_name)

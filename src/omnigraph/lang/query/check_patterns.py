@@ -70,8 +70,11 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
                     block.walks.append(walk)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
-        elif (named := path_of_nodes(clause)) is not None and check_path_nodes(ctx, scope, *named):
-            block.path_nodes.append((named[0].name, named[1].name))
+        elif (named := path_of_nodes(clause)) is not None and _binds_path_nodes(
+            ctx, scope, optional_names, clause, named
+        ):
+            if scope[named[0].name].kind is not Kind.BROKEN:
+                block.path_nodes.append((named[0].name, named[1].name))
         elif not isinstance(clause, ast.Negation):
             if any(name in optional_names and name not in scope for name in variables_of(clause)):
                 late_conditions.append(clause)
@@ -88,6 +91,14 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
                 continue
             block.negations.append(check_block(ctx, clause.clauses, scope))
     return block
+
+
+def _binds_path_nodes(
+    ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause, named: tuple[ast.Variable, ast.Variable]
+) -> bool:
+    """Check `$v in nodes($p)`; False if it is a condition instead."""
+    ends = [ast.Name(one.name, one.span) for one in named]
+    return _uses_optional_variable(ctx, scope, optional_names, clause, ends) or check_path_nodes(ctx, scope, *named)
 
 
 def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) -> None:

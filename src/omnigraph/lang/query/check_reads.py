@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
@@ -179,8 +179,21 @@ def _common_columns(
         common = _common_type(column.type, column.type if is_null_literal(other.expression) else other.type)
         if common is None:
             message = f"column `{column.name}` is {column.type} in one block of the union and {other.type} in another"
-            ctx.report("T43", _span_of(part), message, f"convert one of them: `cast(… as {column.type})`")
+            ctx.report("T43", _span_of(part), message, _conversion_hint(column.type, other.type))
         yield replace(column, type=common or column.type)
+
+
+# From the narrowest to the widest: each can be converted to those behind it.
+_WIDTHS: Final = (
+    Scalar.BLOB, Scalar.BOOL, Scalar.I32, Scalar.U32, Scalar.I64, Scalar.U64, Scalar.F32, Scalar.F64, Scalar.DATE,
+    Scalar.DATETIME, Scalar.STRING,
+)  # fmt: skip
+
+
+def _conversion_hint(first: PropertyType, second: PropertyType) -> str:
+    if any(type_.is_list or type_.scalar is Scalar.VECTOR for type_ in (first, second)):
+        return "return values of one type in every block"
+    return f"convert one of them: `cast(… as {max((first.scalar, second.scalar), key=_WIDTHS.index)})`"
 
 
 def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | None:

@@ -223,6 +223,9 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "clauses stand one after the other, without commas"
     if token[:1].isupper() and before.startswith("$") and "NAME" in accepted:
         return f"an edge is traversed with a lower-case first letter: `{token[0].lower()}{token[1:]}`"
+    stage = _stage_hint(token, accepted)
+    if stage:
+        return stage
     statement = _statement_hint(token, before, accepted, text, offset)
     if statement:
         return statement
@@ -238,6 +241,17 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "the order is `order { … }`, then `skip`, then `limit`"
     if token.isidentifier() and accepted & {"VAR", "STRING"} and "NAME" not in accepted:
         return f"variables begin with `$`: `${token}`"
+    return None
+
+
+def _stage_hint(token: str, accepted: frozenset[str]) -> str | None:
+    """Return a hint for what cannot follow a `with`."""
+    if not {"_RETURN", "_HAVING"} <= accepted:
+        return None
+    if token == "where":
+        return "put the condition into a `match { … }` behind the `with`, or filter groups with `having`"
+    if token in ("insert", "create", "upsert", "update", "delete"):
+        return "the pattern of a mutation has no stages: read with a query, and write what it returns"
     return None
 
 

@@ -116,8 +116,10 @@ def _is_instant(text: str, scalar: Scalar) -> bool:
     if not pattern.fullmatch(text):
         return False
     try:
-        dt.datetime.fromisoformat(text)
-    except ValueError:
+        moment = dt.datetime.fromisoformat(text)
+        # The offset of an instant may lead out of the first or the last year.
+        moment.replace(tzinfo=moment.tzinfo or dt.UTC).astimezone(dt.UTC)
+    except (ValueError, OverflowError):
         return False
     return True
 

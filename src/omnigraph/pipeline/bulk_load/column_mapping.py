@@ -26,7 +26,8 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.pipeline.bulk_load.splits import Columns, EndpointColumns, endpoint_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.coerce import Fault, decode_column, list_column, reader_type, stored_column
+from omnigraph.rules.coerce import INSTANTS, Fault, decode_column, list_column, reader_type, stored_column
+from omnigraph.rules.datetimes import are_in_calendar
 from omnigraph.rules.defaults import default_column
 from omnigraph.rules.delta import Findings, Violation, one_array
 
@@ -229,10 +230,11 @@ class ColumnMapper:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             truncated = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-            return truncated.cast(pa.int64()).view(pa.date64())
+            return _in_calendar(truncated.cast(pa.int64()).view(pa.date64()))
         stored = arrow_type(type_)
         if _type_family(column.type) == _type_family(stored) in ("binary", "date"):
-            return column.cast(stored)
+            converted = column.cast(stored)
+            return _in_calendar(converted) if type_.scalar in INSTANTS else converted
         read = reader_type(type_)
         return stored_column(column.cast(read), type_) if _type_family(column.type) == _type_family(read) else None
 
@@ -257,7 +259,7 @@ class ColumnMapper:
 
     def _read(self, values: InputColumn, type_: PropertyType) -> list[Any]:
         """Return the values of a column, text parsed; what cannot be parsed is kept for the rules to report."""
-        items: list[Any] = values.column.to_pylist()
+        items = _items(values.column)
         if not type_.is_list and _is_other_number(values.column.type, type_):
             return [self._read_number(values.column.slice(row, 1), type_) for row in range(len(items))]
         if not values.is_text or type_.is_text or (type_.scalar in _TEXT_ENCODED and not type_.is_list):
@@ -299,6 +301,19 @@ class ColumnMapper:
             message = f"`{end}` of an edge `{self._type.name}` is the id of a node, and is null"
             self._findings.add(Violation("N4", message, property=end, line=gathered.numbers[row]))
         return gathered if len(complete) == len(gathered.numbers) else gathered.take(complete)
+
+
+def _in_calendar(instants: Column) -> Column | None:
+    return instants if are_in_calendar(instants) else None
+
+
+def _items(column: Column) -> list[Any]:
+    """Return the values of a column; the text of dates if one lies outside the calendar that Python has."""
+    try:
+        items: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        items = column.cast(pa.string()).to_pylist()
+    return items
 
 
 def _build_ids(type_: Type, keys: dict[str, Column]) -> Column:
