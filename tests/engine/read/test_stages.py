@@ -74,7 +74,7 @@ def test_explain_shows_stages_blocks_and_what_they_did(graph: Graph) -> None:
         "expand $p out K $q: P",
         "with distinct on keys: p, q in order",
         "expand $q out K $r: P",
-        "return name",
+        "return distinct name",
         "block of the union",
         "count by weights on nodes, without making these rows",
     ]
