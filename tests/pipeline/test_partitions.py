@@ -50,7 +50,7 @@ def reader(graph: Graph, schema: Any = NUMBERS, **options: str) -> Reader:
 
 def parts_of(source: Reader) -> list[list[int]]:
     return [
-        [number for batch in source.read(part) for number in batch.column("number").to_pylist()]
+        [number for batch in source.read(part) for number in batch.column("number").to_numpy().tolist()]
         for part in source.partitions()
     ]
 
