@@ -123,10 +123,10 @@ def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler(monkeyp
     monkeypatch.setattr(
         session, "_start", lambda _, *given, **options: start(SimpleNamespace(builder=Builder()), *given, **options)
     )
-    found = {
+    found: dict[str, Any] = {
         "a caller": session.session("local[1]"),
         "a DataFrame": RunnerChoice("auto", "local[1]").start_session("x", "y"),
-        "a load": start_executors("local[1]").spark,
+        "a load": vars(start_executors("local[1]"))["spark"],
     }
     with_fast_compiler = {
         who for who, one in found.items() if "-XX:TieredStopAtLevel=1" in one.settings["spark.driver.extraJavaOptions"]

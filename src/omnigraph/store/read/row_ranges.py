@@ -54,15 +54,15 @@ def scan_range(
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
         fragments = [_find_fragment(dataset, fragment_id) for fragment_id in part.fragment_ids]
-        limits: dict[str, int] = {}
+        offset = limit = None
         if part.stop is not None and where is None:
-            limits = {"offset": part.start, "limit": part.stop - part.start}
+            offset, limit = part.start, part.stop - part.start
         elif part.stop is not None:
             # Lance applies limits after a filter, so a filtered range is a range of addresses.
             first, last = (_address_at(fragments[0], position) for position in (part.start, part.stop - 1))
             where = f"({where}) AND {ROW_ADDRESS} >= {first} AND {ROW_ADDRESS} <= {last}"
         scanner = dataset.lance.scanner(
-            columns=list(columns), filter=where, fragments=fragments, with_row_id=True, **limits
+            columns=list(columns), filter=where, fragments=fragments, with_row_id=True, offset=offset, limit=limit
         )
         yield from scanner.to_batches()
 
