@@ -51,3 +51,11 @@ def test_page_numbers_its_questions_and_says_how_many() -> None:
     assert [one.number for one in QUESTIONS] == list(range(1, len(QUESTIONS) + 1))
     assert PAGE.read_text(encoding="utf-8").startswith(f"# {len(QUESTIONS) + len(interactive)} questions\n")
     assert len(REFUSED) >= 12
+
+
+def test_reference_orders_by_what_is_computed_from_columns(graph: Graph) -> None:
+    pattern = "match { $p: Person  optional { $p knows $q } }"
+    gq = f"{pattern} return {{ $p.number as a, count($q) as b }} order {{ a + 10 * b, a }}"
+    right, wrong = graph.query(gq), graph.query(gq.replace("a + 10 * b, ", ""))
+    assert reference(*network(), gq, right) is None
+    assert reference(*network(), gq, wrong) is not None

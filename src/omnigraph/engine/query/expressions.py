@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from omnigraph.engine.arguments import decode_literal
 from omnigraph.engine.query.compare import compare, is_member, mask_nulls, refute, validity
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.dates import DAY_MS
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.paths import path_values
 from omnigraph.engine.query.search import (
@@ -38,6 +37,7 @@ from omnigraph.errors import DataError
 from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.rules.datetimes import DAY_MS
 
 Evaluate: TypeAlias = Callable[[QueryRun, Rows], Vector]
 Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
