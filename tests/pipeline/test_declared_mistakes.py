@@ -79,7 +79,7 @@ MISTAKES = [
     (PERSONS, "CREATE TABLE leaked AS SELECT 1 AS a", "7:16", "not a valid query"),
     (PERSONS, "CREATE OR REPLACE TEMP VIEW accounts AS SELECT 1 AS a", "7:16", "not a valid query"),
     (PERSONS, "SET spark.sql.ansi.enabled = false", "7:16", "not a valid query"),
-    (PERSONS, "SELECT name, CAST(age AS DECIMAL(9, 2)) AS price FROM accounts", "9:22", "is a decimal"),
+    (PERSONS, "SELECT name, CAST('2026-01-01' AS DATE) AS price FROM accounts", "9:22", "is a date"),
     (PERSONS, "SELECT name, array(age) AS tags FROM accounts", "9:22", "is a array of long"),
     (PERSONS, "SELECT name, age AS ok FROM accounts", "9:22", "is a long, and `Person.ok` is Bool?"),
     (PERSONS, "SELECT NAME, age FROM accounts", "11:14", "did you mean `NAME`"),
