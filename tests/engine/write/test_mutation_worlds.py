@@ -36,7 +36,7 @@ def test_engine_and_model_agree_on_a_few_worlds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(2, 202, 25))
+@pytest.mark.parametrize("start", [2, 27])
 def test_engine_and_model_agree_on_many_worlds(tmp_path: Path, start: int) -> None:
     run_worlds(tmp_path, range(start, start + 25))
 
