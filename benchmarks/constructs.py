@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from benchmarks.reads.compare import compare, prepare
 from benchmarks.reads.construct_lines import CONSTRUCTS
 from benchmarks.reads.data import QUARTER
@@ -25,7 +27,20 @@ def run() -> Topic:
             print(f"constructs: {timing.line.title}", flush=True)
             timings[timing.line.title] = timing
     return Topic(
-        "Constructs", _about() + missing_peers(peers, PEERS), tables=(warm_table(peers, timings), short_table(timings))
+        "Constructs",
+        _about() + _other_load() + missing_peers(peers, PEERS),
+        tables=(warm_table(peers, timings), short_table(timings)),
+    )
+
+
+def _other_load() -> str:
+    """Return a sentence about other work on the machine, if there was much of it."""
+    load, cores = os.getloadavg()[1], os.cpu_count() or 1
+    if load < 2 * cores:
+        return ""
+    return (
+        f" The machine did other work at the same time (a load of {load:.0f} on {cores} cores): all times are longer"
+        " than on a machine at rest, and the ratios less certain."
     )
 
 

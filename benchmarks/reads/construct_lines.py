@@ -136,7 +136,7 @@ CONSTRUCTS = (
     ),
     Line(
         "alternatives",
-        "`a|b`: whom those you follow follow, and what they wrote",
+        "edge alternatives: whom those you follow follow, and what they wrote",
         "query q($handle: String) { match { $p: Person { handle: $handle } $p follows $m $m follows|wrote $x }"
         " return distinct { $x as id } }",
         "MATCH (p:Person {handle: $handle})-[:Follows]->(:Person)-[:Follows|Wrote]->(x:Person:Post)"

@@ -26,6 +26,11 @@ _REASONS: Mapping[str, str] = {
     "bm25": "ties at the cut are fetched too, because they are broken by id",
     "vector": "the answer is exact: clusters are passed over only when none of their vectors can be nearer",
     "hybrid": "every match of the text is fetched, so that the places to be fused are exact",
+    "open_hops": "marking what is new at each hop, and gathering its neighbours",
+    "shortest": "every node nearer than the end is visited twice, for its distance and for the order of ties, from one"
+    " end alone and on one core",
+    "alternatives": "a fixed cost per query of most of a millisecond; not taken apart further",
+    "group_function": "about as fast as the best peer; which of the two is faster changes from run to run",
 }
 
 _PICTURE = "![Time of the fastest peer divided by ours, for each line of the table](pictures/reads.svg)"

@@ -21,7 +21,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 
 COUNT = 600
-VALUES = {
+VALUES: dict[str, npt.NDArray[Any]] = {
     "narrow I32": np.arange(18, 80, dtype=np.int32),
     "wide I64": np.arange(-(2**40), 2**40, 2**33 + 1),
     "the whole of I64": np.array([-(2**63), -1, 0, 2**63 - 1]),

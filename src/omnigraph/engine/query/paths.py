@@ -19,6 +19,7 @@ from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
+from omnigraph.engine.query.ordering import stable_order
 from omnigraph.engine.query.search import Ids, Lists, Mask, Numbers, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
@@ -154,6 +155,15 @@ class PathRows(NamedTuple):
     numbers: Indices
 
 
+def _distinct_states(states: Indices, size: int) -> Indices:
+    """Return the distinct ones of states below `size`, in order."""
+    if len(states) * 16 < size:
+        return np.unique(states)
+    flags = np.zeros(size, np.bool_)
+    flags[states] = True
+    return np.flatnonzero(flags)
+
+
 @dataclass(frozen=True)
 class PathSearch:
     """One search: how many paths, between which nodes, over which graph."""
@@ -198,7 +208,8 @@ class PathSearch:
         if self.bounds.minimum == 0:
             yield from self._trace(levels, wanted, costs)
         for hop in range(1, farthest + 1):
-            level = self._next_level(level, hop, costs, hops)
+            # Nothing goes on from the last level, so that only the ends matter there.
+            level = self._next_level(level, hop, costs, hops, wanted if hop == farthest else None)
             if len(level.states) == 0:
                 return
             levels.append(level)
@@ -223,7 +234,7 @@ class PathSearch:
             origin = np.repeat(frontier, located.degrees)
             reached = origin - origin % width + self.graph.adjacency.neighbours[entries]
             if not self.graph.is_weighted:
-                frontier = np.unique(reached[np.isinf(costs[reached])])
+                frontier = _distinct_states(reached[np.isinf(costs[reached])], size)
                 costs[frontier], hops[frontier] = float(hop), hop
                 continue
             cost, count = costs[origin] + self.graph.weights[entries], hops[origin] + 1
@@ -236,8 +247,10 @@ class PathSearch:
             costs[frontier], hops[frontier] = cost[best], count[best]
         return costs, hops
 
-    def _next_level(self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32]) -> Level:
-        """Return the states at a number of hops, each with the states before it on a best path.
+    def _next_level(
+        self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32], wanted: Indices | None
+    ) -> Level:
+        """Return the states at a number of hops, or those that are wanted, with the states before each on a best path.
 
         States are in the order of their best paths. Backwards, a path as written begins at its last state, so the
         smallest id among the states before decides; forwards the best path so far does.
@@ -251,9 +264,11 @@ class PathSearch:
         is_tight = hops[states] == hop
         if self.graph.is_weighted:
             is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
+        if wanted is not None:
+            is_tight &= np.isin(states, wanted)
         parents, states = parents[is_tight], states[is_tight]
         rank = self.ranks[level.states[parents] % width] if self.bounds.is_backwards else parents
-        order = np.lexsort((rank, states))
+        order = stable_order([states, rank], len(states))
         parents, states = parents[order], states[order]
         firsts = np.flatnonzero(np.concatenate([[True], states[1:] != states[:-1]])) if len(states) else order
         ends = np.append(firsts[1:], len(states))
