@@ -39,10 +39,10 @@ const {brotliDecompressSync} = require('zlib'), fs = require('fs');
 fs.writeFileSync(process.argv[2], brotliDecompressSync(fs.readFileSync(process.argv[1])));
 """
 
-# The protocol is spoken on descriptors 3 and 4; both are moved up first, because they may be each other's.
+# The protocol is spoken on descriptors 3 and 4; both are copied to free ones first, because they may be each other's.
 _START = """
-import os, sys
-child_in, child_out = (os.dup2(int(sys.argv[n]), n + 60) for n in (1, 2))
+import fcntl, os, sys
+child_in, child_out = (fcntl.fcntl(int(sys.argv[n]), fcntl.F_DUPFD, 10) for n in (1, 2))
 os.dup2(child_in, 3), os.dup2(child_out, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
