@@ -71,7 +71,7 @@ def schedule(
             actor=target.flags.actor,
             metrics=metrics,
         )
-    # A runner that is told to stop has done its work; its log and `pipeline status` show failures.
+    # A runner that was asked to stop has done its work; its log and `pipeline status` show failures.
     return 0 if is_fine or not once else 1
 
 

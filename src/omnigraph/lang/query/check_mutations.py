@@ -165,7 +165,7 @@ def _insert(
     known = _known_assignments(ctx, statement.assignments, target, is_update=False)
     assigned = {item.property.text for item in statement.assignments}
     if len(ctx.findings) == before:
-        # A misspelt name is told once, not again as a property that is missing.
+        # Report a misspelt name once, not again as a missing property.
         _check_required(ctx, statement, target, verb, assigned)
     is_constant = pattern is None and all(_is_constant(item.value) for item in known or ())
     if known is not None and not is_constant:
