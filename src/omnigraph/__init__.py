@@ -191,8 +191,8 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        return import_module("omnigraph.errors")
+    if name in ("errors", "pipeline"):
+        return import_module(f"omnigraph.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF.get(name, "omnigraph.errors")), name)

@@ -16,10 +16,12 @@ from zipfile import ZipFile
 
 import pytest
 
+import omnigraph as og
+from omnigraph.cli import main
 from omnigraph.cli.output import progress_bar
 from omnigraph.engine.tasks import report_progress, reporting_to
-from omnigraph.errors import PipelineError, PipelineUnavailable
-from omnigraph.pipeline.spark import java, session
+from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
+from omnigraph.pipeline.spark import executors, java, session
 from omnigraph.pipeline.spark.executors import Executors, RunnerChoice, start_executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
@@ -113,7 +115,9 @@ class Builder:
         return self
 
 
-def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def unstarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions be the settings that they would be started with."""
     start = session._start
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "OPENBLAS_NUM_THREADS", "SPARK_LOCAL_IP"):
@@ -123,6 +127,10 @@ def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler(monkeyp
     monkeypatch.setattr(
         session, "_start", lambda _, *given, **options: start(SimpleNamespace(builder=Builder()), *given, **options)
     )
+
+
+@pytest.mark.usefixtures("unstarted")
+def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler() -> None:
     found: dict[str, Any] = {
         "a caller": session.session("local[1]"),
         "a DataFrame": RunnerChoice("auto", "local[1]").start_session("x", "y"),
@@ -134,6 +142,38 @@ def test_only_a_session_for_our_own_tasks_does_without_the_full_compiler(monkeyp
     assert with_fast_compiler == {"a load"}
     declared = session.session("local[1]", {"spark.driver.extraJavaOptions": "-Xss4m"})
     assert declared.settings["spark.driver.extraJavaOptions"] == "-Xss4m"
+
+
+@pytest.mark.usefixtures("unstarted")
+def test_conf_of_a_command_reaches_the_spark_that_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[dict[str, str]] = []
+
+    def stop_here(master: str | None) -> Any:
+        started.append(session.task_session(master).settings)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(executors, "start_executors", stop_here)
+    graph = og.init(tmp_path / "g.omni", "node A { k: String @key }").uri
+    conf = ["--conf", "spark.ui.enabled=true", "--conf", "spark.driver.memory=4g"]
+    assert main(["optimize", graph, *conf]) == 1
+    [settings] = started
+    assert (settings["spark.ui.enabled"], settings["spark.driver.memory"]) == ("true", "4g")
+    # They are those of that command alone.
+    assert "spark.driver.memory" not in session.session("local[1]").settings
+    capsys.readouterr()
+    for wrong, words in (
+        (["--conf", "ui=true"], "write `--conf spark.NAME=VALUE`"),
+        (["--conf", "spark.ui.enabled"], "write `--conf spark.NAME=VALUE`"),
+        ([*conf, "--engine", "local"], "omit `master`"),
+    ):
+        assert main(["optimize", graph, *wrong]) == 1
+        assert words in capsys.readouterr().err
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    assert main(["query", "query q() { match { $a: A } return { $a.k } }", "--store", graph, *conf]) == 1
+    assert "running Spark Connect server" in capsys.readouterr().err
+    assert len(started) == 1
 
 
 # -- Spark Connect -----------------------------------------------------------------------------------------------------

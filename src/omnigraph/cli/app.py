@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from inspect import Parameter, Signature
@@ -73,6 +74,8 @@ _SWITCHES: Final = {
     "yes": ("--yes", "Do not ask before destructive changes to a remote graph."),
     "quiet": ("--quiet", "Print only errors, and the JSON of `--json`."),
 }
+# Of commands that may start Spark.
+_CONF: Final = typer.Option("--conf", metavar="KEY=VALUE", help="Setting of the Spark that is started; repeatable.")
 # Alias of `--store`.
 _URI: Final = "--uri"
 # Short for `--quiet`.
@@ -118,10 +121,14 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         for parameter in _parameters(capability, use)
         if _option(parameter) not in set(map(_option, parameters))
     ]
+    if "master" in hints:
+        hint = Annotated[list[str] | None, _CONF]
+        added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
 
     def call(**values: Any) -> int:
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
+        conf = shared.pop("conf", None)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
         if use is not None and "query" in positionals:
             _sort_query_arguments(values, shared)
@@ -135,14 +142,36 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
             _take_graph_from_front(positionals, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
-        if use is None or not use.writes:
-            return run(**values)
-        with hide_text(quiet=quiet):
-            return _run_write(run, values)
+        with _spark_options(values, conf):
+            if use is None or not use.writes:
+                return run(**values)
+            with hide_text(quiet=quiet):
+                return _run_write(run, values)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
     return call
+
+
+@contextmanager
+def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterator[None]:
+    """Set the options of `--conf`, which says as `--master` does that the command runs on Spark."""
+    if not conf:
+        yield
+        return
+    from omnigraph.pipeline.spark.session import with_process_options
+
+    options: dict[str, str] = {}
+    for text in conf:
+        name, _, value = text.partition("=")
+        if not re.fullmatch(r"spark\.[\w.-]+", name) or not value:
+            raise UsageError(
+                f"`--conf {text}` is not a setting of Spark; write `--conf spark.NAME=VALUE`", option="--conf"
+            )
+        options[name] = value
+    values["master"] = values["master"] or "local[*]"
+    with with_process_options(options):
+        yield
 
 
 def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:

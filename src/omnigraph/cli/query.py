@@ -97,6 +97,8 @@ def query(
     on_branch = branch or "main"
     read: dict[str, object] = {"branch": on_branch, "at": snapshot} if snapshot else {"branch": on_branch}
     on_spark = engine is Engine.SPARK or master is not None
+    if on_spark and engine is Engine.LOCAL:
+        raise UsageError("`--engine local` runs in this process; leave out `--master` and `--conf`")
     if name is not None and query is None and query_file is None and text is None:
         if on_spark:
             raise UsageError(

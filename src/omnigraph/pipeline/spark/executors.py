@@ -136,8 +136,9 @@ class RunnerChoice:
             raise UsageError(f"unknown engine `{engine}`; expected one of {', '.join(get_args(Engine))}", engine=engine)
         if spark is not None and master is not None:
             raise UsageError("`spark` is a running session, which has its master; omit `master`", master=master)
-        if spark is not None and engine == "local":
-            raise UsageError('`engine="local"` runs in this process; omit `spark`', engine=engine)
+        if engine == "local" and (spark is not None or master is not None):
+            omitted = "master" if spark is None else "spark"
+            raise UsageError(f'`engine="local"` runs in this process; omit `{omitted}`', engine=engine)
         self.engine = engine
         self._master = master
         self._spark = spark

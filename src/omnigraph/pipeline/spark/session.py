@@ -47,6 +47,8 @@ _LOCAL_OPTIONS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "omnigraph.pipeline.spark.daemon",
 }
+# Settings of the Spark that this process starts, as a command was given them.
+_process_options: dict[str, str] = {}
 _STANDALONE: Final = "spark://"
 _MASTER_PREFIXES: Final = ("local", "yarn", "k8s://", _STANDALONE)
 
@@ -73,6 +75,16 @@ def session(master: str | None = None, options: Mapping[str, str] | None = None)
     return _find_or_start(master, options or {}, is_for_tasks=False)
 
 
+@contextmanager
+def with_process_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Set options of every Spark that is started within the block, by any thread; those of `session` come first."""
+    _process_options.update(options)
+    try:
+        yield
+    finally:
+        _process_options.clear()
+
+
 def task_session(master: str | None) -> Any:
     """Return the running session or a new one, which starts fast because it is meant for our own tasks alone."""
     return _find_or_start(master, {}, is_for_tasks=True)
@@ -95,9 +107,15 @@ def _find_or_start(master: str | None, options: Mapping[str, str], *, is_for_tas
             return _require_same_master(active, master)
         if active is not None and master is None:
             return active
+        if remote and _process_options:
+            raise UsageError(
+                f"`--conf` sets options of a Spark that is started here, and `{remote}` is a running Spark Connect"
+                " server; set them there, or omit `--conf`",
+                remote=remote,
+            )
         if remote:
             return _connect(SparkSession, remote)
-        return _start(SparkSession, master, options, is_for_tasks=is_for_tasks)
+        return _start(SparkSession, master, {**_process_options, **options}, is_for_tasks=is_for_tasks)
     except ImportError as error:
         raise PipelineUnavailable(
             f"Spark Connect at `{remote}` needs packages that are not installed ({first_line(error)}); type"
