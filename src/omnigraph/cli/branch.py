@@ -214,9 +214,11 @@ def _decide(
             of_schema = {text for text in choice.takes if ":" not in text.rpartition("=")[0]}
             takes = [text for text in choice.takes if text not in settled and (text in of_schema or not is_schema)]
             settled |= of_schema if is_schema else set()
-            made = [item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions]
-            resolutions = [*resolutions, *made]
-            if not is_schema or not made:
+            new_resolutions = [
+                item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions
+            ]
+            resolutions = [*resolutions, *new_resolutions]
+            if not is_schema or not new_resolutions:
                 return resolutions
 
 

@@ -117,8 +117,8 @@ def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report
         return Report(str(config), failure.findings)
     except OmniGraphError as failure:
         # Storage that fails, or a wrong argument: the same report, with the code of the error.
-        place = failure.context.get("object") or failure.context.get("argument") or "cluster"
-        return Report(str(config), (error(failure.code, str(place), failure.message),))
+        path = failure.context.get("object") or failure.context.get("argument") or "cluster"
+        return Report(str(config), (error(failure.code, str(path), failure.message),))
 
 
 def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

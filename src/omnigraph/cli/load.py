@@ -144,8 +144,8 @@ def ingest(target: Target, **options: Any) -> int:
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
-            places = options["branch"], options["from_branch"]
-            return ingest_file(target, files, mode, *places, options["message"], as_json=as_json)
+            branches = options["branch"], options["from_branch"]
+            return ingest_file(target, files, mode, *branches, options["message"], as_json=as_json)
         except OmniGraphError as error:
             if error.code != "limit.exceeded":
                 raise

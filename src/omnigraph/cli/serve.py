@@ -81,7 +81,7 @@ def serve(
     store = store or uri
     if cluster is not None and (store or graphs or policies or queries or server_policy):
         raise UsageError("`--cluster` says what to serve; leave out `--store`, `--graph`, `--policy` and `--queries`")
-    configs = [] if cluster is not None else _places(store, graphs or [], policies or [], queries or [])
+    configs = [] if cluster is not None else _graph_configs(store, graphs or [], policies or [], queries or [])
     try:
         from omnigraph.server import run
     except ImportError as error:
@@ -154,7 +154,7 @@ def is_set(flag: str) -> bool:
     return flag.strip().lower() not in ("", "0", "false")
 
 
-def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
+def _graph_configs(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
     from omnigraph.server.registry import GraphConfig
 
     if store is None and not graphs:

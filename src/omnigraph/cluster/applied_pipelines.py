@@ -53,14 +53,16 @@ def schedule_book(location: str) -> ScheduleBook:
 
 def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the applied pipelines if the ledger has a new revision."""
-    ledger, seen = Ledger(storage_of(location)), list[tuple[int, int]]()
+    ledger = Ledger(storage_of(location))
+    last_revision: tuple[int, int] | None = None
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
+        nonlocal last_revision
         revision = ledger.fingerprint()
-        if seen == [revision]:
+        if revision == last_revision:
             return None
         applied = read_applied_pipelines(location)
-        seen[:] = [revision]
+        last_revision = revision
         return {
             name: ScheduledPipeline(item.declaration, item.graph_uri, item.queries, actor)
             for name, item in applied.items()

@@ -157,14 +157,14 @@ class _ClusterDocument(Document):
                 self.fault(key, f"`{key.value}` is reserved for a later version; remove it", "future_phase_field")
         root.value = [(key, value) for key, value in root.value if key.value not in RESERVED]
 
-    def named(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
+    def named(self, node: yaml.Node | None, noun: str) -> dict[str, yaml.Node]:
         """Return the entries of a mapping whose keys are identifiers."""
         if node is None:
             return {}
         entries = self.entries(node)
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str) and not _IDENTIFIER.fullmatch(key.value):
-                self.fault(key, f"`{key.value}` cannot name a {what}; use letters, digits, `-` and `_`", "invalid_name")
+                self.fault(key, f"`{key.value}` cannot name a {noun}; use letters, digits, `-` and `_`", "invalid_name")
         return entries
 
     def check_graph_ids(self, node: yaml.Node | None) -> None:

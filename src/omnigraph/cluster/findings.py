@@ -25,8 +25,8 @@ class Finding(PublicValue):
 
     def render(self) -> str:
         """Return the finding on a line."""
-        place = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
-        return f"{self.severity}[{self.code}]: {place}: {self.message}"
+        position = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
+        return f"{self.severity}[{self.code}]: {position}: {self.message}"
 
 
 def error(code: str, path: str, message: str) -> Finding:

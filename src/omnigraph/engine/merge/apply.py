@@ -288,13 +288,13 @@ class Application:
                 self._check_target_schema(ours, merged)
                 # A revert only takes a change back, so nothing is lost with a property that is not there any more.
                 lost = lost_changes(merged, settled.takes, is_revert=self.kind == "revert")
-                found = [*map(OpenConflict, rewrites_needed(merged)), *lost]
-                if not found:
+                conflicts = [*map(OpenConflict, rewrites_needed(merged)), *lost]
+                if not conflicts:
                     break
             else:
-                found = merged
-            if not settled.decide(found):
-                raise _SchemaConflicts([item.conflict for item in found])
+                conflicts = merged
+            if not settled.decide(conflicts):
+                raise _SchemaConflicts([item.conflict for item in conflicts])
         settled.reject_unused()
         self._hidden = self._hidden.union(*(merged.new_names(view, self._hidden) for view in (ours, theirs)))
         return ThreeWayState.under(merged)

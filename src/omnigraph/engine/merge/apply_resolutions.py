@@ -140,12 +140,12 @@ class Resolutions:
     def _check_seen(
         type_key: TypeKey, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues
     ) -> None:
-        if not any(resolution.seen for resolution in decided.values()):
+        if not any(resolution.images for resolution in decided.values()):
             return
         rows = map(blobs.with_bytes, (clash.base, clash.ours, clash.theirs))
         images = dict(zip(IMAGES, map(image_of, rows), strict=True))
         for resolution in decided.values():
-            stale = [name for name, image in resolution.seen.items() if image != images[name]]
+            stale = [name for name, image in resolution.images.items() if image != images[name]]
             if stale:
                 raise refuse(
                     f"`{clash.entity_id}` of `{type_key}` has changed since it was resolved: `{stale[0]}` is not"
@@ -188,8 +188,8 @@ def touches(merge: RowMerge, entity_id: str) -> bool:
 def _decided_entity(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
     """Return the row that a whole-entity resolution decides on; None means absent."""
     if resolution.take is None:
-        assert isinstance(resolution.given, Mapping)
-        return _row(type_, clash.entity_id, resolution.given)
+        assert isinstance(resolution.payload, Mapping)
+        return _row(type_, clash.entity_id, resolution.payload)
     side = _side(clash, resolution.take)
     if side is None:
         return None
@@ -215,7 +215,7 @@ def _by_property(
             )
         columns = ("src", "dst") if name in ("src", "dst") else (name,)
         if resolution.take is None:
-            row = _with(row, {name: _value(type_, str(name), resolution.given)})
+            row = _with(row, {name: _value(type_, str(name), resolution.payload)})
             continue
         side = _side(clash, resolution.take)
         if side is None:

@@ -87,8 +87,8 @@ def _permitted_base(
     """
     if session.policy is ALLOW_ALL:
         return base
-    mine, others = ours.snapshot.state.pins, theirs.snapshot.state.pins
-    same = {key: pin for key, pin in mine.items() if key in others and others[key].ref == pin.ref}
+    our_pins, their_pins = ours.snapshot.state.pins, theirs.snapshot.state.pins
+    same = {key: pin for key, pin in our_pins.items() if key in their_pins and their_pins[key].ref == pin.ref}
     heads = [ours.snapshot.head, theirs.snapshot.head, *(view.snapshot.head for view in base.states())]
     began = _branches_begun(commits, heads)
     target = session.names_of(ours.snapshot)

@@ -109,9 +109,9 @@ def _begin(view: View, dataset: Dataset, change: Change, begun: Staged | None = 
 
 def reject_new_types(three: ThreeWayState, keys: Iterable[TypeKey]) -> None:
     """Raise if a resolution changes entities of a type whose dataset has to be taken over whole."""
-    taken = three.taken_over()
+    adopted = three.taken_over()
     for key in keys:
-        if key in taken:
+        if key in adopted:
             raise refuse(
                 f"`{key.name}` is taken over as the other side has it; change its entities there instead, and merge"
                 " again",

@@ -101,9 +101,11 @@ def merge_columns(
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
-            mine, yours = (one_array(side.column(name)) for side in (ours, theirs))
-            older = None if base is None else _where(is_determined, one_array(base.column(name)))
-            merged[name] = _merge_column(unit.rule, older, mine, yours, differs & ours_unchanged, diverged)
+            our_column, their_column = (one_array(side.column(name)) for side in (ours, theirs))
+            base_column = None if base is None else _where(is_determined, one_array(base.column(name)))
+            merged[name] = _merge_column(
+                unit.rule, base_column, our_column, their_column, differs & ours_unchanged, diverged
+            )
     columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
 
@@ -159,10 +161,10 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     # One number says which item of which row; equal numbers are equal items.
     keys = rows.astype(np.int64) * (codes.max(initial=0) + 1) + codes
     counts = [len(side.flatten()) for side in (ours, theirs)]
-    mine, yours, older = np.split(keys, np.cumsum(counts))
+    our_keys, their_keys, base_keys = np.split(keys, np.cumsum(counts))
     # Three-way set merge: an item of the base that either side lacks was removed there, and stays removed.
-    removed = np.concatenate([np.setdiff1d(older, mine), np.setdiff1d(older, yours)])
-    indices = _first_of_each(np.concatenate([mine, yours]))
+    removed = np.concatenate([np.setdiff1d(base_keys, our_keys), np.setdiff1d(base_keys, their_keys)])
+    indices = _first_of_each(np.concatenate([our_keys, their_keys]))
     indices = indices[~np.isin(keys[indices], removed)]
     indices = indices[np.argsort(rows[indices], kind="stable")]
     lengths = np.bincount(rows[indices].astype(np.int64), minlength=len(ours))

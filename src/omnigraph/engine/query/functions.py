@@ -374,10 +374,10 @@ def _element(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Ve
     positions, valid = integers(arguments[1], "element")
     lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     starts = np.cumsum(lengths) - lengths
-    wanted = np.where(positions < 0, positions + lengths, positions)
-    is_present = (wanted >= 0) & (wanted < lengths)
+    offsets = np.where(positions < 0, positions + lengths, positions)
+    is_present = (offsets >= 0) & (offsets < lengths)
     is_present = is_present if valid is None else is_present & valid
-    indices = pa.array(np.where(is_present, starts + wanted, 0), mask=~is_present)
+    indices = pa.array(np.where(is_present, starts + offsets, 0), mask=~is_present)
     return vector_from_arrow(pc.list_flatten(lists.array).take(indices))
 
 

@@ -76,8 +76,8 @@ class PendingType:
         shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
         committed = self._committed.rows_of(self.type, without(ids, shadowed))
         check_size(self.type, committed.num_rows, committed.nbytes)
-        mine = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
-        return pa.concat_tables([mine, committed]).combine_chunks()
+        uncommitted = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
+        return pa.concat_tables([uncommitted, committed]).combine_chunks()
 
     def insert_rows(self, ids: Ids, columns: Mapping[str, Any]) -> None:
         """Add rows by column; columns that are missing are null."""

@@ -50,8 +50,8 @@ def redact(text: str, pipeline: PipelineDeclaration) -> str:
     for value, name in sorted(values.items(), key=lambda item: -len(item[0])):
         if len(value) >= _CHARACTERS_MIN or SECRET_NAME.search(name):
             text = text.replace(value, f"${{{name}}}")
-    for found in (*values, text):
-        for secret in (*_SECRET_PARAMETER.findall(found), *_USER_INFO.findall(found)):
+    for candidate in (*values, text):
+        for secret in (*_SECRET_PARAMETER.findall(candidate), *_USER_INFO.findall(candidate)):
             text = text.replace(secret, "***")
     return text
 

@@ -37,12 +37,12 @@ def complete_rows(
 def _complete(frame: Any, type_: NodeType | EdgeType, spark: Any, options: Mapping[str, str]) -> Any:
     from pyspark.sql import functions
 
-    given = set(frame.columns)
+    columns = set(frame.columns)
     # A vector follows its text: if that is given, it is made again.
     missing = [
         name
         for name, item in type_.properties.items()
-        if name not in given and (item.embed is None or item.embed.source not in given)
+        if name not in columns and (item.embed is None or item.embed.source not in columns)
     ]
     if not missing:
         return frame

@@ -535,7 +535,7 @@ class _Run:
         if self._began is not None:
             seconds[self._began[0]] = clock.elapsed() - self._began[1]
         stages = {
-            name: {"seconds": round(taken, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
-            for name, taken in seconds.items()
+            name: {"seconds": round(elapsed, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
+            for name, elapsed in seconds.items()
         }
         return {record.STAGES: orjson.dumps(stages).decode()}

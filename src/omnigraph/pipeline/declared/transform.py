@@ -132,12 +132,12 @@ def _check_ends(frame: Any, mapping: TypeMapping, catalog: Catalog) -> None:
     for column, end in ((mapping.source, type_.source), (mapping.target, type_.target)):
         node = catalog.nodes.get(end)
         key = node.properties[node.key[0]] if node is not None and len(node.key) == 1 else None
-        found = frame.schema[str(column)].dataType.typeName()
-        if found in _TEXT or found == "void" or (key is not None and found in _accepted(key.type)):
+        column_type = frame.schema[str(column)].dataType.typeName()
+        if column_type in _TEXT or column_type == "void" or (key is not None and column_type in _accepted(key.type)):
             continue
-        wanted = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
+        expected = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
         raise UsageError(
-            f"column `{column}` of `{mapping.from_view}` is a {found}, and {wanted}; cast it in a transform",
+            f"column `{column}` of `{mapping.from_view}` is a {column_type}, and {expected}; cast it in a transform",
             column=column,
         )
 
@@ -234,15 +234,15 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
         )
     for name, column in columns.items():
         item = type_.properties.get(name)
-        found = frame.schema[column].dataType.typeName()
+        column_type = frame.schema[column].dataType.typeName()
         element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
-        is_accepted = item is None or found in _accepted(item.type)
+        is_accepted = item is None or column_type in _accepted(item.type)
         if item is not None and element is not None:
             is_accepted = element in _accepted(replace(item.type, is_list=False))
-            found = f"{found} of {element}"
+            column_type = f"{column_type} of {element}"
         if item is not None and not is_accepted:
             raise UsageError(
-                f"column `{column}` of `{mapping.from_view}` is a {found}, and `{mapping.type_name}.{name}` is"
+                f"column `{column}` of `{mapping.from_view}` is a {column_type}, and `{mapping.type_name}.{name}` is"
                 f" {item.type}; cast it in a transform",
                 column=column,
                 property=name,

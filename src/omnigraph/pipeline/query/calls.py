@@ -117,7 +117,7 @@ def arrow_column(expressions: Expressions, expression: ir.Expr) -> Any:
     from pyspark.sql.pandas import functions
 
     leaves = list(dict.fromkeys(_leaves(expression)))
-    names = {leaf: ir.ColumnRef(f"~{place}", leaf.type) for place, leaf in enumerate(leaves)}
+    names = {leaf: ir.ColumnRef(f"~{index}", leaf.type) for index, leaf in enumerate(leaves)}
     body, type_ = ir.substitute(expression, names), expression.type
     assert type_ is not None
     run: Any = _BatchRun(expressions.params, expressions.now_ms)
@@ -142,8 +142,8 @@ def _compute(body: ir.Expr, type_: PropertyType, types: list[Any], run: Any, arr
 
     count = len(arrays[0])
     values = {
-        f"~{place}": vector_from_arrow(from_spark_column(array, leaf_type))
-        for place, (array, leaf_type) in enumerate(zip(arrays, types, strict=True))
+        f"~{index}": vector_from_arrow(from_spark_column(array, leaf_type))
+        for index, (array, leaf_type) in enumerate(zip(arrays, types, strict=True))
     }
     vector = compile_value(body)(run, Rows(count, {}, values))
     stored = vector_to_arrow(vector, arrow_type(type_), count)

@@ -74,5 +74,5 @@ def _find_fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
 
 
 def _address_at(fragment: LanceFragment, position: int) -> int:
-    found = fragment.scanner(columns=[], with_row_address=True, offset=position, limit=1).to_table()
-    return int(found.column(ROW_ADDRESS)[0].as_py())
+    row = fragment.scanner(columns=[], with_row_address=True, offset=position, limit=1).to_table()
+    return int(row.column(ROW_ADDRESS)[0].as_py())
