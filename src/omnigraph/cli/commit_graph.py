@@ -1,4 +1,4 @@
-"""Lists of commits: ids cut to what tells them apart, and the drawing of how commits follow from each other."""
+"""The commit graph on a terminal: abbreviated commit ids, and lines drawn as by `git log --graph`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
-from omnigraph.engine.graph_formats.document import GraphFormat, export_graph
+from omnigraph.engine.graph_formats import GraphFormat, export_graph
 from omnigraph.engine.json_text import json_text, string_bytes
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.revisions import AsOf

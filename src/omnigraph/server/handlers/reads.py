@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.entities import find_entity
+from omnigraph.engine.entity_lookup import find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.revisions import AsOf
