@@ -240,6 +240,8 @@ class Apply:
         state = replace(state, approval_records={**state.approval_records, **used})
         is_changed = state != base.state
         stored = base
+        # The revision is the commit point. Approvals are marked and sidecars removed after it: a crash in between is
+        # settled by the next sweep, which finds both in the revision.
         if is_changed:
             self.lock.require()
             changes = [change.to_json() for change in plan.changes]

@@ -182,6 +182,7 @@ class Ledger:
         revision = (base.state.revision if base is not None else 0) + 1
         data = orjson.dumps(replace(state, revision=revision).to_json(), option=orjson.OPT_SORT_KEYS)
         path = _state_path(revision)
+        # Optimistic concurrency: of two writers that read revision n, one creates n + 1, with or without the lock.
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
             raise ClusterError([error("state_cas_mismatch", STATE_FOLDER, message)])
@@ -190,6 +191,8 @@ class Ledger:
     def write_payload(self, address: str, digest: str, data: bytes) -> None:
         """Store the content of a query, policy or pipeline by its digest; equal content is stored already."""
         path = payload_path(address, digest)
+        # Content-addressed and written before the revision that names it, so a crash leaves an unused object, never a
+        # revision without its content. Bytes that do not match their name are damaged, and replaced.
         stored = self.objects.read_if_exists(path)
         if stored is None or sha256(stored) != digest:
             self.objects.write(path, data)

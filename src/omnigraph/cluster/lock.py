@@ -45,6 +45,7 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
     if current.lock_id != lock_id:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
         raise ClusterError([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+    # The next number is created as released, so the holder notices that it has lost before its next change.
     if not _locks(ledger).release_by_force(current, actor):
         raise ClusterError([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
 

@@ -49,6 +49,8 @@ def _effect(three: ThreeWayState, merged_key: TypeKey, merge: RowMerge | None) -
     key = three.stored_key(type_)
     assert key is not None, "types that a merge brings are adopted"
     dataset = view.kernel.writable(view.snapshot, key)
+    # Up to three versions on one base: columns, then deletes, then rows; no single Lance transaction holds all of them.
+    # Only the last is published, and the others are staged below it.
     begun: Staged | None = None
     change = _reshape(dataset, three.column_changes(type_))
     if change is not None:

@@ -69,6 +69,8 @@ class MergedSchema:
         """Return a state under the merged schema: types and properties that it does not have are empty or null."""
         if view.catalog.ir_hash == self.catalog.ir_hash:
             return view
+        # A type that a state does not have is read from any dataset of it, as empty: the columns must come from
+        # somewhere.
         holders = [view, self.ours, self.theirs, *self.base.states()]
         pins: dict[TypeKey, Pin] = {}
         links = list(view.snapshot.links)
@@ -149,6 +151,8 @@ def _base_records(base: MergeBase[View]) -> Records:
     """Return the schema of a base; of a virtual one, the join of its states."""
     records = records_of(schema_ir(base.first))
     for joined in base.joined:
+        # The recursive strategy of git, for schemas: a virtual base is the merge of the common ancestors over their own
+        # base.
         below = {} if joined.base is None else _base_records(joined.base)
         records = join_bases(below, records, records_of(schema_ir(joined.state)))
     return records
@@ -156,6 +160,7 @@ def _base_records(base: MergeBase[View]) -> Records:
 
 def _source_of(merged: SchemaIR, ours: View, theirs: View) -> str:
     sides = [(view.snapshot.state.schema.source, schema_ir(view)) for view in (ours, theirs)]
+    # A text that someone wrote is kept, with its comments and order, if its schema is the merged one.
     exact = next((source for source, ir in sides if ir.shape == merged.shape), None)
     return write_source(merged, sides) if exact is None else exact
 

@@ -232,6 +232,8 @@ class PathSearch:
         hops = np.full(size, np.iinfo(np.int32).max, np.int32)
         costs[starts], hops[starts] = 0.0, 0
         frontier, width, hop = starts, self.graph.width, 0
+        # By hops this is breadth-first search from all starts of the block at once; by weight Bellman-Ford with a
+        # frontier: after round h, costs are the least over paths of at most h edges.
         while len(frontier) and hop < self.bounds.maximum:
             self.run.check(self.where)
             if targets is not None and not self.graph.is_weighted and bool(np.isfinite(costs[targets]).all()):
@@ -269,6 +271,7 @@ class PathSearch:
         parents = np.repeat(np.arange(len(level.states)), located.degrees)
         origin = level.states[parents]
         states = origin - origin % width + self.graph.adjacency.neighbours[entries]
+        # Shortest paths form a DAG of tight edges: cost and hops of the end are those of the start plus the edge.
         is_tight = hops[states] == hop
         if self.graph.is_weighted:
             is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
@@ -337,6 +340,7 @@ class PathSearch:
         self.run.spending.reserve(len(entries), 8 * (part.nodes.shape[1] + 3), self.where)
         parents = np.repeat(np.arange(len(part.starts)), located.degrees)
         reached = self.graph.adjacency.neighbours[entries].astype(np.int64)
+        # Loopless paths, as in Yen's k shortest paths: no node comes twice.
         is_new = ~(part.nodes[parents] == reached[:, None]).any(axis=1)
         parents, reached, entries = parents[is_new], reached[is_new], entries[is_new]
         nodes = np.concatenate([part.nodes[parents], reached[:, None]], axis=1)
@@ -365,6 +369,7 @@ class PathSearch:
         order = np.lexsort(ranks.T[::-1])
         matrix, lengths, starts, costs = matrix[order], lengths[order], starts[order], costs[order]
         last = matrix[np.arange(total), 0 if self.bounds.is_backwards else lengths - 1]
+        # Start and end as one number, so that a pair is compared and grouped in one array.
         pairs = starts * self.graph.width + last
         if self.count is not None and self.count > 1:
             best = np.lexsort((lengths, costs, pairs))

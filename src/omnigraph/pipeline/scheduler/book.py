@@ -89,6 +89,7 @@ class ScheduleBook:
             ConflictError: Another runner has it.
         """
         try:
+            # A lease by storage's clock, not a lock of the machine: runners may be anywhere that reaches the storage.
             lock = NumberedLocks(self._objects, f"{self._folder}/locks").acquire("pipeline schedule", actor)
         except LockUnreadable as error:
             raise ConflictError(f"{error}; delete it if no schedule runs for `{self.uri}`", object=error.path) from None

@@ -1,7 +1,7 @@
 """Vectorised decoding of NDJSON: lines of one type that begin alike go to Arrow's JSON reader in one batch.
 
-Invariant: a line is decoded here only if the slow path would return the same row. What the reader forgives is checked on
-its output; all other lines are handed back, and the slow path reads them or says what is wrong.
+Invariant: a line is decoded here only if the slow path would return the same row. What the reader forgives is checked
+on its output; all other lines are handed back, and the slow path reads them or says what is wrong.
 """
 
 from __future__ import annotations
