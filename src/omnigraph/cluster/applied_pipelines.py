@@ -41,7 +41,7 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
     stored = ledger.read()
     if stored is None:
         message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError([error("cluster_state_missing", STATE_FOLDER, message)])
+        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
     folder = Path(location).absolute() if "://" not in location and (Path(location) / CONFIG_NAME).is_file() else None
     return dict(_read_pipelines(ledger, stored.state, folder))
 

@@ -92,7 +92,7 @@ class Apply:
         config = read_config(self.desired.config.directory)
         if config.text != self.desired.config.text:
             message = "it changed while the command ran; run it again. Nothing was changed"
-            raise ClusterError([error("resource_content_changed", CONFIG_NAME, message)])
+            raise ClusterError.of([error("resource_content_changed", CONFIG_NAME, message)])
         again = read_desired(config)
         changed = [
             address
@@ -101,7 +101,7 @@ class Apply:
         ]
         if changed:
             message = "its file changed while the command ran; run it again. Nothing was changed"
-            raise ClusterError([error("resource_content_changed", address, message) for address in sorted(changed)])
+            raise ClusterError.of([error("resource_content_changed", address, message) for address in sorted(changed)])
 
     def _preview(self, graph_id: str) -> Json:
         return preview_migration(self.ledger, graph_id, self.desired.graphs[graph_id].schema.text)

@@ -192,7 +192,7 @@ class Cluster:
     def _desired(self) -> DesiredState:
         desired = read_desired(self.config)
         if not desired.is_valid:
-            raise ClusterError(desired.findings)
+            raise ClusterError.of(desired.findings)
         return desired
 
     @contextmanager
@@ -206,7 +206,7 @@ class Cluster:
     def _require_state(self) -> StoredState:
         stored = self.ledger.read()
         if stored is None:
-            raise ClusterError([_state_missing("error")])
+            raise ClusterError.of([_state_missing("error")])
         return stored
 
     def _plan(self, desired: DesiredState, stored: StoredState | None) -> tuple[Plan, tuple[Finding, ...]]:

@@ -172,7 +172,7 @@ class Ledger:
             return StoredState(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
-            raise ClusterError([error("state_unreadable", _state_path(revision), message)]) from None
+            raise ClusterError.of([error("state_unreadable", _state_path(revision), message)]) from None
 
     def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
         """Write the successor of a revision; raises if another operation has written it first.
@@ -185,7 +185,7 @@ class Ledger:
         # Optimistic concurrency: of two writers that read revision n, one creates n + 1, with or without the lock.
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
-            raise ClusterError([error("state_cas_mismatch", STATE_FOLDER, message)])
+            raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
         return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
     def write_payload(self, address: str, digest: str, data: bytes) -> None:
@@ -202,7 +202,7 @@ class Ledger:
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
             message = f"the stored content of `{address}` does not match its digest; run `cluster refresh`, then apply"
-            raise ClusterError([error("catalog_payload_mismatch", payload_path(address, digest), message)])
+            raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
         return data
 
     def read_json(self, folder: str) -> dict[str, Json]:
@@ -232,7 +232,7 @@ def _decode(path: str, data: bytes) -> Json:
 
 def unreadable_object(path: str, reason: str) -> ClusterError:
     """Return the error of a stored object that another tool has written or damaged."""
-    return ClusterError([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
+    return ClusterError.of([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
 
 
 def _state_path(revision: int) -> str:

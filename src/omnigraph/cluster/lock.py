@@ -41,13 +41,13 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
     """Release the lock of another process; `lock_id` must be that of the current holder."""
     current = read_lock(ledger)
     if current is None or not current.is_held:
-        raise ClusterError([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
     if current.lock_id != lock_id:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
-        raise ClusterError([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+        raise ClusterError.of([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
     # The next number is created as released, so the holder notices that it has lost before its next change.
     if not _locks(ledger).release_by_force(current, actor):
-        raise ClusterError([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
 
 
 def _locks(ledger: Ledger) -> NumberedLocks:
@@ -56,19 +56,19 @@ def _locks(ledger: Ledger) -> NumberedLocks:
 
 def _unreadable_error(failure: LockUnreadable) -> ClusterError:
     message = "it cannot be decoded; delete the object if no operation is running"
-    return ClusterError([error("invalid_state_lock", failure.path, message)])
+    return ClusterError.of([error("invalid_state_lock", failure.path, message)])
 
 
 def _held_error(lock: LockInfo | None) -> ClusterError:
     if lock is None:
         message = "other operations took the lock first each time; nothing was changed. Run the command again"
-        return ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
+        return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
     by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
     message = (
         f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
         f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
     )
-    return ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
+    return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
 
 
 class ClusterLock:
@@ -91,4 +91,4 @@ class ClusterLock:
         """Raise if the lock was taken over; called before everything that changes storage."""
         if self._lock.is_lost:
             message = "another operation has taken over the lock; nothing more was changed. Run the command again"
-            raise ClusterError([error("state_lock_lost", LOCK_FOLDER, message)])
+            raise ClusterError.of([error("state_lock_lost", LOCK_FOLDER, message)])
