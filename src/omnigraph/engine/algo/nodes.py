@@ -132,9 +132,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    session.require("change", on_branch(branch))
-    types = _types_with_property(values, property_name)
-    write_permissions(session, values.view.snapshot).check(type_.name for type_ in types)
+    types = check_writable(session, values.view, values.nodes, property_name, branch)
     measured = values.view.snapshot.state.pins
     schema = SchemaIs(session.full_view(branch).catalog.ir_hash)
 
@@ -158,8 +156,18 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
     return receipt.public_commit if receipt is not None else None
 
 
-def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:
-    all_types = [values.view.catalog.nodes[type_] for type_ in values.nodes.types]
+def check_writable(
+    session: GraphSession, view: View, nodes: NodeNumbering, property_name: str, branch: str
+) -> list[NodeType]:
+    """Return the types that a measure of a view is written to; raises if it cannot be written."""
+    session.require("change", on_branch(branch))
+    session.kernel.reject_read_only()
+    types = _types_with_property([view.catalog.nodes[name] for name in nodes.types], property_name)
+    write_permissions(session, view.snapshot).check(type_.name for type_ in types)
+    return types
+
+
+def _types_with_property(all_types: Sequence[NodeType], name: str) -> list[NodeType]:
     types = [type_ for type_ in all_types if name in type_.properties]
     if not types:
         names = sorted({names for type_ in all_types for names in type_.properties})

@@ -87,6 +87,7 @@ def merge(
         report_progress("merging", 1, 1)
         return settled
 
+    session_of(graph).kernel.reject_read_only()
     with reporting_to(progress):
         choice.start_if_required()
         receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute, message)
