@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omnigraph.display import printable, truncate
+from omnigraph.cli.output import short_json
+from omnigraph.display import printable
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
@@ -46,16 +46,12 @@ def value_lines(conflict: Mapping[str, Any]) -> Iterator[str]:
         return
     for name in conflict.get("properties", ()):
         values = [_member(image, name) for image in images]
-        shown = ", ".join(f"{side} {_text(value)}" for side, value in zip(SIDES, values, strict=True))
+        shown = ", ".join(f"{side} {short_json(value)}" for side, value in zip(SIDES, values, strict=True))
         yield f"{name}: {shown}"
 
 
 def _member(image: Any, name: str) -> object:
     return {**image, **image.get("properties", {}), **image.get("endpoints", {})}.get(name)
-
-
-def _text(value: object) -> str:
-    return truncate(json.dumps(value, ensure_ascii=False))
 
 
 def resolve_conflicts(

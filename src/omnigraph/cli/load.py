@@ -17,7 +17,7 @@ import typer
 
 from omnigraph.cli.app import DestroysUri, WritesUri
 from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
-from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
+from omnigraph.cli.output import echo, plural, print_json, print_table, progress_bar
 from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -264,7 +264,6 @@ def embed(
         ]
         for embedded in receipt.properties
     )
-    for line in table(columns, rows):
-        echo(line)
+    print_table(columns, rows)
     echo(f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing to do")
     return 0

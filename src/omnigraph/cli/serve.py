@@ -120,7 +120,7 @@ def serve(
 
 def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
     from omnigraph.cli.target import cluster_root
-    from omnigraph.cluster.applied import storage_of
+    from omnigraph.cluster.applied_state import storage_of
     from omnigraph.cluster.ledger import Ledger
     from omnigraph.cluster.serving import AppliedSources
     from omnigraph.server.auth import AuthMode, read_tokens, token_files

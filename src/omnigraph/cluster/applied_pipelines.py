@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from omnigraph.cluster.applied import read_queries, require_payload, storage_of
+from omnigraph.cluster.applied_state import read_queries, require_payload, storage_of
 from omnigraph.cluster.config import CONFIG_NAME
 from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger

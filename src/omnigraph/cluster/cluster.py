@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import clock
-from omnigraph.cluster.applied import applied_blob_rules, applied_schema, choose_graph, read_applied
+from omnigraph.cluster.applied_state import applied_blob_rules, applied_schema, choose_graph, read_applied
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.approvals import Approvals, write_approval
 from omnigraph.cluster.config import read_config

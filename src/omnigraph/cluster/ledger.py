@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
@@ -15,6 +16,7 @@ import orjson
 from omnigraph import clock
 from omnigraph.cluster.desired import sha256
 from omnigraph.cluster.findings import ClusterError, error
+from omnigraph.errors import GraphError
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 
@@ -254,3 +256,29 @@ def payload_path(address: str, digest: str) -> str:
 def operation_record(operation: str, actor: str | None, **details: object) -> Json:
     """Return the record of the operation that writes a revision."""
     return {"operation": operation, "actor": actor, "at": clock.now_us(), **details}
+
+
+def refuse_managed(uri: str, command: str) -> None:
+    """Raise if an address belongs to a cluster, whose graphs and schemas only `cluster apply` changes."""
+    address = Location.parse(uri).uri.rstrip("/")
+    root, _, rest = address.rpartition("/graphs/")
+    if root and rest.endswith(".omni") and "/" not in rest and Ledger(root).revisions():
+        raise _managed(uri, root, command)
+
+
+def refuse_inside_cluster(uri: str, command: str) -> None:
+    """Raise if a new graph would be inside the storage of a cluster; in a bucket, only where its graphs are."""
+    refuse_managed(uri, command)
+    location = Location.parse(uri)
+    for folder in Path(location.path).parents if location.is_local else ():
+        if (folder / STATE_FOLDER).is_dir():
+            raise _managed(uri, str(folder), command)
+
+
+def _managed(uri: str, root: str, command: str) -> GraphError:
+    return GraphError(
+        f"`{uri}` belongs to the cluster at `{root}`; change its folder and run `omnigraph cluster apply` instead"
+        f" of `{command}`",
+        code="cluster.managed",
+        cluster=root,
+    )

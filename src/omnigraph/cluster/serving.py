@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph.cluster.applied import applied_blob_rules, read_applied, read_policies, read_queries
+from omnigraph.cluster.applied_state import applied_blob_rules, read_applied, read_policies, read_queries
 from omnigraph.cluster.config import CLUSTER_SCOPE
 from omnigraph.cluster.desired import digest_of
 from omnigraph.cluster.findings import ClusterError, error, has_errors

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from omnigraph.engine.algo.measures import LocalGraph, Numbers
 from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.blobs import blob_properties
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar, TypeKey
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.manifest.model import Snapshot
@@ -202,5 +203,5 @@ def _changed_rows(type_: NodeType, values: NodeValues, name: str, committed: Com
         rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), row_values)
         changed.append(rows.filter(pa.array(np.asarray(differs))))
     table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
-    blobs = [blob_name for blob_name, property_ in type_.properties.items() if property_.type.scalar is Scalar.BLOB]
-    return Delta(type_, table, Intent.UPSERT, kept=dict.fromkeys(blobs, one_array(table.column("id"))))
+    kept = dict.fromkeys(blob_properties(type_), one_array(table.column("id")))
+    return Delta(type_, table, Intent.UPSERT, kept=kept)

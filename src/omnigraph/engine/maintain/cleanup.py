@@ -15,7 +15,7 @@ from omnigraph import failpoints
 from omnigraph.display import count_of, summarize
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain.common import at_once
+from omnigraph.engine.maintain import at_once
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import KeptStates, Policy, find_kept
 from omnigraph.engine.session import GraphSession

@@ -40,9 +40,8 @@ from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.explain import explained_errors
 from omnigraph.pipeline.declared.lineage import Lineage
-from omnigraph.pipeline.declared.patches import complete_rows
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
-from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.transform import complete_rows, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
 
