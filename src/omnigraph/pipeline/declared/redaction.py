@@ -1,4 +1,4 @@
-"""Makes the errors of a pipeline name their place in its file, and keeps the values of `${NAME}` out of them."""
+"""Redacts the errors of a pipeline: values of `${NAME}` stay out of them, and they say where in its file they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def explained_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
+def redact_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
     """Add the position in the file to errors about a part of a pipeline, and remove resolved variables from all."""
     try:
         with _quiet_loggers():
