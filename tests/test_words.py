@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -29,6 +30,10 @@ PAGES = [
     for path in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
     if path.name not in ("cli.md", "benchmarks.md")
 ]
+# Filler that says nothing about what a variable, an argument or a field holds.
+BANNED_NAMES = frozenset(
+    {"found", "given", "held", "made", "one", "own", "place", "seen", "taken", "told", "wanted", "whole"}
+)
 ANY_BANNED = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 
 
@@ -43,6 +48,25 @@ def findings(source: str) -> Iterator[tuple[int, str]]:
                     yield token.start[0], f"`{match.group()}`; write: {advice}"
 
 
+def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield what code binds: variables, fields, arguments, the names of `match` patterns, and functions."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=str(name), ctx=ast.Store()) | ast.arg(arg=str(name)):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield node.lineno, name
+
+
+def filler_names(source: str) -> list[tuple[int, str]]:
+    """Return the bound names that say nothing."""
+    if not any(name in source for name in BANNED_NAMES):
+        return []
+    return [(line, name) for line, name in bound_names(ast.parse(source)) if name in BANNED_NAMES]
+
+
 def test_no_module_has_a_banned_word() -> None:
     modules = sorted((ROOT / "src").rglob("*.py"))
     assert [(str(path), *word) for path in modules for word in findings(path.read_text(encoding="utf-8"))] == []
@@ -51,6 +75,34 @@ def test_no_module_has_a_banned_word() -> None:
 @pytest.mark.parametrize("source", ["nobody = 1", "# whoever comes", '"""Tell whether."""', "is_anew = 2"])
 def test_banned_word_is_found(source: str) -> None:
     assert len([*findings(source)]) == 1
+
+
+def test_no_module_binds_a_filler_name() -> None:
+    modules = sorted((ROOT / "src").rglob("*.py"))
+    assert [(str(path), *name) for path in modules for name in filler_names(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "found = 1",
+        "for one in (): pass",
+        "def f(given): pass",
+        "def f(*, own=1): pass",
+        "lambda place: 1",
+        "class A:\n    seen: int",
+        "match 1:\n    case told: pass",
+        "with open('a') as held: pass",
+        "(wanted := 1)",
+        "def taken(): pass",
+    ],
+)
+def test_filler_name_is_found(source: str) -> None:
+    assert len(filler_names(source)) == 1
+
+
+def test_filler_word_inside_a_name_is_not_found() -> None:
+    assert filler_names("found_rows = one_array(own_intent)\ncall(given=1)") == []
 
 
 def test_no_page_has_a_banned_word() -> None:

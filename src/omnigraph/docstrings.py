@@ -50,7 +50,7 @@ def complete_docs(*sources: Callable[..., Any] | str) -> Callable[[F], F]:
     return complete
 
 
-def merge_docstrings(own: str, inherited: str, parameters: Iterable[str]) -> str:
+def merge_docstrings(docstring: str, inherited: str, parameters: Iterable[str]) -> str:
     """Return a docstring with sections that it lacks from another, and a line for each parameter that either describes.
 
     >>> text = "Read.\\n\\nArgs:\\n    at: When.\\n    name: What.\\n\\nReturns:\\n    It."
@@ -63,7 +63,7 @@ def merge_docstrings(own: str, inherited: str, parameters: Iterable[str]) -> str
     Returns:
         It.
     """
-    text, sections = _split(own)
+    text, sections = _split(docstring)
     inherited_text, inherited_sections = _split(inherited)
     arguments = _arguments(inherited_sections.get("Args", "")) | _arguments(sections.get("Args", ""))
     described = [arguments[name] for name in parameters if name in arguments]

@@ -120,7 +120,7 @@ class GraphReads(GraphProtocol):
         at: AsOf | None = None,
         names: Naming = NOW,
     ) -> dict[str, Any] | None:
-        from omnigraph.engine.entities import get_entity
+        from omnigraph.engine.entity_lookup import get_entity
 
         return get_entity(self._session.view(branch, at, names=names), type_name, key)
 
@@ -145,7 +145,7 @@ class GraphReads(GraphProtocol):
             >>> graph.to_networkx().number_of_edges()
             1
         """
-        from omnigraph.engine.entities import to_networkx
+        from omnigraph.engine.graph_formats.networkx import to_networkx
 
         return to_networkx(self._session.view(branch, at, names=names), types)
 

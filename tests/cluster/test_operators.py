@@ -190,10 +190,10 @@ def test_holder_that_lost_its_lock_leaves_the_next_ones_alone(folder: Path) -> N
         assert cluster(folder).force_unlock(lock.lock_id).ok
         with hold_lock(ledger, "apply", "bob"):
             before = {path.name: path.read_bytes() for path in (folder / "__cluster" / "locks").iterdir()}
-            lock._held._write(lock._held._held)
+            lock._lock._write(lock._lock._held)
             with pytest.raises(ClusterError, match="state_lock_lost"):
                 lock.require()
-            lock._held.release()
+            lock._lock.release()
             assert {path.name: path.read_bytes() for path in (folder / "__cluster" / "locks").iterdir()} == before
 
 

@@ -267,8 +267,29 @@ def test_degree_of_a_graph_without_edge_types_is_refused(tmp_path: Path) -> None
         pipeline_algo.degree(lonely)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_measure_on_spark_of_a_read_only_graph_is_refused(graph: og.Graph) -> None:
+def refuse_to_work(*_: object, **__: object) -> None:
+    raise AssertionError("work began before the call was refused")
+
+
+MEASURES = [pipeline_algo.degree, pipeline_algo.components, pipeline_algo.pagerank, pipeline_algo.label_propagation]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_measure_of_a_read_only_graph_is_refused_before_spark_starts(
+    graph: og.Graph, measure: Callable[..., pipeline_algo.Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.pipeline.spark.executors.wait_for_spark", refuse_to_work)
     with pytest.raises(GraphError, match='use `engine="local"`'):
-        pipeline_algo.degree(og.open(graph.uri, read_only=True), engine="spark")
+        measure(og.open(graph.uri, read_only=True), engine="spark")
+
+
+@pytest.mark.parametrize(
+    ("write_to", "is_read_only", "message"),
+    [("level", True, "opened read-only"), ("levl", False, "did you mean `level`"), ("note", False, "must be a number")],
+)
+def test_measure_that_cannot_be_written_is_refused_before_it_is_computed(
+    graph: og.Graph, write_to: str, is_read_only: bool, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.pipeline.algo.measurement.read_edges", refuse_to_work)
+    with pytest.raises((GraphError, UsageError), match=message):
+        pipeline_algo.degree(og.open(graph.uri, read_only=is_read_only), write_to=write_to)

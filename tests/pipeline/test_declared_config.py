@@ -11,7 +11,7 @@ from omnigraph.errors import UsageError
 from omnigraph.pipeline.bulk_load.report import prepare_folder
 from omnigraph.pipeline.declared.check import find_pipeline
 from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
-from omnigraph.pipeline.declared.explain import explained_errors
+from omnigraph.pipeline.declared.redaction import redact_errors
 
 VALID = """\
 version: 1
@@ -136,7 +136,7 @@ def test_values_of_variables_are_kept_out_of_errors(monkeypatch: pytest.MonkeyPa
     text = f"no route to {os.environ['CRM_JDBC']}, nor to db with password=hunter2; ann:hunter2"
     failure = UsageError(text, part="sources.accounts", url=os.environ["CRM_JDBC"])
     failure.__cause__ = ValueError(text)
-    with pytest.raises(UsageError) as caught, explained_errors(pipeline):
+    with pytest.raises(UsageError) as caught, redact_errors(pipeline):
         raise failure
     assert str(caught.value) == ("pipelines.yaml:8:17: no route to ${CRM_JDBC}, nor to db with password=***; ann:***")
     assert caught.value.context == {"url": "${CRM_JDBC}"}

@@ -17,11 +17,10 @@ import pytest
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.metrics import PipelineMetrics
+from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
 from omnigraph.pipeline.scheduler.api import follow_file
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
-from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
 from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, list_upcoming
 
 START = datetime(2026, 11, 17, 0, 30, tzinfo=UTC)

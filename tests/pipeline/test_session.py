@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,11 @@ from zipfile import ZipFile
 import pytest
 
 import omnigraph as og
+from omnigraph import pipeline
 from omnigraph.cli import main
 from omnigraph.cli.output import progress_bar
 from omnigraph.engine.tasks import report_progress, reporting_to
-from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
+from omnigraph.errors import GraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.pipeline.spark import executors, java, session
 from omnigraph.pipeline.spark.executors import Executors, RunnerChoice, start_executors
 from tests.support.crash_campaign import REPOSITORY
@@ -380,6 +382,24 @@ def test_running_session_is_used_as_it_is(spark: Any) -> None:
         assert dict(spark.sparkContext.getConf().getAll()) == own
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda graph: pipeline.merge(graph, "review", engine="spark"),
+        lambda graph: pipeline.optimize(graph, engine="spark"),
+    ],
+    ids=["merge", "optimize"],
+)
+def test_write_to_a_read_only_graph_is_refused_before_spark_starts(
+    tmp_path: Path, write: Callable[[og.Graph], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with og.init(tmp_path / "g.omni", "node Person { name: String @key }") as graph:
+        graph.branches.create("review")
+    monkeypatch.setattr(executors, "wait_for_spark", lambda start: pytest.fail("Spark was started"))
+    with og.open(tmp_path / "g.omni", read_only=True) as graph, pytest.raises(GraphError, match="opened read-only"):
+        write(graph)
 
 
 def test_second_spark_of_a_process_is_refused() -> None:

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.export import column_names
 from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.pipeline.datasource import table_reader
-from omnigraph.pipeline.datasource.options import READ_OPTIONS, column_names, find_type, parse_options
+from omnigraph.pipeline.datasource.options import READ_OPTIONS, find_type, parse_options
 from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.query import collect

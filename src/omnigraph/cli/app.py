@@ -305,20 +305,20 @@ def _target_use(hint: object) -> TargetUse | None:
 
 
 def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:
-    made = []
+    parameters = []
     if use is not None and accepts_flag(capability, "store"):
         hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
-        made.append(_parameter("uri", str | None, hint, None))
+        parameters.append(_parameter("uri", str | None, hint, None))
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
-            made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
+            parameters.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
     if use is not None and accepts_flag(capability, "store"):
-        made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
+        parameters.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
         shown = use is not None and (use.destroys if name == "yes" else use.writes)
         spellings = (option, _QUIET) if name == "quiet" else (option,)
-        made.append(_parameter(name, bool, typer.Option(*spellings, help=text, hidden=not shown), False))
-    return made
+        parameters.append(_parameter(name, bool, typer.Option(*spellings, help=text, hidden=not shown), False))
+    return parameters
 
 
 def _single_store(store: str | None, uri: str | None) -> str | None:

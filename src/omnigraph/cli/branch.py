@@ -19,7 +19,7 @@ from omnigraph.cli.conflicts import SCHEMA_KINDS, conflict_lines, resolve_confli
 from omnigraph.cli.image_dates import date_properties, readable_conflict
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
-from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, table
+from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, print_table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def list_branches(target: ReadsUri, as_json: Json = False) -> int:
         [name, ids[heads[name].commit_id], format_time(heads[name].created_at_us)] if name in heads else [name, "", ""]
         for name in names
     )
-    for line in table(["branch", "head", "changed"], rows):
-        echo(line)
+    print_table(["branch", "head", "changed"], rows)
     return 0
 
 
@@ -214,9 +213,11 @@ def _decide(
             of_schema = {text for text in choice.takes if ":" not in text.rpartition("=")[0]}
             takes = [text for text in choice.takes if text not in settled and (text in of_schema or not is_schema)]
             settled |= of_schema if is_schema else set()
-            made = [item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions]
-            resolutions = [*resolutions, *made]
-            if not is_schema or not made:
+            new_resolutions = [
+                item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions
+            ]
+            resolutions = [*resolutions, *new_resolutions]
+            if not is_schema or not new_resolutions:
                 return resolutions
 
 
@@ -391,8 +392,7 @@ def list_tags(target: ReadsUri, as_json: Json = False) -> int:
         print_json({"tags": [tag.to_json() for tag in tags]})
         return 0
     rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)
-    for line in table(["tag", "commit", "actor", "created"], rows):
-        echo(line)
+    print_table(["tag", "commit", "actor", "created"], rows)
     return 0
 
 

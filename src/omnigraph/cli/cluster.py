@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import Json
-from omnigraph.cli.output import echo, plural, print_json, table
+from omnigraph.cli.output import echo, plural, print_json, print_table
 from omnigraph.clock import pause
 from omnigraph.limits import CLUSTER_WATCH_SECONDS
 
@@ -117,8 +117,8 @@ def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report
         return Report(str(config), failure.findings)
     except OmniGraphError as failure:
         # Storage that fails, or a wrong argument: the same report, with the code of the error.
-        place = failure.context.get("object") or failure.context.get("argument") or "cluster"
-        return Report(str(config), (error(failure.code, str(place), failure.message),))
+        path = failure.context.get("object") or failure.context.get("argument") or "cluster"
+        return Report(str(config), (error(failure.code, str(path), failure.message),))
 
 
 def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
@@ -132,7 +132,9 @@ def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]]
 
 
 def _show_resources(members: dict[str, Any]) -> None:
-    _print(["resource", "digest"], ([address, digest[:12]] for address, digest in members["resource_digests"].items()))
+    print_table(
+        ["resource", "digest"], ([address, digest[:12]] for address, digest in members["resource_digests"].items())
+    )
     outcome = "ok" if members["ok"] else "not valid: see the errors"
     echo(f"{plural(len(members['resources']), 'resource')}: {outcome}")
 
@@ -140,7 +142,7 @@ def _show_resources(members: dict[str, Any]) -> None:
 def _show_changes(members: dict[str, Any]) -> None:
     changes = members["changes"]
     rows = ([item["operation"], item["resource"], item["disposition"], _detail(item)] for item in changes)
-    _print(["operation", "resource", "disposition", "detail"], rows)
+    print_table(["operation", "resource", "disposition", "detail"], rows)
     echo(plural(len(changes), "change"))
 
 
@@ -177,7 +179,7 @@ def _show_status(members: dict[str, Any]) -> None:
     if "state" in members:
         state = members["state"]
         statuses = state["resource_statuses"].items()
-        _print(
+        print_table(
             ["resource", "status", "detail"],
             ([name, item["status"], item.get("message", "")] for name, item in statuses),
         )
@@ -190,7 +192,7 @@ def _show_observations(members: dict[str, Any]) -> None:
             [address, "yes" if item["exists"] else "no", str(item["manifest_version"] or "")]
             for address, item in members["observations"].items()
         )
-        _print(["graph", "exists", "version"], rows)
+        print_table(["graph", "exists", "version"], rows)
         echo(f"revision {members['state_revision']}")
 
 
@@ -207,9 +209,4 @@ def _show_history(members: dict[str, Any]) -> None:
         ]
         for item in members["revisions"]
     )
-    _print(["revision", "time", "operation", "actor", "changes"], rows)
-
-
-def _print(headers: list[str], rows: Iterable[list[str]]) -> None:
-    for line in table(headers, rows):
-        echo(line)
+    print_table(["revision", "time", "operation", "actor", "changes"], rows)

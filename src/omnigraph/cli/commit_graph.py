@@ -1,4 +1,4 @@
-"""Lists of commits: ids cut to what tells them apart, and the drawing of how commits follow from each other."""
+"""The commit graph on a terminal: abbreviated commit ids, and lines drawn as by `git log --graph`."""
 
 from __future__ import annotations
 
@@ -41,43 +41,43 @@ def draw_history(commits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Ma
         commit_id = commit["graph_commit_id"]
         if commit_id not in columns:
             columns.append(commit_id)
-        place = columns.index(commit_id)
+        column = columns.index(commit_id)
         while columns.count(commit_id) > 1:
             last = len(columns) - 1 - columns[::-1].index(commit_id)
-            yield _join_line(len(columns), place, last), None
+            yield _join_line(len(columns), column, last), None
             del columns[last]
-        yield " ".join("*" if index == place else "|" for index in range(len(columns))), commit
+        yield " ".join("*" if index == column else "|" for index in range(len(columns))), commit
         parent, merged = commit["parent_commit_id"], commit["merged_parent_commit_id"]
         if parent is None:
-            if place < len(columns) - 1:
-                yield _join_line(len(columns), place, place), None
-            del columns[place]
+            if column < len(columns) - 1:
+                yield _join_line(len(columns), column, column), None
+            del columns[column]
             continue
-        columns[place] = parent
+        columns[column] = parent
         if merged is not None:
-            yield _split_line(len(columns), place), None
-            columns.insert(place + 1, merged)
+            yield _split_line(len(columns), column), None
+            columns.insert(column + 1, merged)
 
 
-def _join_line(count: int, place: int, last: int) -> str:
-    """Draw column `last` going into column `place`, and those to its right moving up."""
+def _join_line(count: int, column: int, last: int) -> str:
+    """Draw column `last` going into column `column`, and those to its right moving up."""
     line = [" "] * (2 * count)
     for index in range(count):
         if index < last:
             line[2 * index] = "|"
-        elif index > 0 and (index > last or last != place):
+        elif index > 0 and (index > last or last != column):
             line[2 * index - 1] = "/"
-        if place <= index < last - 1:
+        if column <= index < last - 1:
             line[2 * index + 1] = "_"
     return "".join(line).rstrip()
 
 
-def _split_line(count: int, place: int) -> str:
+def _split_line(count: int, column: int) -> str:
     """Draw a new column to the right of a merge, and those further right making room."""
     line = [" "] * (2 * count + 1)
     for index in range(count):
-        if index <= place:
+        if index <= column:
             line[2 * index] = "|"
-        if index >= place:
+        if index >= column:
             line[2 * index + 1] = "\\"
     return "".join(line).rstrip()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omnigraph.display import printable, truncate
+from omnigraph.cli.output import short_json
+from omnigraph.display import printable
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
@@ -46,16 +46,12 @@ def value_lines(conflict: Mapping[str, Any]) -> Iterator[str]:
         return
     for name in conflict.get("properties", ()):
         values = [_member(image, name) for image in images]
-        shown = ", ".join(f"{side} {_text(value)}" for side, value in zip(SIDES, values, strict=True))
+        shown = ", ".join(f"{side} {short_json(value)}" for side, value in zip(SIDES, values, strict=True))
         yield f"{name}: {shown}"
 
 
 def _member(image: Any, name: str) -> object:
     return {**image, **image.get("properties", {}), **image.get("endpoints", {})}.get(name)
-
-
-def _text(value: object) -> str:
-    return truncate(json.dumps(value, ensure_ascii=False))
 
 
 def resolve_conflicts(
@@ -64,19 +60,19 @@ def resolve_conflicts(
     """Return resolutions: those of `--take`, and for all other conflicts `side`, if there is one."""
     chosen: dict[tuple[int, str | None], str] = {}
     for text in takes:
-        place, _, taken = text.rpartition("=")
-        if taken not in SIDES:
+        subject, _, take = text.rpartition("=")
+        if take not in SIDES:
             raise UsageError(
                 f"`--take {text}` does not say which side to take; write `--take TYPE:ID.PROPERTY=ours`, or `=theirs`"
             )
-        chosen[_find_conflict(conflicts, text, place)] = taken
-    made: list[dict[str, object]] = []
+        chosen[_find_conflict(conflicts, text, subject)] = take
+    resolutions: list[dict[str, object]] = []
     for number, conflict in enumerate(conflicts):
         if conflict["kind"] in SCHEMA_KINDS:
             named: list[str | None] = list(conflict["properties"]) or [None]
             if (taken_side := chosen.get((number, named[0]), side)) is not None:
                 of_schema = {"type_key": conflict["type_key"], "entity_id": None, "property": named[0]}
-                made.append({**of_schema, "take": taken_side})
+                resolutions.append({**of_schema, "take": taken_side})
             continue
         names: list[str | None] = [name for name in conflict["properties"] if (number, name) in chosen]
         if side is not None and names:
@@ -86,20 +82,20 @@ def resolve_conflicts(
             if (taken_side := chosen.get((number, name), side)) is not None:
                 entity_id = conflict.get("entity_id")
                 resolution = {"type_key": conflict["type_key"], "entity_id": entity_id, "take": taken_side}
-                made.append(resolution if name is None else {**resolution, "property": name})
-    return made
+                resolutions.append(resolution if name is None else {**resolution, "property": name})
+    return resolutions
 
 
-def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, place: str) -> tuple[int, str | None]:
+def _find_conflict(conflicts: Sequence[Mapping[str, Any]], text: str, subject: str) -> tuple[int, str | None]:
     """Return the number of the conflict that a `--take` names, and its property unless it names the whole entity."""
     for number, conflict in enumerate(conflicts):
         entity = _subject(conflict)
-        if place == entity:
+        if subject == entity:
             return number, None
         for name in conflict["properties"]:
-            if place == f"{entity}.{name}":
+            if subject == f"{entity}.{name}":
                 return number, name
-    known = ", ".join(f"`{place}`" for conflict in conflicts[:MERGE_CONFLICTS_SHOWN] for place in _places(conflict))
+    known = ", ".join(f"`{name}`" for conflict in conflicts[:MERGE_CONFLICTS_SHOWN] for name in _subjects(conflict))
     raise UsageError(f"`--take {text}` names no conflict of this merge; there are: {known or 'none'}")
 
 
@@ -109,6 +105,6 @@ def _subject(conflict: Mapping[str, Any]) -> str:
     return name if conflict["kind"] in SCHEMA_KINDS else f"{name}:{conflict['entity_id']}"
 
 
-def _places(conflict: Mapping[str, Any]) -> list[str]:
+def _subjects(conflict: Mapping[str, Any]) -> list[str]:
     entity = _subject(conflict)
     return [f"{entity}.{name}" for name in conflict["properties"]] or [entity]

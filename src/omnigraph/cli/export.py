@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import echo, echo_bytes, plural, print_json, progress_bar, table
+from omnigraph.cli.output import (
+    echo,
+    echo_bytes,
+    plural,
+    print_json,
+    print_table,
+    progress_bar,
+    write_atomically,
+)
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
@@ -57,8 +64,7 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None, a
     echo(f"branch {document['graph_branch']}, {head}")
     members = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([dataset.get(name, "") for name in members] for dataset in document["datasets"])
-    for line in table(["kind", "type", "entities", "version", "dataset"], rows):
-        echo(line)
+    print_table(["kind", "type", "entities", "version", "dataset"], rows)
     return 0
 
 

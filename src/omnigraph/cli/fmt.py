@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.options import Json
-from omnigraph.cli.output import echo, plural, print_diagnostics, print_json
+from omnigraph.cli.output import echo, plural, print_diagnostics, print_json, write_atomically
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,11 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.commit_graph import draw_history, shorten_ids
 from omnigraph.cli.image_dates import DateProperties, date_properties, readable_change
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import echo, format_time, plural, print_json, table, terminal_width
+from omnigraph.cli.output import (
+    echo,
+    format_time,
+    plural,
+    print_json,
+    print_table,
+    short_json,
+    terminal_width,
+    write_atomically,
+)
 from omnigraph.display import format_value, printable, truncate
 from omnigraph.errors import UsageError
 from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMITS
@@ -73,21 +81,17 @@ def values_text(change: Mapping[str, Any]) -> str:
 
 def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
     members = after["properties"].items() if after else ()
-    return [f"{name} {_value(value)}" for name, value in members if value is not None]
+    return [f"{name} {short_json(value)}" for name, value in members if value is not None]
 
 
 def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     old, new = _values(before), _values(after)
     # A commit that changed a type's properties has no row images, so both have the same members.
-    return [f"{name} {_value(old[name])} → {_value(new[name])}" for name in new if old[name] != new[name]]
+    return [f"{name} {short_json(old[name])} → {short_json(new[name])}" for name in new if old[name] != new[name]]
 
 
 def _values(image: Mapping[str, Any]) -> dict[str, Any]:
     return {**image.get("endpoints", {}), **image["properties"]}
-
-
-def _value(value: object) -> str:
-    return truncate(json.dumps(value, ensure_ascii=False))
 
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
@@ -133,8 +137,7 @@ def list_commits(
     if any(commit["message"] for commit in commits):
         columns.append("message")
         rows = [[*row, first_line(commit["message"])] for row, commit in zip(rows, commits, strict=True)]
-    for line in table(columns, rows):
-        echo(line)
+    print_table(columns, rows)
     return 0
 
 
@@ -245,8 +248,7 @@ def diff(
         if values:
             columns.append("values")
             rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
-        for line in table(columns, rows):
-            echo(line)
+        print_table(columns, rows)
     stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
@@ -304,11 +306,11 @@ def blame(
     commits = [item.commit for item in entity_blame.properties if item.commit is not None]
     ids = shorten_ids([commit.commit_id for commit in commits])
     rows = [
-        [item.name, _value(item.value), "", "", "", ""]
+        [item.name, short_json(item.value), "", "", "", ""]
         if item.commit is None
         else [
             item.name,
-            _value(item.value),
+            short_json(item.value),
             ids[item.commit.commit_id],
             item.commit.actor or "",
             format_time(item.commit.created_at_us),
@@ -316,8 +318,7 @@ def blame(
         ]
         for item in entity_blame.properties
     ]
-    for line in table(["property", "value", "commit", "actor", "created", "message"], rows):
-        echo(line)
+    print_table(["property", "value", "commit", "actor", "created", "message"], rows)
     return 0
 
 

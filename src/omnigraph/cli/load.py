@@ -17,7 +17,7 @@ import typer
 
 from omnigraph.cli.app import DestroysUri, WritesUri
 from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
-from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
+from omnigraph.cli.output import echo, plural, print_json, print_table, progress_bar
 from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -144,8 +144,8 @@ def ingest(target: Target, **options: Any) -> int:
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
-            places = options["branch"], options["from_branch"]
-            return ingest_file(target, files, mode, *places, options["message"], as_json=as_json)
+            branches = options["branch"], options["from_branch"]
+            return ingest_file(target, files, mode, *branches, options["message"], as_json=as_json)
         except OmniGraphError as error:
             if error.code != "limit.exceeded":
                 raise
@@ -264,7 +264,6 @@ def embed(
         ]
         for embedded in receipt.properties
     )
-    for line in table(columns, rows):
-        echo(line)
+    print_table(columns, rows)
     echo(f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing to do")
     return 0

@@ -12,7 +12,7 @@ import typer
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json, Message, ReadBranch
-from omnigraph.cli.output import echo, format_time, plural, print_json, progress_bar, table
+from omnigraph.cli.output import echo, format_time, plural, print_json, print_table, progress_bar
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
 
@@ -42,8 +42,7 @@ def optimize(
         [item.type_key, item.fragments_removed, item.fragments_added, item.indexes_built, item.skipped or ""]
         for item in report.types
     )
-    for line in table(columns, rows):
-        echo(line)
+    print_table(columns, rows)
     for item in report.types:
         for pending in item.pending:
             echo(f"pending: the index of {item.type_key}.{pending.spec.column}: {pending.reason}")
@@ -61,8 +60,7 @@ def list_indexes(target: ReadsUri, branch: ReadBranch = None, as_json: Json = Fa
         [index.type_key.kind, index.type_key.name, index.property, index.kind, index.state, index.reason or ""]
         for index in indexes
     )
-    for line in table(["of", "type", "property", "kind", "state", "reason"], rows):
-        echo(line)
+    print_table(["of", "type", "property", "kind", "state", "reason"], rows)
     return 0
 
 
@@ -127,8 +125,7 @@ def cleanup(
             [item.type_key, item.versions_removed, item.files_removed, item.bytes_removed, item.error or ""]
             for item in report.datasets
         )
-        for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
-            echo(line)
+        print_table(["dataset", "versions", "files", "bytes", "error"], rows)
         verb = "would be removed" if dry_run else "removed"
         for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
             if count:
@@ -195,8 +192,7 @@ def repair(
             ]
             for item in report.types
         )
-        for line in table(columns, rows):
-            echo(line)
+        print_table(columns, rows)
     return 1 if report.is_refused else 0
 
 
@@ -225,8 +221,8 @@ def verify(
     else:
         columns = ["severity", "branch", "type", "finding"]
         rows = [[finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings]
-        for line in table(columns, rows) if rows else ():
-            echo(line)
+        if rows:
+            print_table(columns, rows)
         unreferenced = "no unreferenced files"
         if report.unreferenced_files:
             count = plural(report.unreferenced_files, "unreferenced file")
@@ -341,8 +337,7 @@ def list_entries(
         ]
         for entry in entries
     )
-    for line in table(["when", "kind", "operation", "actor", "commit", "operation id"], rows):
-        echo(line)
+    print_table(["when", "kind", "operation", "actor", "commit", "operation id"], rows)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Formats output: tables and text for people, JSON for programs.
+"""The output of commands: tables and text for people, JSON for programs, and files that are written atomically.
 
 Results go to standard output, errors to standard error; with `--json` both go to standard output.
 """
@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from omnigraph.cli.options import Format
-from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, table_lines
-from omnigraph.errors import Effect, OmniGraphError, OutputError
+from omnigraph.display import TRUNCATED, Cells, display_width, format_value, inflect, pad_right, table_lines, truncate
+from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
 from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
 if TYPE_CHECKING:
@@ -238,6 +239,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     return table_lines(columns, rows, cells, terminal_width())
 
 
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table."""
+    for line in table(columns, rows):
+        echo(line)
+
+
+def short_json(value: object) -> str:
+    """Return a value as JSON, cut to the width of a table cell."""
+    return truncate(json.dumps(value, ensure_ascii=False))
+
+
 def terminal_width() -> int | None:
     """Return how many characters a line may have: `COLUMNS`, else the width of the terminal; None in a file or pipe."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
@@ -326,3 +338,28 @@ def progress_bar() -> Iterator[None]:
 
         with reporting_to(show):
             yield
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file atomically: after a crash it has either its old or its complete new content."""
+    # Imported here so that `--help` does not pay for them.
+    from omnigraph.ids import new_ulid
+    from omnigraph.store.objects.durability import Disk
+    from omnigraph.store.objects.uri import Location
+
+    directory = path.absolute().parent
+    part = directory / f".{path.name}.{new_ulid()}.part"
+    disk = Disk(Location.parse(str(directory)))
+    try:
+        with part.open("xb") as file:
+            file.writelines(chunks)
+        disk.sync([str(part)], [])
+        os.replace(part, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
+    finally:
+        # A failure to remove the temporary file must not mask the first error.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    disk.sync([], [""])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ import typer
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
-from omnigraph.cli.output import echo, plural, print_json, progress_bar, table
+from omnigraph.cli.output import echo, plural, print_json, print_table, progress_bar, write_atomically
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def validate(
         return 0
     for report in reports:
         rows = [[type_name, ", ".join(columns)] for type_name, columns in {**report.nodes, **report.edges}.items()]
-        _print(["type", "columns"], rows)
+        print_table(["type", "columns"], rows)
         echo(f"{report.pipeline}: ok")
     return 0
 
@@ -137,7 +137,7 @@ def status(
         ]
         for item, entry in zip(plans, entries, strict=True)
     )
-    _print(["pipeline", "status", "last run", "commit", "schedule", "next run"], rows)
+    print_table(["pipeline", "status", "last run", "commit", "schedule", "next run"], rows)
     return 0
 
 
@@ -257,7 +257,7 @@ def history(
         ]
         for item in runs
     )
-    _print(["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"], rows)
+    print_table(["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"], rows)
     echo(plural(len(runs), "run"))
     return 0
 
@@ -329,7 +329,6 @@ def _writing_metrics(file: Path | None, name: str) -> Iterator[list[RunReport]]:
         yield reports
     finally:
         if file is not None:
-            from omnigraph.cli.atomic_file import write_atomically
             from omnigraph.clock import now_us
             from omnigraph.pipeline.declared.metrics import PipelineMetrics
 
@@ -360,7 +359,7 @@ def _show_run(report: RunReport, *, as_json: bool) -> int:
         for item in report.expectations
     )
     if report.expectations:
-        _print(["expectation", "result", "rows"], rows)
+        print_table(["expectation", "result", "rows"], rows)
     loaded = _counts({**report.nodes, **report.edges})
     echo(f"{report.status}: {report.message}")
     if any(report.deleted.values()):
@@ -391,8 +390,3 @@ def _values(values: object) -> str:
 
 def _time(record: RunRecord) -> str:
     return datetime.fromtimestamp(record.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
-
-
-def _print(headers: list[str], rows: Iterable[list[str]]) -> None:
-    for line in table(headers, rows):
-        echo(line)

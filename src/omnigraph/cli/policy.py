@@ -10,7 +10,7 @@ import typer
 
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import Json, OfCluster
-from omnigraph.cli.output import echo, plural, print_json, table
+from omnigraph.cli.output import echo, plural, print_json, print_table
 from omnigraph.cli.target import cluster_root
 from omnigraph.errors import UsageError
 
@@ -75,8 +75,7 @@ def run_tests(
             [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
             for outcome in (failed or outcomes)
         )
-        for line in table(["case", "result", "decision"], rows):
-            echo(line)
+        print_table(["case", "result", "decision"], rows)
         echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
     return 1 if failed else 0
 
@@ -116,7 +115,7 @@ def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | N
 
 def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
     """Return the text of the bundle that is applied to a graph of a cluster, or to its server."""
-    from omnigraph.cluster.applied import choose_graph, read_applied, read_policies, storage_of
+    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_policies, storage_of
     from omnigraph.cluster.ledger import Ledger
 
     ledger = Ledger(storage_of(cluster_root(cluster, read_config())))

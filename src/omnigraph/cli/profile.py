@@ -12,7 +12,7 @@ from omnigraph import settings
 from omnigraph.cli.app import Reads
 from omnigraph.cli.config import Profile, read_config, remove_token, store_token, token_for
 from omnigraph.cli.options import Format, Json, Shape
-from omnigraph.cli.output import echo, print_json, table
+from omnigraph.cli.output import echo, print_json, print_table
 from omnigraph.cli.query import print_result
 from omnigraph.cli.target import Served
 from omnigraph.errors import UsageError
@@ -29,8 +29,7 @@ def list_profiles(as_json: Json = False) -> int:
         print_json({"profiles": [_listed(name, profile) for name, profile in profiles]})
         return 0
     rows = ([name, *profile.location, profile.default_graph or ""] for name, profile in profiles)
-    for line in table(["profile", "kind", "place", "graph"], rows):
-        echo(line)
+    print_table(["profile", "kind", "place", "graph"], rows)
     return 0
 
 
@@ -109,8 +108,7 @@ def list_graphs(target: Reads, as_json: Json = False) -> int:
     if as_json:
         print_json({"graphs": graphs})
         return 0
-    for line in table(["graph", "uri"], ([graph["graph_id"], graph["uri"]] for graph in graphs)):
-        echo(line)
+    print_table(["graph", "uri"], ([graph["graph_id"], graph["uri"]] for graph in graphs))
     return 0
 
 

@@ -27,7 +27,7 @@ from omnigraph.cli.options import (
     Shape,
     Snapshot,
 )
-from omnigraph.cli.output import echo, metadata_line, plural, print_diagnostics, print_json, render, table
+from omnigraph.cli.output import echo, metadata_line, plural, print_diagnostics, print_json, print_table, render
 from omnigraph.cli.query_source import (
     connect_stored_queries,
     name_diagnostics,
@@ -194,8 +194,7 @@ def list_queries(
         for query in checked.queries
     ]
     rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
-    for line in table(["query", "kind", "parameters", "description"], rows):
-        echo(line)
+    print_table(["query", "kind", "parameters", "description"], rows)
     return 0
 
 
@@ -216,8 +215,7 @@ def _list_served_queries(target: Target, *, as_json: bool) -> int:
         ]
         for query in queries
     )
-    for line in table(["query", "kind", "parameters", "description"], rows):
-        echo(line)
+    print_table(["query", "kind", "parameters", "description"], rows)
     return 0
 
 
@@ -264,7 +262,7 @@ def _format_parameters(params: Sequence[StoredParameter]) -> str:
 
 def _check_applied(cluster: str, graph_id: str | None) -> StoredQueries:
     """Compile the queries that are applied to a cluster against the graph that they are applied to."""
-    from omnigraph.cluster.applied import choose_graph, read_applied, read_queries, storage_of
+    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_queries, storage_of
     from omnigraph.cluster.ledger import Ledger
     from omnigraph.graph import open as open_graph
     from omnigraph.graph import session_of

@@ -13,7 +13,7 @@ import typer
 from omnigraph.cli.app import WritesUri
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
-from omnigraph.cli.output import echo, echo_bytes, print_json, table
+from omnigraph.cli.output import echo, echo_bytes, print_json, print_table
 from omnigraph.cli.pipeline import ClusterRoot, File, ReportDir
 from omnigraph.limits import SCHEDULE_RUNS_MAX
 
@@ -49,9 +49,8 @@ def schedule(
     metrics_host: MetricsHost = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
-    from omnigraph.pipeline.declared.metrics import PipelineMetrics
+    from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
     from omnigraph.pipeline.scheduler.api import run_schedule
-    from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
 
     book, read = _locate(target, file, cluster)
     if dry_run:
@@ -100,8 +99,7 @@ def _show_upcoming(book: ScheduleBook, read: ReadPipelines, *, as_json: bool) ->
     rows = (
         [item.pipeline, item.schedule, _times(item.due_now) or "nothing", _times(item.next_runs)] for item in upcoming
     )
-    for line in table(["pipeline", "schedule", "due now", "next runs"], rows):
-        echo(line)
+    print_table(["pipeline", "schedule", "due now", "next runs"], rows)
     return 0
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.app import ReadsUri, WritesUri
-from omnigraph.cli.atomic_file import write_atomically
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
 from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
-from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar
+from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query_source import compile_catalog
 from omnigraph.errors import UsageError
 
@@ -86,7 +85,7 @@ def apply(
             uri = served.uri
             receipt = served.schema.apply(schema, allow_data_loss=allow_data_loss, branch=branch, message=message)
     else:
-        from omnigraph.cluster.managed import refuse_managed
+        from omnigraph.cluster.ledger import refuse_managed
 
         refuse_managed(target.address, "omnigraph schema apply")
         with target.store_to_write() as graph:
@@ -192,7 +191,7 @@ def init(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    from omnigraph.cluster.managed import refuse_inside_cluster
+    from omnigraph.cluster.ledger import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
 
     target.announce()

@@ -81,7 +81,7 @@ def serve(
     store = store or uri
     if cluster is not None and (store or graphs or policies or queries or server_policy):
         raise UsageError("`--cluster` says what to serve; leave out `--store`, `--graph`, `--policy` and `--queries`")
-    configs = [] if cluster is not None else _places(store, graphs or [], policies or [], queries or [])
+    configs = [] if cluster is not None else _graph_configs(store, graphs or [], policies or [], queries or [])
     try:
         from omnigraph.server import run
     except ImportError as error:
@@ -120,7 +120,7 @@ def serve(
 
 def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
     from omnigraph.cli.target import cluster_root
-    from omnigraph.cluster.applied import storage_of
+    from omnigraph.cluster.applied_state import storage_of
     from omnigraph.cluster.ledger import Ledger
     from omnigraph.cluster.serving import AppliedSources
     from omnigraph.server.auth import AuthMode, read_tokens, token_files
@@ -154,7 +154,7 @@ def is_set(flag: str) -> bool:
     return flag.strip().lower() not in ("", "0", "false")
 
 
-def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
+def _graph_configs(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
     from omnigraph.server.registry import GraphConfig
 
     if store is None and not graphs:

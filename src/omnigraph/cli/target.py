@@ -160,7 +160,7 @@ def _from_flags(flags: Flags, config: Config) -> Location | None:
     if flags.cluster is not None:
         if stores:
             raise UsageError(f"a graph, `{stores[0]}`, and a cluster were given; give one of them")
-        from omnigraph.cluster.applied import locate_graph
+        from omnigraph.cluster.applied_state import locate_graph
 
         return Direct(locate_graph(cluster_root(flags.cluster, config), flags.graph))
     if stores and flags.server is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from omnigraph.cluster.applied import read_queries, require_payload, storage_of
+from omnigraph.cluster.applied_state import read_queries, require_payload, storage_of
 from omnigraph.cluster.config import CONFIG_NAME
 from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger
@@ -41,7 +41,7 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
     stored = ledger.read()
     if stored is None:
         message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError([error("cluster_state_missing", STATE_FOLDER, message)])
+        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
     folder = Path(location).absolute() if "://" not in location and (Path(location) / CONFIG_NAME).is_file() else None
     return dict(_read_pipelines(ledger, stored.state, folder))
 
@@ -53,14 +53,16 @@ def schedule_book(location: str) -> ScheduleBook:
 
 def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the applied pipelines if the ledger has a new revision."""
-    ledger, seen = Ledger(storage_of(location)), list[tuple[int, int]]()
+    ledger = Ledger(storage_of(location))
+    last_revision: tuple[int, int] | None = None
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
+        nonlocal last_revision
         revision = ledger.fingerprint()
-        if seen == [revision]:
+        if revision == last_revision:
             return None
         applied = read_applied_pipelines(location)
-        seen[:] = [revision]
+        last_revision = revision
         return {
             name: ScheduledPipeline(item.declaration, item.graph_uri, item.queries, actor)
             for name, item in applied.items()

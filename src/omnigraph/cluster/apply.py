@@ -92,7 +92,7 @@ class Apply:
         config = read_config(self.desired.config.directory)
         if config.text != self.desired.config.text:
             message = "it changed while the command ran; run it again. Nothing was changed"
-            raise ClusterError([error("resource_content_changed", CONFIG_NAME, message)])
+            raise ClusterError.of([error("resource_content_changed", CONFIG_NAME, message)])
         again = read_desired(config)
         changed = [
             address
@@ -101,7 +101,7 @@ class Apply:
         ]
         if changed:
             message = "its file changed while the command ran; run it again. Nothing was changed"
-            raise ClusterError([error("resource_content_changed", address, message) for address in sorted(changed)])
+            raise ClusterError.of([error("resource_content_changed", address, message) for address in sorted(changed)])
 
     def _preview(self, graph_id: str) -> Json:
         return preview_migration(self.ledger, graph_id, self.desired.graphs[graph_id].schema.text)
@@ -240,6 +240,8 @@ class Apply:
         state = replace(state, approval_records={**state.approval_records, **used})
         is_changed = state != base.state
         stored = base
+        # The revision is the commit point. Approvals are marked and sidecars removed after it: a crash in between is
+        # settled by the next sweep, which finds both in the revision.
         if is_changed:
             self.lock.require()
             changes = [change.to_json() for change in plan.changes]

@@ -44,11 +44,11 @@ class Approvals:
         return any(self._open(change)) and self.find(change, config_digest) is None
 
     def _open(self, change: Change) -> list[Json]:
-        wanted = (change.resource, change.operation)
+        subject = (change.resource, change.operation)
         return [
             item
             for item in self.artifacts.values()
-            if (item["resource"], item["operation"]) == wanted and item.get("consumed_at") is None
+            if (item["resource"], item["operation"]) == subject and item.get("consumed_at") is None
         ]
 
 

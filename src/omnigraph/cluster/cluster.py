@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import clock
-from omnigraph.cluster.applied import applied_blob_rules, applied_schema, choose_graph, read_applied
+from omnigraph.cluster.applied_state import applied_blob_rules, applied_schema, choose_graph, read_applied
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.approvals import Approvals, write_approval
 from omnigraph.cluster.config import read_config
@@ -192,7 +192,7 @@ class Cluster:
     def _desired(self) -> DesiredState:
         desired = read_desired(self.config)
         if not desired.is_valid:
-            raise ClusterError(desired.findings)
+            raise ClusterError.of(desired.findings)
         return desired
 
     @contextmanager
@@ -206,7 +206,7 @@ class Cluster:
     def _require_state(self) -> StoredState:
         stored = self.ledger.read()
         if stored is None:
-            raise ClusterError([_state_missing("error")])
+            raise ClusterError.of([_state_missing("error")])
         return stored
 
     def _plan(self, desired: DesiredState, stored: StoredState | None) -> tuple[Plan, tuple[Finding, ...]]:

@@ -97,10 +97,10 @@ def read_config(directory: str | Path) -> ClusterConfig:
         data, _ = read_regular_file(folder / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
         return parse_config(data.decode(), folder)
     except UsageError as failure:
-        raise ClusterError([error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message)]) from None
+        raise ClusterError.of([error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message)]) from None
     except UnicodeDecodeError as failure:
         message = f"byte {failure.start} is not UTF-8; save the file as UTF-8"
-        raise ClusterError([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
+        raise ClusterError.of([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
 
 
 def read_storage(directory: Path) -> str:
@@ -141,7 +141,7 @@ class _ClusterDocument(Document):
     """A `cluster.yaml` being read; its problems are findings of a cluster command."""
 
     def error(self, problems: Sequence[Problem]) -> OmniGraphError:
-        return ClusterError(
+        return ClusterError.of(
             [
                 Finding(item.code or "invalid_cluster_yaml", "error", self.name, item.message, item.line, item.column)
                 for item in problems
@@ -157,14 +157,14 @@ class _ClusterDocument(Document):
                 self.fault(key, f"`{key.value}` is reserved for a later version; remove it", "future_phase_field")
         root.value = [(key, value) for key, value in root.value if key.value not in RESERVED]
 
-    def named(self, node: yaml.Node | None, what: str) -> dict[str, yaml.Node]:
+    def named(self, node: yaml.Node | None, noun: str) -> dict[str, yaml.Node]:
         """Return the entries of a mapping whose keys are identifiers."""
         if node is None:
             return {}
         entries = self.entries(node)
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str) and not _IDENTIFIER.fullmatch(key.value):
-                self.fault(key, f"`{key.value}` cannot name a {what}; use letters, digits, `-` and `_`", "invalid_name")
+                self.fault(key, f"`{key.value}` cannot name a {noun}; use letters, digits, `-` and `_`", "invalid_name")
         return entries
 
     def check_graph_ids(self, node: yaml.Node | None) -> None:

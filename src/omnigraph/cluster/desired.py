@@ -214,8 +214,8 @@ class _Reader:
         """Read and check a policy bundle."""
         from omnigraph.policy import BundleScope, Policy, parse_bundle
 
-        place = f"policies.{policy.name}.file"
-        data = self._read_file(policy.file, place, POLICY_BYTES_MAX, "policy_not_found")
+        member = f"policies.{policy.name}.file"
+        data = self._read_file(policy.file, member, POLICY_BYTES_MAX, "policy_not_found")
         if data is None:
             return
         scope: BundleScope = "server" if policy.is_for_server else "graph"
@@ -223,10 +223,10 @@ class _Reader:
             # Compiled as well: some rules are only refused there.
             Policy(parse_bundle(data.decode(), name=policy.file, scope=scope), scope, "graph")
         except UnicodeDecodeError as failure:
-            self._fault("policy_invalid", place, f"byte {failure.start} is not UTF-8; save the file as UTF-8")
+            self._fault("policy_invalid", member, f"byte {failure.start} is not UTF-8; save the file as UTF-8")
             return
         except PolicyError as failure:
-            self._reject("policy_invalid", place, failure)
+            self._reject("policy_invalid", member, failure)
             return
         bindings = [scope if policy.is_for_server else f"graph.{scope}" for scope in policy.applies_to]
         depends_on = () if policy.is_for_server else tuple(bindings)
@@ -234,7 +234,7 @@ class _Reader:
 
     def read_pipeline(self, pipeline: PipelineDeclaration) -> None:
         """Check what a pipeline names: the types and stored queries of its graph. Its sources are read by a run."""
-        place, graph = f"pipelines.{pipeline.name}", self.graphs.get(str(pipeline.graph))
+        member, graph = f"pipelines.{pipeline.name}", self.graphs.get(str(pipeline.graph))
         if graph is None:
             return
         for kind, mappings, types in (
@@ -244,36 +244,36 @@ class _Reader:
             for name in mappings:
                 if name not in types:
                     hint = did_you_mean(name, types) or f"the schema has {', '.join(types) or 'none'}"
-                    self._fault("unknown_type", f"{place}.{kind}s.{name}", f"there is no {kind} type `{name}`; {hint}")
+                    self._fault("unknown_type", f"{member}.{kind}s.{name}", f"there is no {kind} type `{name}`; {hint}")
         for expectation in pipeline.expectations:
             if expectation.query is not None and graph.queries.get(expectation.query) is None:
                 message = f"the graph `{pipeline.graph}` has no stored query `{expectation.query}`"
-                self._fault("query_not_found", f"{place}.expect", message)
+                self._fault("query_not_found", f"{member}.expect", message)
         data = pipeline.text.encode()
         depends_on = (f"graph.{pipeline.graph}",)
         self.add(Resource(f"pipeline.{pipeline.name}", sha256(data), {"graph": str(pipeline.graph)}, data, depends_on))
 
-    def _read(self, file: str, place: str, diagnostic: str, code: str) -> Source | None:
-        data = self._read_file(file, place, SOURCE_BYTES_MAX, code)
+    def _read(self, file: str, member: str, diagnostic: str, code: str) -> Source | None:
+        data = self._read_file(file, member, SOURCE_BYTES_MAX, code)
         try:
             return None if data is None else decode_source(file, data, diagnostic)
         except LanguageError as failure:
-            self._reject("source_invalid", place, failure)
+            self._reject("source_invalid", member, failure)
         return None
 
-    def _read_file(self, file: str, place: str, bytes_max: int, code: str) -> bytes | None:
+    def _read_file(self, file: str, member: str, bytes_max: int, code: str) -> bytes | None:
         """Read a file of the folder. What is deployed was reviewed with the folder, so all of it must be in there."""
         path = self.config.directory / file
         try:
             if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.config.directory)):
                 message = f"`{file}` is outside the folder of `{CONFIG_NAME}`; move or copy the file into it"
-                self._fault("path_outside_folder", place, message)
+                self._fault("path_outside_folder", member, message)
                 return None
             return read_regular_file(path, bytes_max)[0]
         except UsageError as failure:
-            self._fault(code, place, failure.message)
+            self._fault(code, member, failure.message)
         except ValueError:
-            self._fault(code, place, f"{file!r} is not the name of a file; check the path")
+            self._fault(code, member, f"{file!r} is not the name of a file; check the path")
         return None
 
     def _fault(self, code: str, path: str, message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.errors import OmniGraphError
 from omnigraph.public_values import PublicValue
 
 Level = Literal["error", "warning"]
@@ -25,8 +25,8 @@ class Finding(PublicValue):
 
     def render(self) -> str:
         """Return the finding on a line."""
-        place = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
-        return f"{self.severity}[{self.code}]: {place}: {self.message}"
+        position = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
+        return f"{self.severity}[{self.code}]: {position}: {self.message}"
 
 
 def error(code: str, path: str, message: str) -> Finding:
@@ -49,16 +49,13 @@ class ClusterError(OmniGraphError):
 
     code = "cluster.rejected"
 
-    def __init__(self, findings: Sequence[Finding] | str, *, effect: Effect = Effect.NONE, **context: object) -> None:
-        if isinstance(findings, str):
-            # Rebuilt from its message and context, after it was sent to another process.
-            items: Any = context.get("findings", ())
-            self.findings = tuple(Finding.from_json(item) for item in items)
-            super().__init__(findings, effect=effect, **context)
-            return
-        self.findings = tuple(findings)
-        super().__init__(
-            "\n".join(finding.render() for finding in findings),
-            effect=effect,
-            findings=[finding.to_json() for finding in findings],
-        )
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> ClusterError:
+        """Return the error of findings; its message has a line for each."""
+        text = "\n".join(finding.render() for finding in findings)
+        return cls(text, findings=[finding.to_json() for finding in findings])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        items: Any = self.context.get("findings", ())
+        return tuple(Finding.from_json(item) for item in items)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
@@ -15,6 +16,7 @@ import orjson
 from omnigraph import clock
 from omnigraph.cluster.desired import sha256
 from omnigraph.cluster.findings import ClusterError, error
+from omnigraph.errors import GraphError
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 
@@ -172,7 +174,7 @@ class Ledger:
             return StoredState(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
-            raise ClusterError([error("state_unreadable", _state_path(revision), message)]) from None
+            raise ClusterError.of([error("state_unreadable", _state_path(revision), message)]) from None
 
     def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
         """Write the successor of a revision; raises if another operation has written it first.
@@ -182,14 +184,17 @@ class Ledger:
         revision = (base.state.revision if base is not None else 0) + 1
         data = orjson.dumps(replace(state, revision=revision).to_json(), option=orjson.OPT_SORT_KEYS)
         path = _state_path(revision)
+        # Optimistic concurrency: of two writers that read revision n, one creates n + 1, with or without the lock.
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
-            raise ClusterError([error("state_cas_mismatch", STATE_FOLDER, message)])
+            raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
         return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
     def write_payload(self, address: str, digest: str, data: bytes) -> None:
         """Store the content of a query, policy or pipeline by its digest; equal content is stored already."""
         path = payload_path(address, digest)
+        # Content-addressed and written before the revision that names it, so a crash leaves an unused object, never a
+        # revision without its content. Bytes that do not match their name are damaged, and replaced.
         stored = self.objects.read_if_exists(path)
         if stored is None or sha256(stored) != digest:
             self.objects.write(path, data)
@@ -199,7 +204,7 @@ class Ledger:
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
             message = f"the stored content of `{address}` does not match its digest; run `cluster refresh`, then apply"
-            raise ClusterError([error("catalog_payload_mismatch", payload_path(address, digest), message)])
+            raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
         return data
 
     def read_json(self, folder: str) -> dict[str, Json]:
@@ -229,7 +234,7 @@ def _decode(path: str, data: bytes) -> Json:
 
 def unreadable_object(path: str, reason: str) -> ClusterError:
     """Return the error of a stored object that another tool has written or damaged."""
-    return ClusterError([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
+    return ClusterError.of([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
 
 
 def _state_path(revision: int) -> str:
@@ -251,3 +256,29 @@ def payload_path(address: str, digest: str) -> str:
 def operation_record(operation: str, actor: str | None, **details: object) -> Json:
     """Return the record of the operation that writes a revision."""
     return {"operation": operation, "actor": actor, "at": clock.now_us(), **details}
+
+
+def refuse_managed(uri: str, command: str) -> None:
+    """Raise if an address belongs to a cluster, whose graphs and schemas only `cluster apply` changes."""
+    address = Location.parse(uri).uri.rstrip("/")
+    root, _, rest = address.rpartition("/graphs/")
+    if root and rest.endswith(".omni") and "/" not in rest and Ledger(root).revisions():
+        raise _managed(uri, root, command)
+
+
+def refuse_inside_cluster(uri: str, command: str) -> None:
+    """Raise if a new graph would be inside the storage of a cluster; in a bucket, only where its graphs are."""
+    refuse_managed(uri, command)
+    location = Location.parse(uri)
+    for folder in Path(location.path).parents if location.is_local else ():
+        if (folder / STATE_FOLDER).is_dir():
+            raise _managed(uri, str(folder), command)
+
+
+def _managed(uri: str, root: str, command: str) -> GraphError:
+    return GraphError(
+        f"`{uri}` belongs to the cluster at `{root}`; change its folder and run `omnigraph cluster apply` instead"
+        f" of `{command}`",
+        code="cluster.managed",
+        cluster=root,
+    )

@@ -18,69 +18,70 @@ def read_lock(ledger: Ledger) -> LockInfo | None:
     try:
         return _locks(ledger).read()
     except LockUnreadable as failure:
-        raise _unreadable(failure) from None
+        raise _unreadable_error(failure) from None
 
 
 @contextmanager
 def hold_lock(ledger: Ledger, operation: str, actor: str | None) -> Iterator[ClusterLock]:
     """Hold the lock of a cluster; raises `ClusterError` with `state_lock_held` while another operation holds it."""
     try:
-        held = _locks(ledger).acquire(operation, actor)
+        lock = _locks(ledger).acquire(operation, actor)
     except LockUnreadable as failure:
-        raise _unreadable(failure) from None
+        raise _unreadable_error(failure) from None
     except LockHeld as failure:
-        raise _held(failure.holder) from None
-    held.start()
+        raise _held_error(failure.holder) from None
+    lock.start()
     try:
-        yield ClusterLock(held)
+        yield ClusterLock(lock)
     finally:
-        held.release()
+        lock.release()
 
 
 def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
     """Release the lock of another process; `lock_id` must be that of the current holder."""
     current = read_lock(ledger)
     if current is None or not current.is_held:
-        raise ClusterError([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
     if current.lock_id != lock_id:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
-        raise ClusterError([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+        raise ClusterError.of([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+    # The next number is created as released, so the holder notices that it has lost before its next change.
     if not _locks(ledger).release_by_force(current, actor):
-        raise ClusterError([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
 
 
 def _locks(ledger: Ledger) -> NumberedLocks:
     return NumberedLocks(ledger.objects, LOCK_FOLDER)
 
 
-def _unreadable(failure: LockUnreadable) -> ClusterError:
+def _unreadable_error(failure: LockUnreadable) -> ClusterError:
     message = "it cannot be decoded; delete the object if no operation is running"
-    return ClusterError([error("invalid_state_lock", failure.path, message)])
+    return ClusterError.of([error("invalid_state_lock", failure.path, message)])
 
 
-def _held(lock: LockInfo | None) -> ClusterError:
+def _held_error(lock: LockInfo | None) -> ClusterError:
     if lock is None:
         message = "other operations took the lock first each time; nothing was changed. Run the command again"
-        return ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
-    who = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
+        return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
+    by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
     message = (
-        f"`{lock.body['operation']}`{who} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly dead,"
-        f" run `omnigraph cluster force-unlock {lock.lock_id}`"
+        f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
+        f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
     )
-    return ClusterError([error("state_lock_held", LOCK_FOLDER, message)])
+    return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
 
 
 class ClusterLock:
     """A held lock of a cluster."""
 
-    def __init__(self, held: HeldLock) -> None:
-        self._held = held
-        self.lock_id = held.lock_id
+    def __init__(self, lock: HeldLock) -> None:
+        self._lock = lock
+        self.lock_id = lock.lock_id
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is worth a warning: a dead holder had the lock."""
-        dead = self._held.taken_from
+        dead = self._lock.taken_from
         if dead is None:
             return ()
         message = f"its holder `{dead.body['operation']}` has stopped without releasing it; taken over"
@@ -88,6 +89,6 @@ class ClusterLock:
 
     def require(self) -> None:
         """Raise if the lock was taken over; called before everything that changes storage."""
-        if self._held.is_lost:
+        if self._lock.is_lost:
             message = "another operation has taken over the lock; nothing more was changed. Run the command again"
-            raise ClusterError([error("state_lock_lost", LOCK_FOLDER, message)])
+            raise ClusterError.of([error("state_lock_lost", LOCK_FOLDER, message)])

@@ -50,6 +50,8 @@ def write_sidecar(
     state_cas_base: str | None = None,
 ) -> str:
     """Record a movement before it begins; returns the path of the sidecar."""
+    # A write-ahead intent: sidecar, then movement, then revision, then the sidecar is removed. A crash anywhere leaves
+    # a sidecar whose movement has happened or not, which the live graph tells.
     operation_id = new_ulid()
     path = f"{RECOVERY_FOLDER}/{operation_id}.json"
     ledger.write_json(
@@ -108,6 +110,7 @@ def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
     pending: dict[str, str] = {}
     findings: list[Finding] = []
     result = state
+    # Ids of operations are ULIDs, so sidecars are settled in the order in which the movements began.
     for path, sidecar in sorted(ledger.read_json("recoveries").items()):
         if not _is_attributed(sidecar):
             findings.append(_unattributed(path))
@@ -147,6 +150,7 @@ def _settle(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[Cluster
     if sidecar["kind"] == "graph_delete":
         return _settle_delete(ledger, state, sidecar)
     live = inspect_graph(ledger, graph_id, sidecar["desired_schema"])
+    # Idempotent: the crash came after the revision was written, and only the sidecar is left to remove.
     if state.digest(f"schema.{graph_id}") == sidecar["desired_schema_digest"] and live.is_wanted:
         return state, None
     if live.is_wanted:

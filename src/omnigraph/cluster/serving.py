@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph.cluster.applied import applied_blob_rules, read_applied, read_policies, read_queries
+from omnigraph.cluster.applied_state import applied_blob_rules, read_applied, read_policies, read_queries
 from omnigraph.cluster.config import CLUSTER_SCOPE
 from omnigraph.cluster.desired import digest_of
 from omnigraph.cluster.findings import ClusterError, error, has_errors
@@ -58,7 +58,7 @@ class AppliedSources:
         judge = None if server_text is None else load_bundle(server_text, scope="server", graph_id="root")
         pending, findings = read_pending(self.ledger)
         if has_errors(findings):
-            raise ClusterError([item for item in findings if item.severity == "error"])
+            raise ClusterError.of([item for item in findings if item.severity == "error"])
         graphs: dict[str, GraphConfig] = {}
         quarantined: dict[str, Quarantine] = {}
         for graph_id in state.graphs():
@@ -92,7 +92,7 @@ def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
     provider = state.resources.get(address)
     if provider is None or digest_of(provider.get("embedding_profile")) != provider["digest"]:
         message = "the recorded provider does not match its digest; apply again"
-        raise ClusterError([error("embedding_provider_digest_mismatch", address, message)])
+        raise ClusterError.of([error("embedding_provider_digest_mismatch", address, message)])
     profile = provider["embedding_profile"]
     variable = (profile["api_key"] or "").removeprefix("${").removesuffix("}")
     secret = os.environ.get(variable, "") if variable else ""

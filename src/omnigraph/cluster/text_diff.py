@@ -6,7 +6,7 @@ import difflib
 
 import orjson
 
-from omnigraph.cluster.applied import applied_schema
+from omnigraph.cluster.applied_state import applied_schema
 from omnigraph.cluster.desired import DesiredState
 from omnigraph.cluster.ledger import ClusterState, Json, Ledger
 from omnigraph.cluster.plan import Change

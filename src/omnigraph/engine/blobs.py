@@ -110,3 +110,8 @@ def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> st
     numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
     location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
     return f'"{sha256(_TAG + location).digest()[:16].hex()}"'
+
+
+def blob_properties(type_: NodeType | EdgeType) -> list[str]:
+    """Return the names of the properties of a type that hold blobs."""
+    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.display import count_of, summarize
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.entities import entity_id, find_type
+from omnigraph.engine.entity_lookup import entity_id, find_type
 from omnigraph.engine.session import View
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType

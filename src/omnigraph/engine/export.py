@@ -15,7 +15,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
-from omnigraph.engine.graph_formats.document import GraphFormat, export_graph
+from omnigraph.engine.blobs import blob_properties
+from omnigraph.engine.graph_formats import GraphFormat, export_graph
 from omnigraph.engine.json_text import json_text, string_bytes
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.revisions import AsOf
@@ -64,18 +65,15 @@ def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator
     """Yield the records of some types of a view as chunks of whole lines; a line with a large blob comes in several."""
     for type_ in types:
         dataset = view.dataset(type_.table_key)
-        for batch in ordered_batches(dataset, _column_names(type_)):
-            for part in split_batch(batch, _blob_properties(type_)):
+        for batch in ordered_batches(dataset, column_names(type_)):
+            for part in split_batch(batch, blob_properties(type_)):
                 yield from record_chunks(dataset, type_, part)
 
 
-def _column_names(type_: NodeType | EdgeType) -> list[str]:
+def column_names(type_: NodeType | EdgeType) -> list[str]:
+    """Return the columns of a type in order."""
     endpoints = ["src", "dst"] if isinstance(type_, EdgeType) else []
     return ["id", *endpoints, *sorted(type_.properties)]
-
-
-def _blob_properties(type_: NodeType | EdgeType) -> list[str]:
-    return [name for name, property_ in type_.properties.items() if property_.type.scalar is Scalar.BLOB]
 
 
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +93,7 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
 
 def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield the lines of a batch that `slices` cut; large blobs are read and encoded piece by piece."""
-    large = [name for name in _blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
+    large = [name for name in blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
         yield record_lines(dataset, type_, batch)
         return

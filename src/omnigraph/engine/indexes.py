@@ -11,7 +11,7 @@ from typing import Literal
 
 from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
-from omnigraph.engine.maintain.common import at_once, system_actor
+from omnigraph.engine.maintain import at_once, system_actor
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar, TypeKey

@@ -63,12 +63,12 @@ def _repeated_name(text: bytes) -> str:
     names: list[str] = []
 
     def note_repeats(members: list[tuple[str, object]]) -> None:
-        seen: set[str] = set()
+        distinct: set[str] = set()
         for name, _ in members:
-            if name in seen:
+            if name in distinct:
                 names.append(name)
                 break
-            seen.add(name)
+            distinct.add(name)
 
     try:
         json.loads(text, object_pairs_hook=note_repeats, parse_int=str, parse_float=str)

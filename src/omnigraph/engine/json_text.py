@@ -90,3 +90,8 @@ def string_bytes(lines: pa.Array[Any]) -> bytes:
     bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()
     return bytes(memoryview(data)[start:end]) if data is not None else b""
+
+
+def quote_texts(texts: Any) -> Any:
+    """Return texts that need no escapes as JSON strings, and null for none."""
+    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), JSON_NULL)

@@ -225,10 +225,10 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
 
 def _reject_taken(main: Snapshot, name: str, noun: str) -> None:
     # A name shared by a branch and a tag would be ambiguous wherever either is accepted.
-    taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
-    if taken:
+    kinds = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
+    if kinds:
         code = f"{noun}.exists"
-        raise GraphError(f"{taken[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
+        raise GraphError(f"{kinds[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
 
 
 def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch:

@@ -127,13 +127,13 @@ class ClaimQueue:
         claims = sorted(listing)
         # A ticket lock without a lock: tickets are ordered by storage's timestamp and then by name, which every process
         # lists alike, so all agree on who is first.
-        mine = next((claim for claim in claims if claim.name == self.name), None)
-        if mine is not None:
+        own_claim = next((claim for claim in claims if claim.name == self.name), None)
+        if own_claim is not None:
             # Storage's time now is about the time of our claim plus what has passed since; only differences of the same
             # clock are used, so wrong clocks neither expire live claims nor keep dead ones.
-            oldest_us = mine.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
+            oldest_us = own_claim.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
             self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
-            claims = claims[: claims.index(mine)]
+            claims = claims[: claims.index(own_claim)]
         live = [claim for claim in claims if claim.name not in self.expired]
         # A lease: a crashed or stuck owner holds up the others no longer than the time it asked for.
         while live and self._held_too_long(live[0], now):

@@ -42,7 +42,7 @@ class BranchTurn:
         self._is_taken = False
 
     @contextmanager
-    def held(self) -> Iterator[BranchTurn]:
+    def hold(self) -> Iterator[BranchTurn]:
         """Hold the turn. Unlike a plain lock it is fair: a busy thread cannot overtake waiting ones."""
         self._take()
         try:
@@ -178,7 +178,7 @@ class CommitLoop:
         begun = clock.elapsed()
         if policy.queued:
             branch_id = self._heads.resolve(branch)
-            with self.turn(branch_id).held() as turn:
+            with self.turn(branch_id).hold() as turn:
                 return self._publish_loop(Attempt(branch, branch_id, prepare, policy, begun), turn)
         # Work that may be prepared again is first prepared outside the turn, so that writers stage in parallel.
         base, read_newest = self._capture(branch, policy)
@@ -193,7 +193,7 @@ class CommitLoop:
             attempt.prepared = (base, plan)
         else:
             turn.note_head(head.snapshot)
-        with turn.held():
+        with turn.hold():
             return self._publish_loop(attempt, turn)
 
     def turn(self, branch_id: BranchId | None) -> BranchTurn:

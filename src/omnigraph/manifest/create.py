@@ -67,15 +67,15 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
 
 
 def _preflight(store: Store, force: bool) -> None:
-    taken = [MANIFEST_PATH] if store.has_versions(MANIFEST_PATH, None) else []
+    parts_present = [MANIFEST_PATH] if store.has_versions(MANIFEST_PATH, None) else []
     # With a claim, all other files belong to an unfinished init; the claim decides whether we may take over.
     if not claims_of(store):
-        taken.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
+        parts_present.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
         if not force and store.objects.exists(SCHEMA_COPY):
-            taken.append(SCHEMA_COPY)
-    if taken:
-        parts = " and ".join(f"`{name}`" for name in taken)
-        state = "is already a graph" if MANIFEST_PATH in taken else f"already holds {parts}, a part of a graph"
+            parts_present.append(SCHEMA_COPY)
+    if parts_present:
+        parts = " and ".join(f"`{name}`" for name in parts_present)
+        state = "is already a graph" if MANIFEST_PATH in parts_present else f"already holds {parts}, a part of a graph"
         raise GraphError(
             f"`{store.root.uri}` {state}; open it, or choose another address",
             code="graph.already_initialized",

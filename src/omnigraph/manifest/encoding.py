@@ -335,10 +335,10 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
 def _decode_pins(
     tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
 ) -> dict[TypeKey, Pin]:
-    paths = {_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
+    paths = {read_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
     pins: dict[TypeKey, Pin] = {}
     for row in versions:
-        identity = _identity(row)
+        identity = read_identity(row)
         assert_consistent(row["object_id"] == f"table_version:{identity}:{row['table_version']:020d}", row)
         assert_consistent(identity in paths and row["table_key"] not in pins, row)
         pin = Pin(
@@ -359,12 +359,13 @@ def _decode_pins(
     return pins
 
 
-def _identity(row: dict[str, Any]) -> TypeIdentity:
+def read_identity(row: dict[str, Any]) -> TypeIdentity:
+    """Return the identity of the type that a row of a catalog is about."""
     return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
 
 
 def _check_table_id(row: dict[str, Any], pattern: str) -> bool:
-    assert_consistent(row["object_id"] == pattern.format(_identity(row)), row)
+    assert_consistent(row["object_id"] == pattern.format(read_identity(row)), row)
     return True
 
 
@@ -375,7 +376,7 @@ def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
 
 
 def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
-    identity = _identity(row)
+    identity = read_identity(row)
     assert_consistent(row["object_id"] == f"table_tombstone:{identity}:{row['table_version']:020d}", row)
     return Tombstone(identity, TypeKey(row["table_key"]), row["location"], row["table_version"])
 
@@ -412,7 +413,7 @@ def _decode_tag(row: dict[str, Any]) -> Tag:
 def _decode_purge(row: dict[str, Any]) -> Purge:
     members = row["json"]
     purge = Purge(
-        _identity(row),
+        read_identity(row),
         members["property_id"],
         members["name"],
         row["location"],

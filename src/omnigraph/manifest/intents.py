@@ -307,8 +307,8 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
     )
     _discard_finished(store)
     try:
-        with kept_fresh(store, intent) as held:
-            yield held
+        with kept_fresh(store, intent) as declared_intent:
+            yield declared_intent
     finally:
         finish(store, intent)
 
@@ -321,14 +321,14 @@ def exclusive_intent(store: Store, kind: str, base: Snapshot, actor: str | None 
     """
     with ExitStack() as stack:
         try:
-            held = stack.enter_context(declared(store, kind, base, actor))
+            declared_intent = stack.enter_context(declared(store, kind, base, actor))
         except StorageError as error:
             if error.storage_kind is StorageKind.FULL:
                 # The work that is running may have used the reserve.
                 _reject_others(store, kind)
             raise
-        _reject_others(store, kind, held.operation_id)
-        yield held
+        _reject_others(store, kind, declared_intent.operation_id)
+        yield declared_intent
 
 
 def _reject_others(store: Store, kind: str, excluded: OperationId | None = None) -> None:

@@ -1,6 +1,6 @@
-"""The catalog of one branch at one version of `__manifest`, as immutable values.
+"""The values of the catalog: pins, commits, branches, tags and schema, and the snapshot of a branch that holds them.
 
-Pure values; `rows` turns them into Arrow and back.
+Immutable and pure; `encoding` turns them into Arrow rows and back.
 """
 
 from __future__ import annotations

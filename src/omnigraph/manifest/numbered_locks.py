@@ -89,6 +89,7 @@ class NumberedLocks:
         newest = infos[-1]
         data = self._objects.read_if_exists(newest.path)
         if data is None:
+            # A later holder discarded it after the listing, so a larger number exists by now.
             return self.read()
         try:
             body = orjson.loads(data)
@@ -106,6 +107,7 @@ class NumberedLocks:
             if current is not None and current.is_held and not current.is_dead:
                 raise LockHeld(current)
             lock_id, path = new_ulid(), self._next_path(current)
+            # Noted before it is written: another thread of this process must not take the lock for one left behind.
             _held_here.add(lock_id)
             is_taken = False
             try:
@@ -120,6 +122,7 @@ class NumberedLocks:
 
     def _take(self, path: str, body: bytes) -> bool:
         """Create a lock, and return True if it is the newest."""
+        # Compare-and-swap by name: of all that saw the same newest number, put-if-absent lets one create the next.
         if not self._objects.write_if_absent(path, body):
             return False
         paths = [info.path for info in _numbered(self._objects, self.folder)]
@@ -171,6 +174,7 @@ class HeldLock:
     @property
     def is_lost(self) -> bool:
         """Whether another process has taken over the lock; asked before everything that changes storage."""
+        # The number is a fencing token: a takeover, also by force, leaves a larger one behind.
         numbered = _numbered(self._objects, self._path.rpartition("/")[0])
         return not numbered or numbered[-1].path != self._path
 
@@ -188,5 +192,7 @@ class HeldLock:
     def _write(self, body: bytes) -> None:
         # A holder that was paused for longer than its lease must not bring its number back.
         with suppress(StorageError):
+            # Check and write are two requests. In between a takeover may discard the number, and this write restore it;
+            # `is_lost` still says so, since only the largest number counts.
             if not self.is_lost:
                 self._objects.write(self._path, body)

@@ -19,7 +19,6 @@ from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
 from omnigraph.limits import REACH_BATCH_VERSIONS
 from omnigraph.manifest import catalog_format, encoding
-from omnigraph.manifest.model import TypeIdentity
 from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.files.versions import read_overwritten
 from omnigraph.store.read.dataset import DatasetRef
@@ -87,11 +86,12 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
     # changes.
     distinct = pa.concat_tables(tables).group_by([column for column in _COLUMNS if column != "metadata"]).aggregate([])
     located = {
-        _identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
+        encoding.read_identity(row): row["location"]
+        for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
     }
     for row in distinct.filter(pc.field("object_type") == "table_version").to_pylist():
         with encoding.report_damage("a catalog", "no version was removed; restore it from a backup"):
-            path = located[_identity(row)]
+            path = located[encoding.read_identity(row)]
         pins.versions.setdefault((path, row["table_branch"]), set()).add(row["table_version"])
         pins.names.setdefault(path, row["table_key"])
     return pins
@@ -122,7 +122,3 @@ def _head(table: pa.Table) -> CommitId | None:
     [metadata] = table.filter(pc.field("object_type") == "graph_head")["metadata"].to_pylist()
     head = orjson.loads(metadata or "{}")["head_commit_id"]
     return None if head is None else CommitId(head)
-
-
-def _identity(row: dict[str, int]) -> TypeIdentity:
-    return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])

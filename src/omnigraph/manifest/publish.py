@@ -317,9 +317,9 @@ def _reject_held_up(plan: plans.Plan, begun: float) -> None:
 
     Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
     """
-    held = held_here(plan.operation_id)
-    if held is not None:
-        held.reject_lost()
+    declared_intent = held_here(plan.operation_id)
+    if declared_intent is not None:
+        declared_intent.reject_lost()
     elif clock.elapsed() - begun > STAGED_SECONDS_MAX:
         raise ConflictError(
             "the write was held up for so long that a sweep may have removed what it staged; nothing was written, run"

@@ -93,8 +93,8 @@ class Rename:
 
     def apply(self, draft: Draft) -> None:
         renamed = {new: replace(draft.pins.pop(old), table_key=new) for old, new in self.new_keys.items()}
-        if taken := sorted(renamed.keys() & draft.pins.keys()):
-            raise GraphError(f"`{taken[0]}` is registered already", code="graph.corrupt")
+        if clashes := sorted(renamed.keys() & draft.pins.keys()):
+            raise GraphError(f"`{clashes[0]}` is registered already", code="graph.corrupt")
         draft.pins.update(renamed)
 
 

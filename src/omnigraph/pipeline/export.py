@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine.export import record_chunks
+from omnigraph.engine.export import column_names, record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.revisions import AsOf
@@ -33,8 +33,8 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.options import column_names, find_type, to_spark_column
-from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
+from omnigraph.pipeline.datasource.options import find_type, to_spark_column
+from omnigraph.pipeline.datasource.table_reader import Scan, is_blob, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import PublicValue
@@ -194,17 +194,13 @@ def _write_errors(path: str) -> Iterator[None]:
 
 def _open_parquet(type_: Type, sink: Any, schema: pa.Schema) -> Any:
     """Open a Parquet writer without dictionaries and statistics of blobs, which would copy them in memory."""
-    others = [name for name in schema.names if not _is_blob(type_, name)]
+    others = [name for name in schema.names if not is_blob(type_, name)]
     options: dict[str, Any] = {
         "use_dictionary": others,
         "write_statistics": others,
         "compression": {name: "snappy" if name in others else "none" for name in schema.names},
     }
     return pyarrow.parquet.ParquetWriter(sink, schema, **options)
-
-
-def _is_blob(type_: Type, name: str) -> bool:
-    return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
 
 
 def _empty_batch(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:

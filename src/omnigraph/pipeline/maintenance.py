@@ -72,6 +72,7 @@ def optimize(
         2
     """
     choice, session = RunnerChoice(engine, master, spark), session_of(graph).with_message(message)
+    session.kernel.reject_read_only()
     with reporting_to(progress):
         choice.start_if_required()
         return run_optimize(session, branch, lambda size: choice.by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))

@@ -39,6 +39,8 @@ def endpoints(changes: Changes, committed: Committed, findings: Findings) -> Non
         for column, word, side in _SIDES:
             node = getattr(delta.type, side)
             ends = delta.column(column)
+            # Referential integrity as an anti join of distinct ends: one lookup per side, however many edges share a
+            # node.
             missing = _missing(changes, committed, node, pc.unique(ends.drop_null()))
             for row in np.flatnonzero(is_among(ends, missing))[: findings.room].tolist():
                 entity, end = str(delta.ids[row]), str(ends[row])
@@ -51,6 +53,7 @@ def endpoints(changes: Changes, committed: Committed, findings: Findings) -> Non
 
 def _missing(changes: Changes, committed: Committed, node: str, ids: Ids) -> Ids:
     """Return the ids that no node of a type has in the final image."""
+    # Final image = written rows, then committed rows without the deleted ones; cheapest first, storage last.
     delta = changes.node(node)
     if delta is not None:
         ids = without(ids, delta.ids)
@@ -69,6 +72,7 @@ def orphans(changes: Changes, committed: Committed, findings: Findings) -> None:
             delta = changes.deltas.get(edge.table_key)
             if delta is not None and delta.intent is Intent.REPLACE:
                 continue
+            # The inverse direction: only edges at removed nodes can dangle, so those are looked up, never all edges.
             candidates = committed.matching(edge.table_key, ("id", column), {column: removed})
             removed_ids = NO_IDS if delta is None else delta.gone
             dangling = candidates.filter(pa.array(~is_among(one_array(candidates.column("id")), removed_ids))).sort_by(
@@ -144,6 +148,7 @@ def _out_degrees(
         before = committed.matching(delta.key, ("id", "src"), {"src": sources})
         is_kept = ~is_among(one_array(before.column("id")), delta.gone)
         kept.append(one_array(before.column("src")).filter(pa.array(is_kept)))
+    # A node that goes has no cardinality to keep; that no edge of it stays is the rule on orphans.
     sources = without(sources, _gone_nodes(changes, delta.type.source))
     indices = pc.index_in(pa.concat_arrays(kept), value_set=sources).drop_null().to_numpy() if len(sources) else []
     return sources, np.bincount(np.asarray(indices, np.int64), minlength=len(sources))

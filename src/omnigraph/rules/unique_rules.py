@@ -134,6 +134,7 @@ def _tuple_codes(columns: Sequence[Column]) -> Numbers:
 
 def _repeated(codes: Numbers) -> list[tuple[int, int]]:
     """Return (first index, later index) for each repetition of a code, in the order of the later index."""
+    # Stable, so the first of each run of equal codes is the earliest row, which messages name as the holder.
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(codes) else np.array([], np.int64)

@@ -238,8 +238,8 @@ def deny_early(checker: PolicyHook, actor: str | None, action: str) -> None:
     """Raise `PolicyDenied`, before the body is read, if the actor may not perform the action on any branch."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups
-        mine = (rule for rule in checker.bundle.rules if action in rule.actions)
-        if any(actor in groups[rule.group] for rule in mine):
+        rules = (rule for rule in checker.bundle.rules if action in rule.actions)
+        if any(actor in groups[rule.group] for rule in rules):
             return
     checker.enforce(action, Scope(), actor)
 

@@ -290,13 +290,13 @@ def _parameters(route: Route, shapes: dict[str, Schema]) -> list[dict[str, Any]]
 def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
     if route.path.endswith("/blob"):
         content = {} if route.method == "HEAD" else {wire.BYTES: {"schema": _BINARY}}
-        whole = (*_BLOB_HEADERS, "Content-Length")
+        full_headers = (*_BLOB_HEADERS, "Content-Length")
         responses = {
-            "200": _response(route.summary, content, whole),
+            "200": _response(route.summary, content, full_headers),
             "304": _response("Not changed.", {}, _BLOB_HEADERS),
         }
         if route.method == "GET":
-            responses["206"] = _response("The requested range.", content, (*whole, "Content-Range"))
+            responses["206"] = _response("The requested range.", content, (*full_headers, "Content-Range"))
         return responses
     if route.path.endswith("/export"):
         content = _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes)

@@ -35,13 +35,13 @@ class Reconcilers:
         """Maintain these graphs and no others."""
         if self._every is None:
             return
-        wanted = set(graphs)
-        for graph in self._running.keys() - wanted:
+        served = set(graphs)
+        for graph in self._running.keys() - served:
             reconciler = self._running.pop(graph)
             reconciler.stop(SERVER_CANCEL_SECONDS_MAX)
             self._ended_rounds += reconciler.rounds
             self._ended_failures += reconciler.failures
-        for graph in wanted - self._running.keys():
+        for graph in served - self._running.keys():
             # It has no actor, so no policy applies.
             reconciler = Maintenance(session_of(graph).without_policy()).reconciler(self._every)
             self._running[graph] = reconciler

@@ -401,7 +401,7 @@ def _refuse(quarantined: Mapping[str, Quarantine], *, is_empty: bool) -> Cluster
     if is_empty:
         message = "no graph of the cluster can be served; see the other errors"
         findings.append(error("cluster_no_healthy_graphs", "graphs", message))
-    return ClusterError(findings)
+    return ClusterError.of(findings)
 
 
 def _try_open(config: GraphConfig, read: Configuration, before: Mapping[str, ServedGraph]) -> ServedGraph | Quarantine:

@@ -13,7 +13,14 @@ from omnigraph.engine.algo.measures import (
     label_propagation,
     pagerank,
 )
-from omnigraph.engine.algo.nodes import NodeNumbering, NodeValues, read_edges, select_nodes, write_values
+from omnigraph.engine.algo.nodes import (
+    NodeNumbering,
+    NodeValues,
+    check_writable,
+    read_edges,
+    select_nodes,
+    write_values,
+)
 
 __all__ = [
     "AdjacencyBlock",
@@ -22,6 +29,7 @@ __all__ = [
     "NodeNumbering",
     "NodeValues",
     "build_block",
+    "check_writable",
     "components",
     "degrees",
     "label_propagation",

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from omnigraph.engine.algo.measures import LocalGraph, Numbers
 from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.blobs import blob_properties
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar, TypeKey
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.manifest.model import Snapshot
@@ -132,9 +133,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    session.require("change", on_branch(branch))
-    types = _types_with_property(values, property_name)
-    write_permissions(session, values.view.snapshot).check(type_.name for type_ in types)
+    types = check_writable(session, values.view, values.nodes, property_name, branch)
     measured = values.view.snapshot.state.pins
     schema = SchemaIs(session.full_view(branch).catalog.ir_hash)
 
@@ -158,8 +157,18 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
     return receipt.public_commit if receipt is not None else None
 
 
-def _types_with_property(values: NodeValues, name: str) -> list[NodeType]:
-    all_types = [values.view.catalog.nodes[type_] for type_ in values.nodes.types]
+def check_writable(
+    session: GraphSession, view: View, nodes: NodeNumbering, property_name: str, branch: str
+) -> list[NodeType]:
+    """Return the types that a measure of a view is written to; raises if it cannot be written."""
+    session.require("change", on_branch(branch))
+    session.kernel.reject_read_only()
+    types = _types_with_property([view.catalog.nodes[name] for name in nodes.types], property_name)
+    write_permissions(session, view.snapshot).check(type_.name for type_ in types)
+    return types
+
+
+def _types_with_property(all_types: Sequence[NodeType], name: str) -> list[NodeType]:
     types = [type_ for type_ in all_types if name in type_.properties]
     if not types:
         names = sorted({names for type_ in all_types for names in type_.properties})
@@ -194,5 +203,5 @@ def _changed_rows(type_: NodeType, values: NodeValues, name: str, committed: Com
         rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), row_values)
         changed.append(rows.filter(pa.array(np.asarray(differs))))
     table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
-    blobs = [blob_name for blob_name, property_ in type_.properties.items() if property_.type.scalar is Scalar.BLOB]
-    return Delta(type_, table, Intent.UPSERT, kept=dict.fromkeys(blobs, one_array(table.column("id"))))
+    kept = dict.fromkeys(blob_properties(type_), one_array(table.column("id")))
+    return Delta(type_, table, Intent.UPSERT, kept=kept)

@@ -50,7 +50,7 @@ class BlobValues:
     """The blob values of one merge, and the locations they refer to."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, _StoredBlob] = {}
+        self._locations: dict[bytes, _StoredBlob] = {}
         self._compared: dict[tuple[bytes, bytes], bool] = {}
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
@@ -70,7 +70,7 @@ class BlobValues:
         named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[large_rows])
         large = (named.to_pylist(), ids.take(large_rows).to_pylist(), sizes.take(large_rows).to_pylist())
         for value, row_id, size in zip(*large, strict=True):
-            self._places.setdefault(value, _StoredBlob(dataset, name, row_id, size))
+            self._locations.setdefault(value, _StoredBlob(dataset, name, row_id, size))
         return pc.replace_with_mask(values, pa.array(is_large), named)
 
     @staticmethod
@@ -104,7 +104,7 @@ class BlobValues:
         ]
 
     def _same(self, a: bytes, b: bytes) -> bool:
-        left, right = self._places[a], self._places[b]
+        left, right = self._locations[a], self._locations[b]
         if left.size != right.size:
             return False
         if (a, b) not in self._compared:
@@ -128,7 +128,7 @@ class BlobValues:
     def _bytes(self, value: bytes | None) -> bytes | None:
         if value is None or value.startswith(_LITERAL):
             return None if value is None else value[1:]
-        location = self._places[value]
+        location = self._locations[value]
         return read_range(location.dataset, location.column, location.row_id, 0, location.size)
 
     def with_kept_blobs(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
@@ -165,9 +165,13 @@ class BlobValues:
         for index, value, row in zip(
             rows_with_blob.tolist(), values.to_pylist(), current_rows.to_pylist(), strict=True
         ):
-            mine: Any = next(current_values) if row is not None else None
-            is_mine = mine is not None and mine.startswith(_STORED) and (mine == value or self._same(mine, value))
-            yield index, self._places[mine if is_mine else value]
+            current_value: Any = next(current_values) if row is not None else None
+            is_current = (
+                current_value is not None
+                and current_value.startswith(_STORED)
+                and (current_value == value or self._same(current_value, value))
+            )
+            yield index, self._locations[current_value if is_current else value]
 
 
 def _payload(value: bytes) -> bytes:

@@ -264,7 +264,7 @@ def _equal_blobs(
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, old_rows, after, renamed, new_rows))
+    alike = np.flatnonzero(equal & was & ~_are_same_locations(before, name, old_rows, after, renamed, new_rows))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
     for row in large.tolist():
         rows = old[row].as_py(), new[row].as_py()
@@ -282,7 +282,9 @@ def _equal_blobs(
     return equal
 
 
-def _are_same_places(before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table) -> Mask:
+def _are_same_locations(
+    before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table
+) -> Mask:
     """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
         blob_locations(dataset, column, rows.column(ROW_ADDRESS).to_numpy())

@@ -15,7 +15,7 @@ from omnigraph import failpoints
 from omnigraph.display import count_of, summarize
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain.common import at_once
+from omnigraph.engine.maintain import at_once
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import KeptStates, Policy, find_kept
 from omnigraph.engine.session import GraphSession
@@ -139,6 +139,9 @@ def cleanup(
 
 def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
     """Plan the deletions after checking that everything retained is readable; raises at the first part that is not."""
+    # Mark and sweep over storage. The roots are the catalogs that the policy, tags, branch heads and live work keep;
+    # the mark phase is `find_kept` and the planner. What no root reaches goes: versions at once, and files of no
+    # version when they are older than any writer can stage.
     retained = find_kept(kernel, policy)
     age = Age.at(policy.now_us, retained.claims, RESIDUE_AGE_SECONDS)
     waiting = waiting_manifests(kernel, retained.snapshots, retained.listing)
@@ -182,6 +185,8 @@ class _Cleanup:
             report_progress("datasets cleaned", next(finished), len(self.plans))
 
         report()
+        # Invariant: at every point in time, each catalog in storage finds all that it names. So catalogs go first, and
+        # if they cannot, nothing else does.
         if rows[0].error is None:
             rows += self.kernel.store.in_parallel(
                 [partial(self._remove_one, plan, intent, report) for plan in others], at_once()

@@ -17,7 +17,7 @@ from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.indexes import declared_indexes
-from omnigraph.engine.maintain.common import at_once, system_actor
+from omnigraph.engine.maintain import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, report_progress

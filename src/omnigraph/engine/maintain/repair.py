@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain.common import system_actor
+from omnigraph.engine.maintain import system_actor
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId

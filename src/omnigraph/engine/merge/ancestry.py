@@ -172,13 +172,13 @@ def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection
         for commit_id in starts:
             colours[commit_id] = colours.get(commit_id, 0) | colour
             queue.push(commit_id, colours)
-    met: set[CommitId] = set()
+    candidates: set[CommitId] = set()
     while queue.fresh:
         commit_id = queue.pop()
         colour = colours[commit_id]
         if colour & _COMMON == _COMMON:
             if not colour & _STALE:
-                met.add(commit_id)
+                candidates.add(commit_id)
             if not queue.fresh:
                 break
             colour |= _STALE
@@ -189,7 +189,7 @@ def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection
                 colours[parent] = painted | colour
                 queue.push(parent, colours)
     # A commit may have met both sides before a better one was seen to descend from it.
-    return {commit_id for commit_id in met if not colours[commit_id] & _STALE}
+    return {commit_id for commit_id in candidates if not colours[commit_id] & _STALE}
 
 
 class _Queue:

@@ -66,6 +66,7 @@ class _Prepared:
 
     def still_holds(self, sides: Sides, snapshot: Snapshot) -> bool:
         """Return True if the same change is applied and the target is unchanged where it matters."""
+        # A fast-forward has our head as its base, so it is another merge as soon as the head moves.
         if sides.outcome is MergeOutcome.FAST_FORWARD or not self.plan.reads_same(self.snapshot, snapshot):
             return False
         return _applied(sides) == _applied(self.sides)
@@ -110,6 +111,7 @@ def _updates(three: ThreeWayState, adopted: Mapping[TypeKey, Pin]) -> Iterator[U
     new = {type_.table_key for type_ in three.new_types()}
     if three.merged is not None and three.changes_schema:
         reshaping = three.merged.reshaping
+        # Drop, rename, register: names that are freed first can be used by what follows.
         yield from (Drop(type_.table_key) for type_ in reshaping.dropped)
         renamed = {old.table_key: type_.table_key for old, type_ in reshaping.kept if old.name != type_.name}
         if renamed:
@@ -212,6 +214,7 @@ class Application:
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
+        # Optimistic retry: staged files of the last attempt stay valid if the race was lost to a commit on other types.
         if self._earlier is not None and self._earlier.still_holds(sides, snapshot):
             return self._earlier.moved_to(snapshot)
         try:
@@ -282,19 +285,21 @@ class Application:
             reject_unused(self.decisions.schema)
             return ThreeWayState(base, ours, theirs)
         settled = SchemaDecisions(self.decisions.schema, self._hidden)
+        # A fixed point: a decision can bring other conflicts to light. Each round decides one more or ends, and the
+        # resolutions are finite.
         while True:
             merged = merge_view_schemas(base, ours, theirs, settled.takes)
             if isinstance(merged, MergedSchema):
                 self._check_target_schema(ours, merged)
                 # A revert only takes a change back, so nothing is lost with a property that is not there any more.
                 lost = lost_changes(merged, settled.takes, is_revert=self.kind == "revert")
-                found = [*map(OpenConflict, rewrites_needed(merged)), *lost]
-                if not found:
+                conflicts = [*map(OpenConflict, rewrites_needed(merged)), *lost]
+                if not conflicts:
                     break
             else:
-                found = merged
-            if not settled.decide(found):
-                raise _SchemaConflicts([item.conflict for item in found])
+                conflicts = merged
+            if not settled.decide(conflicts):
+                raise _SchemaConflicts([item.conflict for item in conflicts])
         settled.reject_unused()
         self._hidden = self._hidden.union(*(merged.new_names(view, self._hidden) for view in (ours, theirs)))
         return ThreeWayState.under(merged)
@@ -364,6 +369,8 @@ class Application:
             grown = abs(pin.row_count - three.ours.snapshot.state.pins[type_.table_key].row_count)
             is_wanted = owner is not None or grown >= MERGE_ADOPT_ENTITIES_MIN
             is_stored_so = pin.shape == AS_STORED
+            # Copy on write: versions are immutable, so a type that only they changed is taken over by its pin, without
+            # its rows.
             if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted and is_stored_so:
                 pins[type_.table_key] = pin
         # Regardless of its size, a dataset that the target does not have, or would have to rewrite, is taken over.

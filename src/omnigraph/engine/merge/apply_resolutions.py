@@ -90,11 +90,12 @@ class Resolutions:
         left: list[Clash] = []
         states: dict[str, State] = {}
         for clash in merge.clashes:
+            # Popped, so what is left in `_open` resolved nothing, and is refused in the end.
             decided = self._open.pop((type_.table_key, clash.entity_id), None)
             if decided is None:
                 left.append(clash)
                 continue
-            self._check_seen(type_.table_key, clash, decided, blobs)
+            self._reject_stale(type_.table_key, clash, decided, blobs)
             undecided: tuple[str, ...] = ()
             state: pa.Table | None
             if None in decided:
@@ -117,6 +118,7 @@ class Resolutions:
         named = {(violation.type_key, violation.entity_id) for violation in violations}
         changed = dict(merges)
         types = three.by_key
+        # One round: the caller validates again, and reports what an override breaks.
         for (key, entity_id), decided in list(self._open.items()):
             merge = changed.get(key)
             is_touched = merge is not None and touches(merge, entity_id)
@@ -128,7 +130,7 @@ class Resolutions:
             type_ = types[key]
             rows = three.rows(type_, entity_id)
             clash = Clash(ConflictKind.DELETE_VS_UPDATE, entity_id, (), *rows)
-            self._check_seen(key, clash, {None: resolution}, three.blobs)
+            self._reject_stale(key, clash, {None: resolution}, three.blobs)
             if merge is None:
                 nothing = arrow_schema(type_).empty_table()
                 merge = RowMerge(nothing, nothing, one_array(nothing.column("id")))
@@ -137,15 +139,16 @@ class Resolutions:
         return changed
 
     @staticmethod
-    def _check_seen(
+    def _reject_stale(
         type_key: TypeKey, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues
     ) -> None:
-        if not any(resolution.seen for resolution in decided.values()):
+        # Optimistic check: images that come back with a resolution must be those of the entity now.
+        if not any(resolution.images for resolution in decided.values()):
             return
         rows = map(blobs.with_bytes, (clash.base, clash.ours, clash.theirs))
         images = dict(zip(IMAGES, map(image_of, rows), strict=True))
         for resolution in decided.values():
-            stale = [name for name, image in resolution.seen.items() if image != images[name]]
+            stale = [name for name, image in resolution.images.items() if image != images[name]]
             if stale:
                 raise refuse(
                     f"`{clash.entity_id}` of `{type_key}` has changed since it was resolved: `{stale[0]}` is not"
@@ -157,6 +160,7 @@ class Resolutions:
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
     """Return a merge that leaves entities in the given states, overriding earlier decisions."""
+    # An upsert into the merge: first take the entities out of all three lists, then put each into the one that fits.
     ids = pa.array(list(states), pa.string())
 
     def others(rows: pa.Table) -> pa.Table:
@@ -188,8 +192,8 @@ def touches(merge: RowMerge, entity_id: str) -> bool:
 def _decided_entity(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
     """Return the row that a whole-entity resolution decides on; None means absent."""
     if resolution.take is None:
-        assert isinstance(resolution.given, Mapping)
-        return _row(type_, clash.entity_id, resolution.given)
+        assert isinstance(resolution.payload, Mapping)
+        return _row(type_, clash.entity_id, resolution.payload)
     side = _side(clash, resolution.take)
     if side is None:
         return None
@@ -215,7 +219,7 @@ def _by_property(
             )
         columns = ("src", "dst") if name in ("src", "dst") else (name,)
         if resolution.take is None:
-            row = _with(row, {name: _value(type_, str(name), resolution.given)})
+            row = _with(row, {name: _value(type_, str(name), resolution.payload)})
             continue
         side = _side(clash, resolution.take)
         if side is None:

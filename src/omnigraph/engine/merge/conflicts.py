@@ -98,14 +98,15 @@ _MEMBERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One resolution. `seen` holds the images that the caller saw, if passed back, to detect stale decisions."""
+    """One resolution. `images` are those that the caller saw, if passed back, to detect stale decisions."""
 
     type_key: TypeKey
     entity_id: str
     property: str | None
     take: str | None
-    given: object
-    seen: Mapping[str, object]
+    # What `take`, `row` or `value` holds.
+    payload: object
+    images: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +210,9 @@ def _parse(value: Any, number: int) -> Resolution | SchemaResolution:
         raise refuse(f"{where} has a `row` that is not an object; a row is the whole entity")
     if (picks[0] == "value") and property_ is None:
         raise refuse(f"{where} gives a `value`, but no `property` that it is for")
-    seen = {name: value[name] for name in IMAGES if name in value}
+    images = {name: value[name] for name in IMAGES if name in value}
     take = value["take"] if picks[0] == "take" else None
-    return Resolution(key, value["entity_id"], property_, take, value[picks[0]], seen)
+    return Resolution(key, value["entity_id"], property_, take, value[picks[0]], images)
 
 
 def refuse(message: str, **context: str) -> GraphError:

@@ -56,6 +56,7 @@ def merge(
 
 
 def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
+    # Called for every attempt: the target may have moved, while the source is pinned by the view of the first one.
     _check_source_unchanged(session, theirs)
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
@@ -70,6 +71,7 @@ def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
             source=theirs.snapshot.branch,
             target=ours.snapshot.branch,
         )
+    # As in git: up to date if the source is an ancestor of the target, a fast-forward if the target is one of its own.
     if base.best == (source,):
         return Sides(MergeOutcome.ALREADY_UP_TO_DATE, base.best)
     if base.best == (target,):
@@ -87,8 +89,8 @@ def _permitted_base(
     """
     if session.policy is ALLOW_ALL:
         return base
-    mine, others = ours.snapshot.state.pins, theirs.snapshot.state.pins
-    same = {key: pin for key, pin in mine.items() if key in others and others[key].ref == pin.ref}
+    our_pins, their_pins = ours.snapshot.state.pins, theirs.snapshot.state.pins
+    same = {key: pin for key, pin in our_pins.items() if key in their_pins and their_pins[key].ref == pin.ref}
     heads = [ours.snapshot.head, theirs.snapshot.head, *(view.snapshot.head for view in base.states())]
     began = _branches_begun(commits, heads)
     target = session.names_of(ours.snapshot)
@@ -182,6 +184,8 @@ def revert(
                 commit_id=commit.commit_id,
                 branch=branch.strip(),
             )
+        # A revert is a merge with the commit as base and its parent as the other side, so the change is undone where
+        # nothing has changed since.
         return Sides(MergeOutcome.MERGED, (commit.commit_id,), MergeBase(after), before)
 
     return _apply(session, "revert", commit, branch, choose, dry_run, resolutions, target)
@@ -199,6 +203,7 @@ def cherry_pick(
     target, names = _admit(session, branch)
     commit, before, after = _states(session, commit_id, branch, names)
     assert commit.parent is not None, "a commit without a parent was refused"
+    # A cherry-pick is the same with parent and commit exchanged.
     sides = Sides(MergeOutcome.MERGED, (commit.parent,), MergeBase(before), after)
     return _apply(session, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
 

@@ -49,6 +49,8 @@ def _effect(three: ThreeWayState, merged_key: TypeKey, merge: RowMerge | None) -
     key = three.stored_key(type_)
     assert key is not None, "types that a merge brings are adopted"
     dataset = view.kernel.writable(view.snapshot, key)
+    # Up to three versions on one base: columns, then deletes, then rows; no single Lance transaction holds all of them.
+    # Only the last is published, and the others are staged below it.
     begun: Staged | None = None
     change = _reshape(dataset, three.column_changes(type_))
     if change is not None:
@@ -109,9 +111,9 @@ def _begin(view: View, dataset: Dataset, change: Change, begun: Staged | None = 
 
 def reject_new_types(three: ThreeWayState, keys: Iterable[TypeKey]) -> None:
     """Raise if a resolution changes entities of a type whose dataset has to be taken over whole."""
-    taken = three.taken_over()
+    adopted = three.taken_over()
     for key in keys:
-        if key in taken:
+        if key in adopted:
             raise refuse(
                 f"`{key.name}` is taken over as the other side has it; change its entities there instead, and merge"
                 " again",

@@ -101,9 +101,11 @@ def merge_columns(
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
-            mine, yours = (one_array(side.column(name)) for side in (ours, theirs))
-            older = None if base is None else _where(is_determined, one_array(base.column(name)))
-            merged[name] = _merge_column(unit.rule, older, mine, yours, differs & ours_unchanged, diverged)
+            our_column, their_column = (one_array(side.column(name)) for side in (ours, theirs))
+            base_column = None if base is None else _where(is_determined, one_array(base.column(name)))
+            merged[name] = _merge_column(
+                unit.rule, base_column, our_column, their_column, differs & ours_unchanged, diverged
+            )
     columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
 
@@ -159,10 +161,11 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     # One number says which item of which row; equal numbers are equal items.
     keys = rows.astype(np.int64) * (codes.max(initial=0) + 1) + codes
     counts = [len(side.flatten()) for side in (ours, theirs)]
-    mine, yours, older = np.split(keys, np.cumsum(counts))
+    our_keys, their_keys, base_keys = np.split(keys, np.cumsum(counts))
     # Three-way set merge: an item of the base that either side lacks was removed there, and stays removed.
-    removed = np.concatenate([np.setdiff1d(older, mine), np.setdiff1d(older, yours)])
-    indices = _first_of_each(np.concatenate([mine, yours]))
+    removed = np.concatenate([np.setdiff1d(base_keys, our_keys), np.setdiff1d(base_keys, their_keys)])
+    # Indices point into ours and theirs laid end to end, which is how `keys`, `rows` and `items` begin.
+    indices = _first_of_each(np.concatenate([our_keys, their_keys]))
     indices = indices[~np.isin(keys[indices], removed)]
     indices = indices[np.argsort(rows[indices], kind="stable")]
     lengths = np.bincount(rows[indices].astype(np.int64), minlength=len(ours))
@@ -266,6 +269,7 @@ def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unkn
     both_updated = _Pair.of(ours.after, theirs.after)
     # Both sides started from the same base, so the old row is the same in either change.
     base = theirs.before.take(both_updated.right)
+    # An insert on both sides has no base: equal values merge silently, and a difference needs a rule or a resolution.
     settled_inserts, open_inserts = _merge_images(type_, both_inserted, None, unknown)
     settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)
     revived, removed, contested = _deletes_against_updates(type_, ours, theirs)
@@ -322,6 +326,7 @@ def _deletes_against_updates(
     type_: Type, ours: RowChanges, theirs: RowChanges
 ) -> tuple[pa.Table, Ids, tuple[Contest, ...]]:
     """Return rows to restore, ids to delete, and undecided ones; delete-versus-update is decided per type."""
+    # A pure delete never conflicts with an unchanged row: those are not in `after`, so only real changes meet here.
     we_deleted = _Pair.of(ours.deleted, theirs.after)
     they_deleted = _Pair.of(ours.after, theirs.deleted)
     nothing, no_ids = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)

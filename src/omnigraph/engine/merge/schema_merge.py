@@ -69,6 +69,8 @@ class MergedSchema:
         """Return a state under the merged schema: types and properties that it does not have are empty or null."""
         if view.catalog.ir_hash == self.catalog.ir_hash:
             return view
+        # A type that a state does not have is read from any dataset of it, as empty: the columns must come from
+        # somewhere.
         holders = [view, self.ours, self.theirs, *self.base.states()]
         pins: dict[TypeKey, Pin] = {}
         links = list(view.snapshot.links)
@@ -149,6 +151,8 @@ def _base_records(base: MergeBase[View]) -> Records:
     """Return the schema of a base; of a virtual one, the join of its states."""
     records = records_of(schema_ir(base.first))
     for joined in base.joined:
+        # The recursive strategy of git, for schemas: a virtual base is the merge of the common ancestors over their own
+        # base.
         below = {} if joined.base is None else _base_records(joined.base)
         records = join_bases(below, records, records_of(schema_ir(joined.state)))
     return records
@@ -156,6 +160,7 @@ def _base_records(base: MergeBase[View]) -> Records:
 
 def _source_of(merged: SchemaIR, ours: View, theirs: View) -> str:
     sides = [(view.snapshot.state.schema.source, schema_ir(view)) for view in (ours, theirs)]
+    # A text that someone wrote is kept, with its comments and order, if its schema is the merged one.
     exact = next((source for source, ir in sides if ir.shape == merged.shape), None)
     return write_source(merged, sides) if exact is None else exact
 
@@ -228,12 +233,12 @@ def _target_rewrites(old: Type, new: Type) -> Iterator[Conflict]:
     for item in new.properties.values():
         known = before.get(item.property_id)
         if known is None and not item.type.nullable:
-            what = "they added it as a required property, and stored entities have no value for it"
+            reason = "they added it as a required property, and stored entities have no value for it"
         elif known is not None and arrow_type(known.type) != arrow_type(item.type):
-            what = f"they changed its type to `{item.type}`; apply the change to the target first"
+            reason = f"they changed its type to `{item.type}`; apply the change to the target first"
         else:
             continue
-        message = f"`{new.name}.{item.name}`: {what}"
+        message = f"`{new.name}.{item.name}`: {reason}"
         yield Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message, (item.name,))
 
 
@@ -278,17 +283,17 @@ def lost_changes(merged: MergedSchema, takes: Mapping[Key, Side], *, is_revert: 
     What a revert takes back does not count, nor what was decided: the side that dropped it is taken.
     """
     sides = [(merged.ours, "we")] if is_revert else [(merged.ours, "we"), (merged.theirs, "they")]
-    lost = [item for side, who in sides for item in _lost_by(merged, merged.base.first, side, who)]
+    lost = [item for side, pronoun in sides for item in _lost_by(merged, merged.base.first, side, pronoun)]
     return [item for item in lost if item.key is None or takes.get(item.key) not in item.sides]
 
 
-def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator[OpenConflict]:
-    dropper = "they" if who == "we" else "we"
-    sides: tuple[Side, ...] = ("theirs",) if who == "we" else ("ours",)
+def _lost_by(merged: MergedSchema, base: View, side: View, pronoun: str) -> Iterator[OpenConflict]:
+    dropper = "they" if pronoun == "we" else "we"
+    sides: tuple[Side, ...] = ("theirs",) if pronoun == "we" else ("ours",)
     reshaping = compare(side.catalog, merged.catalog)
     for type_ in reshaping.dropped:
         if (changes := _changes(base, side, type_)) is not None and changes.count:
-            message = f"`{type_.name}`: {dropper} dropped the type, {who} changed {_entities(changes.count)} of it"
+            message = f"`{type_.name}`: {dropper} dropped the type, {pronoun} changed {_entities(changes.count)} of it"
             conflict = Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
             yield OpenConflict(conflict, ("type", type_.type_id), sides)
     for type_, successor in reshaping.kept:
@@ -297,7 +302,9 @@ def _lost_by(merged: MergedSchema, base: View, side: View, who: str) -> Iterator
         for name in dropped:
             count = 0 if changes is None else _count_values(changes, name)
             if count:
-                message = f"`{type_.name}.{name}`: {dropper} dropped the property, {who} set it on {_entities(count)}"
+                message = (
+                    f"`{type_.name}.{name}`: {dropper} dropped the property, {pronoun} set it on {_entities(count)}"
+                )
                 conflict = Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
                 key = ("property", type_.type_id, type_.properties[name].property_id)
                 yield OpenConflict(conflict, key, sides)

@@ -53,6 +53,7 @@ class ThreeWayState:
     merged: MergedSchema | None = None
 
     def __post_init__(self) -> None:
+        # Schemas merge before data, so that rows of all states have the same columns and compare column by column.
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         assert len(hashes) == 1, "the states of a merge are read under one schema"
 
@@ -167,6 +168,7 @@ class ThreeWayState:
 
     def _merge_from_virtual(self, type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset) -> RowMerge:
         """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
+        # Differences against one reference are enough: an entity that none of them names is equal in all states.
         reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
         deltas = {dataset.ref: self._row_changes(type_, reference, dataset) for dataset in (*others, ours, theirs)}
         old, rows = images(dict(zip(deltas, self.blobs.unified(list(deltas.values())), strict=True)))

@@ -54,14 +54,14 @@ def _to_integers(values: Numbers, scalar: Scalar) -> Numbers:
     data, valid, dtype = values.data, values.valid, _DTYPES[scalar]
     limits = np.iinfo(dtype)
     if data.dtype.kind == "f":
-        whole = np.trunc(data.astype(np.float64))
-        is_number = ~np.isnan(whole)
+        truncated = np.trunc(data.astype(np.float64))
+        is_number = ~np.isnan(truncated)
         valid = valid if bool(is_number.all()) else combine_validity(valid, is_number)
         # The bound above is a power of two, and so exact as a float.
-        outside: Mask = is_number & ((whole < float(limits.min)) | (whole >= float(int(limits.max) + 1)))
+        outside: Mask = is_number & ((truncated < float(limits.min)) | (truncated >= float(int(limits.max) + 1)))
         raise_overflow(outside if valid is None else outside & valid, "cast", scalar.value)
         known = is_number & ~outside
-        return Numbers(np.where(known, whole, 0.0).astype(dtype), valid)
+        return Numbers(np.where(known, truncated, 0.0).astype(dtype), valid)
     if data.dtype.kind == "b":
         return Numbers(data.astype(dtype), valid)
     outside = _outside(data, int(limits.min), int(limits.max))
@@ -70,9 +70,9 @@ def _to_integers(values: Numbers, scalar: Scalar) -> Numbers:
 
 
 def _outside(data: npt.NDArray[Any], low: int, high: int) -> Mask:
-    held = np.iinfo(data.dtype)
-    below: Mask = data < low if low > held.min else np.zeros(len(data), np.bool_)
-    above: Mask = data > high if high < held.max else np.zeros(len(data), np.bool_)
+    dtype_limits = np.iinfo(data.dtype)
+    below: Mask = data < low if low > dtype_limits.min else np.zeros(len(data), np.bool_)
+    above: Mask = data > high if high < dtype_limits.max else np.zeros(len(data), np.bool_)
     return below | above
 
 
@@ -121,9 +121,9 @@ def _parse_dates(array: Any) -> Vector:
 
 def _parse_datetimes(array: Any) -> Vector:
     texts = _keep(array, _DATETIME)
-    whole = pc.utf8_slice_codeunits(texts, start=0, stop=19)
-    seconds = pc.strptime(whole, format="%Y-%m-%dT%H:%M:%S", unit="s", error_is_null=True)
-    seconds = _null_unless(pc.equal(pc.strftime(seconds, "%Y-%m-%dT%H:%M:%S"), whole), seconds)
+    second_texts = pc.utf8_slice_codeunits(texts, start=0, stop=19)
+    seconds = pc.strptime(second_texts, format="%Y-%m-%dT%H:%M:%S", unit="s", error_is_null=True)
+    seconds = _null_unless(pc.equal(pc.strftime(seconds, "%Y-%m-%dT%H:%M:%S"), second_texts), seconds)
     digits = pc.utf8_rpad(pc.utf8_slice_codeunits(pc.replace_substring(texts, "Z", ""), start=20, stop=23), 3, "0")
     milliseconds = pc.add(pc.multiply(seconds.cast(pa.int64()), 1_000), digits.cast(pa.int64()))
     return vector_from_arrow(milliseconds)

@@ -16,7 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import Value
-from omnigraph.engine.query.search import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
+from omnigraph.engine.query.search import (
+    Constant,
+    Lists,
+    Mask,
+    Numbers,
+    Strings,
+    Vector,
+    is_null_constant,
+    vector_from_arrow,
+)
 from omnigraph.errors import DataError
 from omnigraph.lang.query.ir import CompareOp
 
@@ -39,7 +48,7 @@ _STRING_MATCHES: Final = (Op.STARTS_WITH, Op.ENDS_WITH, Op.STRING_CONTAINS, Op.M
 
 def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
     """Return where the comparison is true; a null on either side never is."""
-    if _is_null(left) or _is_null(right):
+    if is_null_constant(left) or is_null_constant(right):
         return np.zeros(count, np.bool_)
     if op is Op.CONTAINS:
         return _list_contains(left, right, count)
@@ -59,7 +68,7 @@ def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
 
 def refute(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
     """Return where the comparison is false; a null on either side leaves it unknown."""
-    if _is_null(left) or _is_null(right):
+    if is_null_constant(left) or is_null_constant(right):
         return np.zeros(count, np.bool_)
     false = ~compare(op, left, right, count)
     for side in (left, right):
@@ -74,10 +83,6 @@ def validity(vector: Vector) -> Mask | None:
     if isinstance(vector, Numbers):
         return vector.valid
     return mask_from_arrow(vector.array.is_valid()) if vector.array.null_count else None
-
-
-def _is_null(vector: Vector) -> bool:
-    return isinstance(vector, Constant) and vector.value is None
 
 
 def mask_nulls(true: Mask, valid: Mask | None) -> Mask:

@@ -110,17 +110,17 @@ def _compile_case(case: ir.Case) -> Evaluate:
 
     def evaluate(run: QueryRun, rows: Rows) -> Vector:
         waiting: Ids = np.arange(rows.count)
-        places: list[Ids] = []
+        row_sets: list[Ids] = []
         pieces: list[Vector] = []
         for is_chosen, value in [*branches, (None, otherwise)]:
             part = rows if len(waiting) == rows.count else rows.take(waiting)
             mask = np.ones(part.count, np.bool_) if is_chosen is None else is_chosen(run, part)
             chosen = part.where(mask)
             if chosen.count:
-                places.append(waiting[mask])
+                row_sets.append(waiting[mask])
                 pieces.append(value(run, chosen))
             waiting = waiting[~mask]
-        return _join_pieces(case.type, pieces, places, rows.count)
+        return _join_pieces(case.type, pieces, row_sets, rows.count)
 
     return evaluate
 
@@ -140,22 +140,22 @@ def _compile_choice(type_: PropertyType, test: Predicate, chosen: Evaluate, othe
     return evaluate
 
 
-def _join_pieces(type_: PropertyType, pieces: list[Vector], places: list[Ids], count: int) -> Vector:
+def _join_pieces(type_: PropertyType, pieces: list[Vector], row_sets: list[Ids], count: int) -> Vector:
     """Put the values of some rows each where they belong."""
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:
         return Constant(None, type_)
     if type_.is_list or type_.is_text:
-        arrays = [to_arrow(piece, type_, len(rows)) for piece, rows in zip(pieces, places, strict=True)]
+        arrays = [to_arrow(piece, type_, len(rows)) for piece, rows in zip(pieces, row_sets, strict=True)]
         order = np.empty(count, np.int64)
-        order[np.concatenate(places)] = np.arange(count)
+        order[np.concatenate(row_sets)] = np.arange(count)
         return vector_from_arrow(pa.concat_arrays(arrays).take(pa.array(order)))
     numbers = [vector_from_arrow(repeat_value(None, arrow_type(type_), 0))]
     numbers += [materialize(piece, 1) if isinstance(piece, Constant) else piece for piece in pieces]
     assert isinstance(numbers[0], Numbers)
     data, valid = np.zeros(count, numbers[0].data.dtype), np.ones(count, np.bool_)
-    for piece, rows in zip(numbers[1:], places, strict=True):
+    for piece, rows in zip(numbers[1:], row_sets, strict=True):
         assert isinstance(piece, Numbers)
         data[rows] = piece.data
         valid[rows] = True if piece.valid is None else piece.valid

@@ -15,7 +15,16 @@ import pyarrow as pa
 from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.dates import DATE_FUNCTIONS
-from omnigraph.engine.query.search import Constant, Lists, Mask, Numbers, Strings, Vector, vector_from_arrow
+from omnigraph.engine.query.search import (
+    Constant,
+    Lists,
+    Mask,
+    Numbers,
+    Strings,
+    Vector,
+    is_null_constant,
+    vector_from_arrow,
+)
 from omnigraph.engine.query.vectors import (
     combine_validity,
     integers,
@@ -39,7 +48,7 @@ _SAFE_PRODUCT: Final = 2.0**62
 def apply_function(call: ir.Call, arguments: Sequence[Vector], count: int) -> Vector:
     """Return a call applied to its evaluated arguments; constants give a constant."""
     type_ = call.type
-    if call.function not in _NOT_STRICT and any(_is_null(item) for item in arguments):
+    if call.function not in _NOT_STRICT and any(is_null_constant(item) for item in arguments):
         return Constant(None, type_)
     if arguments and all(isinstance(item, Constant) for item in arguments):
         single = _apply(call, arguments, 1)
@@ -56,10 +65,6 @@ def _apply(call: ir.Call, arguments: Sequence[Vector], count: int) -> Vector:
     if isinstance(result, Numbers) and result.data.ndim == 0:
         return Numbers(np.broadcast_to(result.data, (count,)), result.valid)
     return result
-
-
-def _is_null(vector: Vector) -> bool:
-    return isinstance(vector, Constant) and vector.value is None
 
 
 def _first_value(vector: Numbers | Strings | Lists) -> Any:
@@ -374,10 +379,10 @@ def _element(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Ve
     positions, valid = integers(arguments[1], "element")
     lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     starts = np.cumsum(lengths) - lengths
-    wanted = np.where(positions < 0, positions + lengths, positions)
-    is_present = (wanted >= 0) & (wanted < lengths)
+    offsets = np.where(positions < 0, positions + lengths, positions)
+    is_present = (offsets >= 0) & (offsets < lengths)
     is_present = is_present if valid is None else is_present & valid
-    indices = pa.array(np.where(is_present, starts + wanted, 0), mask=~is_present)
+    indices = pa.array(np.where(is_present, starts + offsets, 0), mask=~is_present)
     return vector_from_arrow(pc.list_flatten(lists.array).take(indices))
 
 

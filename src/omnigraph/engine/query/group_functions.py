@@ -54,8 +54,8 @@ def _known_values(vector: Vector, rows: ChosenRows) -> tuple[Vector, ChosenRows]
     valid = validity(values)
     if valid is None or bool(valid.all()):
         return values, rows
-    places = np.flatnonzero(valid)
-    return values.take(places), ChosenRows(rows.of[places], rows.size, len(places))
+    valid_rows = np.flatnonzero(valid)
+    return values.take(valid_rows), ChosenRows(rows.of[valid_rows], rows.size, len(valid_rows))
 
 
 def _number_pairs(vector: Vector, rows: ChosenRows) -> tuple[Codes, int]:
@@ -70,7 +70,7 @@ def _number_pairs(vector: Vector, rows: ChosenRows) -> tuple[Codes, int]:
 def _distinct_values(vector: Vector, rows: ChosenRows) -> tuple[Vector, ChosenRows]:
     """Keep the first of equal values in each group."""
     pairs, size = _number_pairs(vector, rows)
-    first = _first_places(pairs, rows.size * size)
+    first = _first_rows(pairs, rows.size * size)
     values = materialize(vector, rows.count)
     return values.take(first), ChosenRows(rows.of[first], rows.size, len(first))
 
@@ -100,7 +100,7 @@ def _distinct_numbers(numbers: Codes, size: int) -> Codes:
     return ordered[np.flatnonzero(is_first)]
 
 
-def _first_places(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
+def _first_rows(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
     """Return the place of the first of each distinct number, all of which are below `size`."""
     if size > 4 * len(pairs) + 1_024:
         return np.sort(np.unique(pairs, return_index=True)[1])
@@ -153,8 +153,8 @@ def _percentile(vector: Vector, rows: ChosenRows, fraction: float) -> Any:
     return pa.array(result, pa.float64(), mask=is_empty)
 
 
-def _values_at(vector: Vector, rows: ChosenRows, *places: Codes) -> list[npt.NDArray[np.float64]]:
-    """Return the values at some places, one for each group, of all rows by group and value."""
+def _values_at(vector: Vector, rows: ChosenRows, *positions: Codes) -> list[npt.NDArray[np.float64]]:
+    """Return the values at some positions, one for each group, of all rows by group and value."""
     values = materialize(vector, rows.count)
     assert isinstance(values, Numbers)
     low, high = (0, -1) if values.data.dtype.kind == "f" else (int(values.data.min()), int(values.data.max()))
@@ -165,12 +165,12 @@ def _values_at(vector: Vector, rows: ChosenRows, *places: Codes) -> list[npt.NDA
         bases = np.arange(rows.size) * span - low
         if rows.size * span <= 4 * rows.count + 1_024:
             ends = np.cumsum(np.bincount(numbers, minlength=rows.size * span))
-            return [(np.searchsorted(ends, place, "right") - bases).astype(np.float64) for place in places]
+            return [(np.searchsorted(ends, indices, "right") - bases).astype(np.float64) for indices in positions]
         numbers.sort()
-        return [(numbers[place] - bases).astype(np.float64) for place in places]
+        return [(numbers[indices] - bases).astype(np.float64) for indices in positions]
     floats = values.data.astype(np.float64)
     by_value = np.argsort(floats)
     # Equal values need no order among themselves, and few groups are sorted by counting.
     codes = rows.of.astype(np.uint16) if rows.size <= _COUNTED_MAX else rows.of
     floats = floats[by_value[np.argsort(codes[by_value], kind="stable")]]
-    return [floats[place] for place in places]
+    return [floats[indices] for indices in positions]

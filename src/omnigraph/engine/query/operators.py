@@ -226,12 +226,12 @@ class Expand:
             rows, starts, ends = rows.where(ends >= 0), starts[ends >= 0], ends[ends >= 0]
         count = None if path.is_all else run.bound(path.count, "shortest", least=1)
         search = PathSearch(run, graph, bounds, count, space.id_ranks, self.title)
-        found, table = search.search(starts, ends, (space, edges))
+        paths, table = search.search(starts, ends, (space, edges))
         run.scratch[path_key(path.variable)] = table
-        targets = convert_ids(found.targets, space, self.space, run.nodes(self.target_type), self.target_type)
+        targets = convert_ids(paths.targets, space, self.space, run.nodes(self.target_type), self.target_type)
         kept = np.flatnonzero(targets >= 0)
-        bindings: dict[str, Ids] = {self.target: targets[kept], path.variable: found.numbers[kept]}
-        return extend_rows(run, rows.only(self.keep), found.rows[kept], bindings, self.conditions)
+        bindings: dict[str, Ids] = {self.target: targets[kept], path.variable: paths.numbers[kept]}
+        return extend_rows(run, rows.only(self.keep), paths.rows[kept], bindings, self.conditions)
 
     def test(self, run: QueryRun, sources: Ids) -> Mask:
         """Return the mask of nodes that have a neighbour; none may be null."""
@@ -401,8 +401,8 @@ class PathNodes:
         lengths = table.lengths[numbers] + 1
         outer = rows.only(self.keep)
         run.spending.reserve(int(lengths.sum()), outer.row_bytes + 16, self.title)
-        places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        nodes = table.nodes[np.repeat(table.offsets[:-1][numbers], lengths) + places]
+        positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        nodes = table.nodes[np.repeat(table.offsets[:-1][numbers], lengths) + positions]
         parents = np.repeat(np.arange(rows.count), lengths)
         return extend_rows(run, outer, parents, {self.variable: nodes}, self.conditions)
 

@@ -179,43 +179,51 @@ class PathSearch:
     def search(self, starts: Ids, ends: Ids | None, spaces: tuple[Entities, Entities]) -> tuple[PathRows, PathTable]:
         """Return the paths from each start, to its end if there are ends."""
         sources, origins = np.unique(starts, return_inverse=True)
-        wanted = None
+        targets = None
         if ends is not None:
-            wanted = np.unique(origins.astype(np.int64) * self.graph.width + ends)
-        found: list[FoundPaths] = []
+            targets = np.unique(origins.astype(np.int64) * self.graph.width + ends)
+        parts: list[FoundPaths] = []
         block = max(1, _STATES_MAX // self.graph.width)
         for first in range(0, len(sources), block):
             chosen = sources[first : first + block]
-            mine = None if wanted is None else _among(wanted, first * self.graph.width, len(chosen) * self.graph.width)
+            block_targets = (
+                None
+                if targets is None
+                else _targets_of_block(targets, first * self.graph.width, len(chosen) * self.graph.width)
+            )
             self.run.spending.reserve_bytes(len(chosen) * self.graph.width * _STATE_BYTES, self.where)
-            parts = self._enumerate(chosen, mine) if (self.count or 1) > 1 else self._shortest(chosen, mine)
-            found += [part._replace(starts=part.starts + first) for part in parts]
-        return self._collect(found, origins, ends, spaces)
+            block_paths = (
+                self._enumerate(chosen, block_targets)
+                if (self.count or 1) > 1
+                else self._shortest(chosen, block_targets)
+            )
+            parts += [part._replace(starts=part.starts + first) for part in block_paths]
+        return self._collect(parts, origins, ends, spaces)
 
     # -- shortest ----------------------------------------------------------------------------------------------
 
-    def _shortest(self, sources: Ids, wanted: Indices | None) -> Iterator[FoundPaths]:
+    def _shortest(self, sources: Ids, targets: Indices | None) -> Iterator[FoundPaths]:
         """Yield the best path, or all that tie for it, of every pair: by hops first to last."""
         width = self.graph.width
         starts = np.arange(len(sources), dtype=np.int64) * width + sources
-        costs, hops = self._distances(starts, len(sources) * width, wanted)
+        costs, hops = self._distances(starts, len(sources) * width, targets)
         farthest = self.bounds.maximum
-        if wanted is not None:
-            reached = hops[wanted][np.isfinite(costs[wanted])]
+        if targets is not None:
+            reached = hops[targets][np.isfinite(costs[targets])]
             farthest = min(farthest, int(reached.max(initial=-1)))
         level = Level(starts, None, None)
         levels = [level]
         if self.bounds.minimum == 0:
-            yield from self._trace(levels, wanted, costs)
+            yield from self._trace(levels, targets, costs)
         for hop in range(1, farthest + 1):
             # Nothing goes on from the last level, so that only the ends matter there.
-            level = self._next_level(level, hop, costs, hops, wanted if hop == farthest else None)
+            level = self._next_level(level, hop, costs, hops, targets if hop == farthest else None)
             if len(level.states) == 0:
                 return
             levels.append(level)
-            yield from self._trace(levels, wanted, costs)
+            yield from self._trace(levels, targets, costs)
 
-    def _distances(self, starts: Indices, size: int, wanted: Indices | None) -> tuple[Numeric, npt.NDArray[np.int32]]:
+    def _distances(self, starts: Indices, size: int, targets: Indices | None) -> tuple[Numeric, npt.NDArray[np.int32]]:
         """Return the least weight of every state, and the fewest hops with that weight: frontier relaxation.
 
         By hops, a state is settled when it is reached, so the search ends when all that are wanted are.
@@ -224,9 +232,11 @@ class PathSearch:
         hops = np.full(size, np.iinfo(np.int32).max, np.int32)
         costs[starts], hops[starts] = 0.0, 0
         frontier, width, hop = starts, self.graph.width, 0
+        # By hops this is breadth-first search from all starts of the block at once; by weight Bellman-Ford with a
+        # frontier: after round h, costs are the least over paths of at most h edges.
         while len(frontier) and hop < self.bounds.maximum:
             self.run.check(self.where)
-            if wanted is not None and not self.graph.is_weighted and bool(np.isfinite(costs[wanted]).all()):
+            if targets is not None and not self.graph.is_weighted and bool(np.isfinite(costs[targets]).all()):
                 break
             hop += 1
             located, entries = self.graph.steps(frontier % width)
@@ -248,7 +258,7 @@ class PathSearch:
         return costs, hops
 
     def _next_level(
-        self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32], wanted: Indices | None
+        self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32], targets: Indices | None
     ) -> Level:
         """Return the states at a number of hops, or those that are wanted, with the states before each on a best path.
 
@@ -261,28 +271,29 @@ class PathSearch:
         parents = np.repeat(np.arange(len(level.states)), located.degrees)
         origin = level.states[parents]
         states = origin - origin % width + self.graph.adjacency.neighbours[entries]
+        # Shortest paths form a DAG of tight edges: cost and hops of the end are those of the start plus the edge.
         is_tight = hops[states] == hop
         if self.graph.is_weighted:
             is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
-        if wanted is not None:
-            is_tight &= np.isin(states, wanted)
+        if targets is not None:
+            is_tight &= np.isin(states, targets)
         parents, states = parents[is_tight], states[is_tight]
         rank = self.ranks[level.states[parents] % width] if self.bounds.is_backwards else parents
         order = stable_order([states, rank], len(states))
         parents, states = parents[order], states[order]
         firsts = np.flatnonzero(np.concatenate([[True], states[1:] != states[:-1]])) if len(states) else order
         ends = np.append(firsts[1:], len(states))
-        place = np.lexsort((self.ranks[states[firsts] % width], parents[firsts]))
-        ranges = np.stack([firsts[place], ends[place]])
-        return Level(states[firsts][place], parents, ranges)
+        level_order = np.lexsort((self.ranks[states[firsts] % width], parents[firsts]))
+        ranges = np.stack([firsts[level_order], ends[level_order]])
+        return Level(states[firsts][level_order], parents, ranges)
 
-    def _trace(self, levels: Sequence[Level], wanted: Indices | None, costs: Numeric) -> Iterator[FoundPaths]:
+    def _trace(self, levels: Sequence[Level], targets: Indices | None, costs: Numeric) -> Iterator[FoundPaths]:
         """Yield the paths to the states of the last level."""
         states = levels[-1].states
-        places = np.arange(len(states)) if wanted is None else np.flatnonzero(np.isin(states, wanted))
-        if len(places) == 0:
+        indices = np.arange(len(states)) if targets is None else np.flatnonzero(np.isin(states, targets))
+        if len(indices) == 0:
             return
-        columns = [places]
+        columns = [indices]
         for level in reversed(levels[1:]):
             assert level.parents is not None
             assert level.ranges is not None
@@ -301,7 +312,7 @@ class PathSearch:
 
     # -- k shortest --------------------------------------------------------------------------------------------
 
-    def _enumerate(self, sources: Ids, wanted: Indices | None) -> Iterator[FoundPaths]:
+    def _enumerate(self, sources: Ids, targets: Indices | None) -> Iterator[FoundPaths]:
         """Yield paths without a repeated node, level by level, until every wanted pair has enough of them.
 
         By weight, a partial path that is heavier than the last one wanted of its only possible pair leads nowhere.
@@ -309,7 +320,7 @@ class PathSearch:
         assert self.count is not None
         starts = np.arange(len(sources), dtype=np.int64)
         part = FoundPaths(starts, np.asarray(sources, np.int64)[:, None], np.zeros(len(sources)))
-        best = _BestCosts(wanted, self.graph.width, self.count, len(sources)) if wanted is not None else None
+        best = _BestCosts(targets, self.graph.width, self.count, len(sources)) if targets is not None else None
         for hop in range(self.bounds.maximum + 1):
             self.run.check(self.where)
             if hop >= self.bounds.minimum:
@@ -329,6 +340,7 @@ class PathSearch:
         self.run.spending.reserve(len(entries), 8 * (part.nodes.shape[1] + 3), self.where)
         parents = np.repeat(np.arange(len(part.starts)), located.degrees)
         reached = self.graph.adjacency.neighbours[entries].astype(np.int64)
+        # Loopless paths, as in Yen's k shortest paths: no node comes twice.
         is_new = ~(part.nodes[parents] == reached[:, None]).any(axis=1)
         parents, reached, entries = parents[is_new], reached[is_new], entries[is_new]
         nodes = np.concatenate([part.nodes[parents], reached[:, None]], axis=1)
@@ -337,17 +349,17 @@ class PathSearch:
     # -- results -----------------------------------------------------------------------------------------------
 
     def _collect(
-        self, found: list[FoundPaths], origins: Indices, ends: Ids | None, spaces: tuple[Entities, Entities]
+        self, parts: list[FoundPaths], origins: Indices, ends: Ids | None, spaces: tuple[Entities, Entities]
     ) -> tuple[PathRows, PathTable]:
         """Number the paths in the order of their nodes, keep the best of each pair, and give them to their rows."""
-        found = [part for part in found if len(part.starts)]
-        longest = max((part.nodes.shape[1] for part in found), default=1)
-        total = sum(len(part.starts) for part in found)
+        parts = [part for part in parts if len(part.starts)]
+        longest = max((part.nodes.shape[1] for part in parts), default=1)
+        total = sum(len(part.starts) for part in parts)
         self.run.spending.reserve(total, 16 * longest + 32, self.where)
         matrix = np.full((total, longest), -1, np.int64)
         lengths, starts = np.zeros(total, np.int64), np.zeros(total, np.int64)
         costs, first = np.zeros(total), 0
-        for part in found:
+        for part in parts:
             rows = slice(first, first + len(part.starts))
             nodes = part.nodes[:, ::-1] if self.bounds.is_backwards else part.nodes
             matrix[rows, : nodes.shape[1]] = nodes
@@ -357,10 +369,11 @@ class PathSearch:
         order = np.lexsort(ranks.T[::-1])
         matrix, lengths, starts, costs = matrix[order], lengths[order], starts[order], costs[order]
         last = matrix[np.arange(total), 0 if self.bounds.is_backwards else lengths - 1]
+        # Start and end as one number, so that a pair is compared and grouped in one array.
         pairs = starts * self.graph.width + last
         if self.count is not None and self.count > 1:
             best = np.lexsort((lengths, costs, pairs))
-            kept = np.sort(best[_places_in_runs(pairs[best]) < self.count])
+            kept = np.sort(best[_ranks_in_runs(pairs[best]) < self.count])
             matrix, lengths, starts, costs = matrix[kept], lengths[kept], starts[kept], costs[kept]
             pairs, last = pairs[kept], last[kept]
         table = self._table(matrix, lengths, costs, spaces)
@@ -390,48 +403,48 @@ class Level(NamedTuple):
 class _BestCosts:
     """The weights of the paths found so far, of each wanted pair."""
 
-    def __init__(self, wanted: Indices, width: int, count: int, sources: int) -> None:
-        self._wanted, self._width, self._count = wanted, width, count
-        self._costs = np.full((len(wanted), count), np.inf)
-        self._pairs_of = np.searchsorted(wanted, np.arange(sources + 1) * width)
+    def __init__(self, targets: Indices, width: int, count: int, sources: int) -> None:
+        self._targets, self._width, self._count = targets, width, count
+        self._costs = np.full((len(targets), count), np.inf)
+        self._pairs_of = np.searchsorted(targets, np.arange(sources + 1) * width)
 
     def add(self, part: FoundPaths) -> Mask:
         """Record the paths that end a wanted pair, and return which do."""
         pairs = part.starts * self._width + part.nodes[:, -1]
-        place = np.minimum(np.searchsorted(self._wanted, pairs), max(len(self._wanted) - 1, 0))
-        is_end: Mask = (self._wanted[place] == pairs) if len(self._wanted) else np.zeros(len(pairs), np.bool_)
-        places, costs = place[is_end], part.costs[is_end]
-        everything = np.concatenate([np.repeat(np.arange(len(self._wanted)), self._count), places])
+        slots = np.minimum(np.searchsorted(self._targets, pairs), max(len(self._targets) - 1, 0))
+        is_end: Mask = (self._targets[slots] == pairs) if len(self._targets) else np.zeros(len(pairs), np.bool_)
+        slots_ended, costs = slots[is_end], part.costs[is_end]
+        all_slots = np.concatenate([np.repeat(np.arange(len(self._targets)), self._count), slots_ended])
         all_costs = np.concatenate([self._costs.ravel(), costs])
-        order = np.lexsort((all_costs, everything))
-        kept = order[_places_in_runs(everything[order]) < self._count]
-        self._costs = all_costs[kept].reshape(len(self._wanted), self._count)
+        order = np.lexsort((all_costs, all_slots))
+        kept = order[_ranks_in_runs(all_slots[order]) < self._count]
+        self._costs = all_costs[kept].reshape(len(self._targets), self._count)
         return is_end
 
     def is_open(self, part: FoundPaths, *, by_hops: bool) -> Mask:
         """Return which partial paths may still lead to a path that is wanted."""
         worst = np.append(self._costs[:, -1], -np.inf)
         # The heaviest that any pair of the same start still takes; by hops, a level is complete once it is done.
-        limits = np.maximum.reduceat(worst, self._pairs_of[:-1]) if len(self._wanted) else worst[:1]
+        limits = np.maximum.reduceat(worst, self._pairs_of[:-1]) if len(self._targets) else worst[:1]
         has_pairs = np.diff(self._pairs_of) > 0
         limit = np.where(has_pairs, limits, -np.inf)[part.starts]
         is_open: Mask = (part.costs < limit) if by_hops else (part.costs <= limit)
         return is_open
 
 
-def _places_in_runs(values: Indices) -> Indices:
-    """Return the place of each value in its run of equal ones."""
+def _ranks_in_runs(values: Indices) -> Indices:
+    """Return the rank of each value in its run of equal ones."""
     if len(values) == 0:
         return np.empty(0, np.int64)
     heads = np.concatenate([[True], values[1:] != values[:-1]])
-    places: Indices = np.arange(len(values)) - np.maximum.accumulate(np.where(heads, np.arange(len(values)), 0))
-    return places
+    ranks: Indices = np.arange(len(values)) - np.maximum.accumulate(np.where(heads, np.arange(len(values)), 0))
+    return ranks
 
 
-def _among(wanted: Indices, first: int, size: int) -> Indices:
-    """Return the wanted states of a block of starts, counted from its first."""
-    low, high = np.searchsorted(wanted, [first, first + size])
-    return wanted[low:high] - first
+def _targets_of_block(targets: Indices, first: int, size: int) -> Indices:
+    """Return the target states of a block of starts, counted from its first."""
+    low, high = np.searchsorted(targets, [first, first + size])
+    return targets[low:high] - first
 
 
 def _join_rows(
@@ -439,11 +452,11 @@ def _join_rows(
 ) -> PathRows:
     """Return the paths of each row, in the order of their numbers."""
     owners = starts if ends is None else pairs
-    asked = origins.astype(np.int64) if ends is None else origins.astype(np.int64) * width + ends
+    row_keys = origins.astype(np.int64) if ends is None else origins.astype(np.int64) * width + ends
     order = np.argsort(owners, kind="stable")
-    first, last_place = (np.searchsorted(owners[order], asked, side) for side in ("left", "right"))
-    degrees = last_place - first
+    first, end = (np.searchsorted(owners[order], row_keys, side) for side in ("left", "right"))
+    degrees = end - first
     range_ends = np.cumsum(degrees)
     entries = np.arange(int(degrees.sum())) + np.repeat(first - (range_ends - degrees), degrees)
     numbers = order[entries]
-    return PathRows(np.repeat(np.arange(len(asked)), degrees), last[numbers], numbers)
+    return PathRows(np.repeat(np.arange(len(row_keys)), degrees), last[numbers], numbers)

@@ -55,6 +55,7 @@ def compile_key_lookup(
                 if _is_key_of(node, variable, column) and _has_key_type(column, value):
                     assert isinstance(column, ir.PropertyRef)
                     values.setdefault(column.property, compile_value(value))
+        # A condition that the lookup implies is dropped; a second one on the same column stays, and may contradict it.
         if len(values) == count_before:
             residual.append(condition)
     if not node.key or any(name not in values for name in node.key):
@@ -133,6 +134,7 @@ def _best_start(
 
     `conditions` are those that read one variable alone, by that variable.
     """
+    # Ties keep the written order, so that a plan can be predicted from the query.
     best_selectivity = _selectivity(catalog, scan.variable, scan.node_type, scan.filters, conditions)
     best = None
     for hop in walks:
@@ -161,6 +163,7 @@ def _selectivity(
 def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator]) -> list[ir.Operator]:
     """Return the operators with a scan of the best variable, and the walks between it and the scan turned round."""
     by_target = {hop.target: hop for hop in operators if isinstance(hop, ir.Expand)}
+    # Single hops form a tree rooted at the scan. Rerooting it reverses the hops between both roots and no others.
     path = [best]
     while path[-1].source != scan.variable:
         path.append(by_target[path[-1].source])
@@ -211,6 +214,7 @@ class Planner:
         before = _bound_before(placed, outer)
         live = set(needed)
         outputs = frozenset(live)
+        # Liveness analysis, backwards: a variable is kept after a step exactly if a later step or the result reads it.
         for index in reversed(range(len(steps))):
             step, (operator, _) = steps[index], placed[index]
             step.keep = frozenset(live)
@@ -273,6 +277,8 @@ class Planner:
 
     def _plan_inner(self, step: PlanStep, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
         if isinstance(step, AntiJoin):
+            # Decorrelation: the inner pattern runs once for all rows, over the distinct values of the one variable that
+            # it reads from outside, or over numbered rows where it reads several.
             step.correlated = tuple(sorted(free_variables(operator.inner) & bound))
             needed = step.correlated if len(step.correlated) == 1 else (step.marker,)
             step.inner = self.pipeline(operator.inner, {*step.correlated, *needed}, needed, as_set=True)
@@ -283,6 +289,8 @@ class Planner:
 
 def _fuse_intersections(steps: list[PlanStep]) -> tuple[PlanStep, ...]:
     """Return the steps with each walk and the check right behind it as one, where they can be."""
+    # A walk and a check that it closes a cycle are a multiway (worst-case optimal) join of two adjacency lists: the
+    # intersection is never larger than the shorter list.
     fused: list[PlanStep] = []
     for step in steps:
         intersection = ExpandIntersect.of(fused[-1], step) if fused else None

@@ -112,8 +112,8 @@ class Projection:
             keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
             if self._distinct_on and keys and rows.count > 1:
-                places = self._best_of_groups(run, rows, keys[0])
-                rows, keys = rows.take(places), [key[places] for key in keys]
+                best_rows = self._best_of_groups(run, rows, keys[0])
+                rows, keys = rows.take(best_rows), [key[best_rows] for key in keys]
             limit = None if self._distinct_on else bounds.end
             rows = rows.take(top_rows(keys, rows.count, limit, lambda indices: self.ties(run, rows, indices)))
         if self._distinct_on and rows.count > 1:
@@ -435,7 +435,7 @@ def compile_composites(query: ir.ReadIR) -> dict[int, Composite]:
         if isinstance(expression, ir.Aggregate) or not ir.has_aggregate(expression):
             continue
         inputs = list(dict.fromkeys(_group_inputs(expression, keys)))
-        names = {part: ir.ColumnRef(f"~{place}", part.type) for place, part in enumerate(inputs)}
+        names = {part: ir.ColumnRef(f"~{number}", part.type) for number, part in enumerate(inputs)}
         composites[index] = Composite(
             tuple((names[part].name, compile_value(part)) for part in inputs if not isinstance(part, ir.Aggregate)),
             tuple((names[part].name, part, _compile_column(part)) for part in inputs if isinstance(part, ir.Aggregate)),

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
-from omnigraph.engine.json_text import JSON_NULL, json_text
+from omnigraph.engine.json_text import json_text, quote_texts
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
@@ -427,12 +427,8 @@ def _encode_column(values: Any) -> Any:
         texts = [orjson.dumps(row["v"]).decode() for row in json_rows(pa.table([values], names=["v"]))]
         return pa.array(texts, pa.string())
     if type_ == pa.date32():
-        return _quote(pc.cast(values, pa.string()))
+        return quote_texts(pc.cast(values, pa.string()))
     if type_ == pa.date64():
         # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
-        return _quote(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _TIMESTAMP_FORMAT))
+        return quote_texts(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _TIMESTAMP_FORMAT))
     return json_text(values)
-
-
-def _quote(texts: Any) -> Any:
-    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), JSON_NULL)

@@ -245,6 +245,11 @@ class Constant:
 Vector: TypeAlias = Numbers | Strings | Lists | Constant
 
 
+def is_null_constant(vector: Vector) -> bool:
+    """Return True if a vector is null for every row."""
+    return isinstance(vector, Constant) and vector.value is None
+
+
 def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
     """Wrap an Arrow array.
 

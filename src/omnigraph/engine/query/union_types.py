@@ -90,16 +90,16 @@ def convert_ids(ids: Ids, source: Entities, source_type: str, target: Entities, 
     # What to add to an id of each type; the types that the target lacks, and null, become -1.
     shifts = [(member_offset(target, name) or 0) - int(start) for name, start in zip(names, starts, strict=False)]
     is_member = np.array([*(name in members for name in names), False])
-    place = np.searchsorted(starts, ids, "right") - 1
-    converted = ids.astype(np.int64) + np.array([*shifts, 0])[place]
-    return np.where(is_member[place], converted, -1).astype(target.dtype)
+    member = np.searchsorted(starts, ids, "right") - 1
+    converted = ids.astype(np.int64) + np.array([*shifts, 0])[member]
+    return np.where(is_member[member], converted, -1).astype(target.dtype)
 
 
 def type_names(entities: Entities, type_name: str, ids: Ids) -> Strings:
     """Return the name of the type of each entity; null for a negative id."""
     names = entities.names if isinstance(entities, UnionEntities) else (type_name,)
-    places = entities.type_index(ids) if isinstance(entities, UnionEntities) else np.minimum(ids, 0)
-    indices: Any = pa.array(places, mask=np.asarray(ids) < 0)
+    type_indices = entities.type_index(ids) if isinstance(entities, UnionEntities) else np.minimum(ids, 0)
+    indices: Any = pa.array(type_indices, mask=np.asarray(ids) < 0)
     encoded: Any = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
     return Strings(encoded.cast(pa.string()))
 

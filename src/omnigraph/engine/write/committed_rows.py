@@ -152,9 +152,9 @@ class CommittedRows:
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         """Return the ids that exist in a type."""
-        return one_array(self.places(table_key, ids).column("id"))
+        return one_array(self.locate(table_key, ids).column("id"))
 
-    def places(self, table_key: TypeKey, ids: Ids) -> pa.Table:
+    def locate(self, table_key: TypeKey, ids: Ids) -> pa.Table:
         """Return id, row id and row address of the ids that exist in a type, each once."""
         if table_key in self._found_rows:
             rows = pa.concat_tables(self._found_rows[table_key]).combine_chunks()

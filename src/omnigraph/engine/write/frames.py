@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.json_text import JSON_NULL, has_json_text, json_text
+from omnigraph.engine.json_text import has_json_text, json_text, quote_texts
 from omnigraph.errors import UsageError
 from omnigraph.limits import FRAME_BATCH_ROWS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
@@ -155,9 +155,9 @@ def _column_text(name: str, values: Any) -> Any:
     if pa.types.is_timestamp(type_):
         zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
         utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
-        return _quote(pc.strftime(utc, _DATETIME_FORMAT))
+        return quote_texts(pc.strftime(utc, _DATETIME_FORMAT))
     if pa.types.is_date(type_):
-        return _quote(values.cast(pa.string()))
+        return quote_texts(values.cast(pa.string()))
     if _plain_type(type_) != type_:
         values = values.cast(_plain_type(type_))
     if not has_json_text(values.type):
@@ -184,7 +184,3 @@ def _whole_numbers(values: Any) -> Any:
     if not values.null_count or not is_whole or not pc.all(pc.less(pc.abs(values), 2**53)).as_py():
         return values
     return values.cast(pa.int64())
-
-
-def _quote(texts: Any) -> Any:
-    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), JSON_NULL)

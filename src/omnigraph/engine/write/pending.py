@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.engine.blobs import blob_properties
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import check_size
 from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
@@ -28,7 +29,7 @@ class PendingType:
         self.deleted: Ids = NO_IDS
         self.has_updates = False
         # By column, the ids of pending rows that keep the blob of the committed row.
-        self._kept_blob_ids: dict[str, Ids] = dict.fromkeys(_blob_names(type_), NO_IDS)
+        self._kept_blob_ids: dict[str, Ids] = dict.fromkeys(blob_properties(type_), NO_IDS)
         self._committed = committed
         self._schema = arrow_schema(type_)
         self._rows = self._schema.empty_table()
@@ -76,8 +77,8 @@ class PendingType:
         shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
         committed = self._committed.rows_of(self.type, without(ids, shadowed))
         check_size(self.type, committed.num_rows, committed.nbytes)
-        mine = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
-        return pa.concat_tables([mine, committed]).combine_chunks()
+        uncommitted = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
+        return pa.concat_tables([uncommitted, committed]).combine_chunks()
 
     def insert_rows(self, ids: Ids, columns: Mapping[str, Any]) -> None:
         """Add rows by column; columns that are missing are null."""
@@ -154,10 +155,6 @@ class PendingType:
     def _type_of(self, column: str) -> PropertyType:
         item = self.type.properties.get(column)
         return item.type if item else _TEXT
-
-
-def _blob_names(type_: NodeType | EdgeType) -> list[str]:
-    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
 
 
 def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:

@@ -47,7 +47,7 @@ class Stager:
         dataset = view.kernel.writable(view.snapshot, delta.key)
         if delta.intent is Intent.REPLACE:
             return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
-        replaced = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
+        replaced = committed.locate(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
         is_append = len(delta.deleted) == 0 and (replaced is None or replaced.num_rows == 0)
         fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
         if is_append:

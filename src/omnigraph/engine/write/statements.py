@@ -199,8 +199,8 @@ class Run:
         if len(new_ids):
             pending.insert_rows(new_ids, self._with_defaults(type_, new, len(new_ids)))
         if len(present):
-            place = pc.index_in(present, value_set=ids)
-            changed = {name: columns[name].take(place) for name in columns.keys() - set(type_.key)}
+            positions = pc.index_in(present, value_set=ids)
+            changed = {name: columns[name].take(positions) for name in columns.keys() - set(type_.key)}
             pending.update_columns(current, changed)
 
     def _with_defaults(
@@ -223,8 +223,8 @@ class Run:
         firsts = first_of_each(type_, ids, columns)
         current = self._of(type_).current(ids.take(firsts))
         if current.num_rows:
-            place = firsts.take(pc.index_in(one_array(current.column("id")), value_set=ids.take(firsts)))
-            self._of(type_).update_columns(current, {name: column.take(place) for name, column in columns.items()})
+            positions = firsts.take(pc.index_in(one_array(current.column("id")), value_set=ids.take(firsts)))
+            self._of(type_).update_columns(current, {name: column.take(positions) for name, column in columns.items()})
         self._count(statement.kind, current.num_rows)
 
     def _delete_matched(self, statement: ir.DeleteMatched) -> None:

@@ -476,15 +476,15 @@ class Builder(MutationBuilder):
 
     def stage(self, c: list[object]) -> _Stage:
         *written, clauses = c
-        made = self._result((), written)
-        for item in made.projections:
+        result = self._result((), written)
+        for item in result.projections:
             if isinstance(item, ast.EntityProjection):
                 hint = f"write `${item.variable.text}`: its properties can be read behind the `with`"
                 raise SyntaxFault("a `with` passes an entity on as a whole", item.span, hint)
             if item.alias is not None and not item.is_variable:
                 hint = f"write `as ${item.alias.text}`"
                 raise SyntaxFault("a `with` binds variables, which begin with `$`", item.alias.span, hint)
-        return _Stage(made, clauses or ())  # type: ignore[arg-type]
+        return _Stage(result, clauses or ())  # type: ignore[arg-type]
 
     def part(self, c: list[object]) -> ast.Read:
         stages: list[ast.Read] = []

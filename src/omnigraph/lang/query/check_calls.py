@@ -153,9 +153,9 @@ def _report_misfit(
                 hint,
             )
             return
-    given = join_words([str(item.type) for item in arguments], conjunction="and")
+    argument_types = join_words([str(item.type) for item in arguments], conjunction="and")
     shapes = join_words([f"({', '.join(form.expected(len(arguments)))})" for form in forms])
-    ctx.report("T40", span, f"`{name}` cannot take {given} together", hint or f"it takes {shapes}")
+    ctx.report("T40", span, f"`{name}` cannot take {argument_types} together", hint or f"it takes {shapes}")
 
 
 def _operator_hint(name: str, arguments: Sequence[ir.Expr]) -> str | None:

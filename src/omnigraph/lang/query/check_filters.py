@@ -31,8 +31,8 @@ from omnigraph.lang.query.functions import AGGREGATES, ENTITY_FUNCTIONS, RANKS, 
 _TEXT_TESTS: Final = ("starts_with", "ends_with", "matches")
 
 
-class Place(StrEnum):
-    """Where an expression stands, which decides the calls that it may hold."""
+class Role(StrEnum):
+    """What a query uses an expression for, which decides the calls that it may hold."""
 
     MATCH = "match"
     # Inside an expression of `match`, where a search cannot stand: it selects rows and has no value.
@@ -44,20 +44,18 @@ class Place(StrEnum):
 
 
 # Where a column can be read by its name.
-_OF_COLUMNS: Final = (Place.ORDER, Place.HAVING)
+_OF_COLUMNS: Final = (Role.ORDER, Role.HAVING)
 
 
-def _inside(place: Place) -> Place:
-    return Place.VALUE if place is Place.MATCH else place
+def _inside(role: Role) -> Role:
+    return Role.VALUE if role is Role.MATCH else role
 
 
-def check_condition(
-    ctx: Context, scope: Scope, condition: ast.Expression, place: Place = Place.MATCH
-) -> ir.Expr | None:
+def check_condition(ctx: Context, scope: Scope, condition: ast.Expression, role: Role = Role.MATCH) -> ir.Expr | None:
     """Return the typed condition, or report its errors and return None."""
-    if isinstance(condition, ast.Call) and condition.function in TEXT_PREDICATES and place is Place.MATCH:
+    if isinstance(condition, ast.Call) and condition.function in TEXT_PREDICATES and role is Role.MATCH:
         return text_match(ctx, scope, condition)
-    typed = check_expression(ctx, scope, condition, place)
+    typed = check_expression(ctx, scope, condition, role)
     if typed is None or typed.type is None:
         return None
     if typed.type.scalar is Scalar.BOOL and not typed.type.is_list:
@@ -72,55 +70,55 @@ def check_condition(
     return None
 
 
-def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, place: Place) -> ir.Expr | None:
+def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, role: Role) -> ir.Expr | None:
     """Return an expression with its type, or report its errors and return None."""
     match expression:
         case ast.Comparison():
-            return _comparison(ctx, scope, expression, place)
+            return _comparison(ctx, scope, expression, role)
         case ast.NullTest():
-            return _null_test(ctx, scope, expression, place)
+            return _null_test(ctx, scope, expression, role)
         case ast.Membership():
-            return _membership(ctx, scope, expression, place)
+            return _membership(ctx, scope, expression, role)
         case ast.AnyOf(conditions=conditions) | ast.AllOf(conditions=conditions):
-            parts = [check_condition(ctx, scope, part, place) for part in conditions]
+            parts = [check_condition(ctx, scope, part, role) for part in conditions]
             typed = tuple(part for part in parts if part is not None)
             if len(typed) != len(parts):
                 return None
             return ir.Or(typed) if isinstance(expression, ast.AnyOf) else ir.And(typed)
         case ast.Inverse(condition=condition):
-            inner = check_condition(ctx, scope, condition, place)
+            inner = check_condition(ctx, scope, condition, role)
             return None if inner is None else ir.negate(inner)
         case ast.Alias():
-            return _alias(ctx, expression, place)
-        case ast.Variable(name=name, span=span) if ctx.is_stage and place in _OF_COLUMNS and name in ctx.columns:
-            return _alias(ctx, ast.Alias(name, span), place)
+            return _alias(ctx, expression, role)
+        case ast.Variable(name=name, span=span) if ctx.is_stage and role in _OF_COLUMNS and name in ctx.columns:
+            return _alias(ctx, ast.Alias(name, span), role)
         case ast.Case():
-            return _case(ctx, scope, expression, place)
+            return _case(ctx, scope, expression, role)
         case ast.Quantifier():
-            return _quantifier(ctx, scope, expression, _inside(place))
+            return _quantifier(ctx, scope, expression, _inside(role))
         case ast.Conversion(operand=operand):
-            value = check_expression(ctx, scope, operand, place)
+            value = check_expression(ctx, scope, operand, role)
             return None if value is None else type_cast(ctx, value, expression)
         case ast.Call() if expression.function != "now":
-            return _call(ctx, scope, expression, place)
+            return _call(ctx, scope, expression, role)
         case ast.Arithmetic(left=left, operator=operator, right=right):
-            return _apply(ctx, scope, operator.text, (left, right), expression, place)
+            return _apply(ctx, scope, operator.text, (left, right), expression, role)
         case ast.Negative(operand=operand):
-            return _apply(ctx, scope, "-", (operand,), expression, place)
+            return _apply(ctx, scope, "-", (operand,), expression, role)
         case ast.Element(collection=collection, position=position):
-            return _apply(ctx, scope, "element", (collection, position), expression, place)
+            return _apply(ctx, scope, "element", (collection, position), expression, role)
     return resolve(ctx, scope, expression)
 
 
-def _call(ctx: Context, scope: Scope, call: ast.Call, place: Place) -> ir.Expr | None:
-    if call.function in AGGREGATES and place in (Place.RETURN, Place.HAVING):
+def _call(ctx: Context, scope: Scope, call: ast.Call, role: Role) -> ir.Expr | None:
+    if call.function in AGGREGATES and role in (Role.RETURN, Role.HAVING):
         return check_aggregate(ctx, scope, call)
     if call.function in AGGREGATES | RANKS | TEXT_PREDICATES:
-        _report_call(ctx, call, place)
+        _report_call(ctx, call, role)
         return None
     if call.function in ENTITY_FUNCTIONS or is_path_call(scope, call):
         return resolve_entity_call(ctx, scope, call)
-    return _apply(ctx, scope, call.function, call.arguments, call, place)
+    return _apply(ctx, scope, call.function, call.arguments, call, role)
 
 
 def _apply(
@@ -129,56 +127,56 @@ def _apply(
     name: str,
     arguments: tuple[ast.Expression, ...],
     expression: ast.Expression,
-    place: Place,
+    role: Role,
 ) -> ir.Expr | None:
-    typed = [check_expression(ctx, scope, argument, _inside(place)) for argument in arguments]
+    typed = [check_expression(ctx, scope, argument, _inside(role)) for argument in arguments]
     known = [item for item in typed if item is not None and item.type is not None]
     return type_call(ctx, name, known, arguments, expression.span) if len(known) == len(typed) else None
 
 
-def _case(ctx: Context, scope: Scope, case: ast.Case, place: Place) -> ir.Expr | None:
+def _case(ctx: Context, scope: Scope, case: ast.Case, role: Role) -> ir.Expr | None:
     branches: list[tuple[ir.Expr, ir.Expr]] = []
-    place = _inside(place)
+    role = _inside(role)
     for branch in case.branches:
-        condition = check_condition(ctx, scope, branch.condition, place)
-        value = check_expression(ctx, scope, branch.value, place)
+        condition = check_condition(ctx, scope, branch.condition, role)
+        value = check_expression(ctx, scope, branch.value, role)
         if condition is not None and value is not None:
             branches.append((condition, value))
-    otherwise = NULL if case.otherwise is None else check_expression(ctx, scope, case.otherwise, place)
+    otherwise = NULL if case.otherwise is None else check_expression(ctx, scope, case.otherwise, role)
     if otherwise is None or len(branches) < len(case.branches):
         return None
     return type_case(ctx, branches, otherwise, case)
 
 
-def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, place: Place) -> ir.Expr | None:
+def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, role: Role) -> ir.Expr | None:
     name = quantifier.item.text
     if name in scope or name in ctx.params:
         ctx.report(
             "T37", quantifier.item.span, f"`${name}` is already taken and cannot name an item", "use an unused name"
         )
         return None
-    collection = _collection(ctx, scope, quantifier.collection, place)
+    collection = _collection(ctx, scope, quantifier.collection, role)
     if collection is None or collection.type is None:
         return None
     inner = scope.inner()
     inner[name] = Variable(name, Kind.ITEM, value_type=element_type(collection.type))
-    condition = check_condition(ctx, inner, quantifier.condition, place)
+    condition = check_condition(ctx, inner, quantifier.condition, role)
     return None if condition is None else ir.Quantifier(quantifier.function, f"${name}", collection, condition)
 
 
-def _alias(ctx: Context, alias: ast.Alias, place: Place) -> ir.Expr | None:
+def _alias(ctx: Context, alias: ast.Alias, role: Role) -> ir.Expr | None:
     if alias.name == "null":
         return NULL
-    column = ctx.columns.get(alias.name) if place in _OF_COLUMNS else None
+    column = ctx.columns.get(alias.name) if role in _OF_COLUMNS else None
     if column is not None:
-        return column.expression if place is Place.HAVING else ir.ColumnRef(column.name, column.type)
-    if place in _OF_COLUMNS:
+        return column.expression if role is Role.HAVING else ir.ColumnRef(column.name, column.type)
+    if role in _OF_COLUMNS:
         hint = did_you_mean(alias.name, ctx.columns, otherwise="return it under that name")
         ctx.report("T33", alias.span, f"no column is called `{alias.name}`", hint)
-    elif place in (Place.MATCH, Place.VALUE):
+    elif role in (Role.MATCH, Role.VALUE):
         hint = f'write `"{alias.name}"` for a string or `${alias.name}` for a variable'
         ctx.report("T7", alias.span, f"`{alias.name}` is not a value to compare with", hint)
-    elif place is Place.ARGUMENT:
+    elif role is Role.ARGUMENT:
         ctx.report("T8", alias.span, f"an aggregate takes values of the pattern, not `{alias.name}`")
     else:
         message = f"`{alias.name}` is not a value: a column cannot refer to another column"
@@ -186,11 +184,11 @@ def _alias(ctx: Context, alias: ast.Alias, place: Place) -> ir.Expr | None:
     return None
 
 
-def _report_call(ctx: Context, call: ast.Call, place: Place) -> None:
+def _report_call(ctx: Context, call: ast.Call, role: Role) -> None:
     name = call.function
-    if place is Place.ARGUMENT:
+    if role is Role.ARGUMENT:
         ctx.report("T8", call.span, f"an aggregate takes values of the pattern, not `{name}(…)`")
-    elif place is Place.ORDER:
+    elif role is Role.ORDER:
         hint = "return it with an alias and order by that" if name in AGGREGATES else "put it in `match`"
         ctx.report("T33", call.span, f"`{name}` cannot be used in `order`", hint)
     elif name in AGGREGATES:
@@ -198,12 +196,12 @@ def _report_call(ctx: Context, call: ast.Call, place: Place) -> None:
             "T7", call.span, f"`{name}` aggregates results and cannot be used in `match`", "return it with an alias"
         )
     elif name in TEXT_PREDICATES:
-        if place is Place.RETURN:
+        if role is Role.RETURN:
             message = f"`{name}` is a condition and cannot be returned"
             ctx.report("T33", call.span, message, "put it in `match`; to return a score, use `bm25`")
         else:
             ctx.report("T33", call.span, f"`{name}` is a condition, not a value", f"write `{name}(…)` alone")
-    elif place is Place.RETURN:
+    elif role is Role.RETURN:
         ctx.report("T33", call.span, f"`{name}` ranks results and is a column of its own", "return it with an alias")
     else:
         message = f"`{name}` ranks results and cannot be used in `match`"
@@ -222,12 +220,12 @@ def variables_of(expression: ast.Expression) -> Iterator[str]:
 # -- comparisons -----------------------------------------------------------------------------------------------
 
 
-def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, place: Place) -> ir.Expr | None:
+def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, role: Role) -> ir.Expr | None:
     left = comparison.left
-    if isinstance(left, ast.Call) and left.function in TEXT_PREDICATES and place is Place.MATCH:
+    if isinstance(left, ast.Call) and left.function in TEXT_PREDICATES and role is Role.MATCH:
         return _text_comparison(ctx, scope, left, comparison)
-    a = _operand(ctx, scope, left, _inside(place))
-    b = _operand(ctx, scope, comparison.right, _inside(place))
+    a = _operand(ctx, scope, left, _inside(role))
+    b = _operand(ctx, scope, comparison.right, _inside(role))
     if a is None or b is None or a.type is None or b.type is None:
         return None
     operator = comparison.operator.text
@@ -272,12 +270,12 @@ def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast
     return typed
 
 
-def _operand(ctx: Context, scope: Scope, expression: ast.Expression, place: Place) -> ir.Expr | None:
+def _operand(ctx: Context, scope: Scope, expression: ast.Expression, role: Role) -> ir.Expr | None:
     """Return a side of a comparison: a value other than null and Blobs."""
     if isinstance(expression, ast.Alias) and expression.name == "null":
         ctx.report("T7", expression.span, "`null` is not a value to compare with", "write `is null` or `is not null`")
         return None
-    operand = check_expression(ctx, scope, expression, place)
+    operand = check_expression(ctx, scope, expression, role)
     if operand is not None and operand.type is not None and operand.type.scalar is Scalar.BLOB:
         ctx.report("T7", expression.span, f"{describe(operand)}, which cannot be compared")
         return None
@@ -328,20 +326,20 @@ def _report_mismatch(
 # -- null tests and membership ---------------------------------------------------------------------------------
 
 
-def _null_test(ctx: Context, scope: Scope, test: ast.NullTest, place: Place) -> ir.Expr | None:
+def _null_test(ctx: Context, scope: Scope, test: ast.NullTest, role: Role) -> ir.Expr | None:
     operand = test.operand
     if isinstance(operand, ast.Literal | ast.ListLiteral) or (
         isinstance(operand, ast.Call) and operand.function == "now"
     ):
         ctx.report("T35", operand.span, "`is null` asks about a property, a variable or a parameter")
         return None
-    typed = check_expression(ctx, scope, operand, _inside(place))
+    typed = check_expression(ctx, scope, operand, _inside(role))
     return None if typed is None else ir.IsNull(typed, test.negated)
 
 
-def _membership(ctx: Context, scope: Scope, membership: ast.Membership, place: Place) -> ir.Expr | None:
-    operand = _operand(ctx, scope, membership.operand, _inside(place))
-    collection = _collection(ctx, scope, membership.collection, place)
+def _membership(ctx: Context, scope: Scope, membership: ast.Membership, role: Role) -> ir.Expr | None:
+    operand = _operand(ctx, scope, membership.operand, _inside(role))
+    collection = _collection(ctx, scope, membership.collection, role)
     if operand is None or collection is None or operand.type is None or collection.type is None:
         return None
     if isinstance(operand, ir.NodeRef):
@@ -361,14 +359,14 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership, place: P
     if not check_enum_words(ctx, operand, collection, membership.collection):
         return None
     if isinstance(collection, ir.Literal | ir.ParameterRef):
-        found: ir.Expr = ir.In(operand, collection)
+        test: ir.Expr = ir.In(operand, collection)
     else:
-        found = ir.Compare(ir.CompareOp.CONTAINS, collection, operand)
-    return ir.negate(found) if membership.negated else found
+        test = ir.Compare(ir.CompareOp.CONTAINS, collection, operand)
+    return ir.negate(test) if membership.negated else test
 
 
-def _collection(ctx: Context, scope: Scope, collection: ast.Expression, place: Place) -> ir.Expr | None:
-    typed = check_expression(ctx, scope, collection, place)
+def _collection(ctx: Context, scope: Scope, collection: ast.Expression, role: Role) -> ir.Expr | None:
+    typed = check_expression(ctx, scope, collection, role)
     if typed is None or typed.type is None:
         return None
     if not typed.type.is_list:
@@ -385,5 +383,5 @@ def check_aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | Non
     """Check an aggregate and its argument."""
     if not call.arguments:
         return ir.Aggregate("count", None, ir.I64)
-    argument = check_expression(ctx, scope, call.arguments[0], Place.ARGUMENT)
+    argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
     return None if argument is None or argument.type is None else type_aggregate(ctx, call, argument)

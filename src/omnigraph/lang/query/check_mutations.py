@@ -205,7 +205,10 @@ def _update(
     known = _known_assignments(ctx, statement.assignments, target, is_update=True)
     simple = _simple_condition(ctx, statement.condition)
     is_constant = all(_is_constant(item.value) for item in known or ())
-    if any(_reports_variable(ctx, item) for item in (statement.condition, *(one.value for one in known or ()))):
+    if any(
+        _reports_variable(ctx, item)
+        for item in (statement.condition, *(assignment.value for assignment in known or ()))
+    ):
         return None
     if simple is None or not is_constant or isinstance(target, EdgeType):
         clauses = (type_pattern(target, statement.type.span), qualify(statement.condition))
@@ -227,11 +230,11 @@ def _known_assignments(
     fixed = dict.fromkeys(target.key, "part of the key") if is_update else {}
     if is_update and isinstance(target, EdgeType):
         fixed |= dict.fromkeys(_ENDS, "an end")
-    seen: set[str] = set()
+    names: set[str] = set()
     known: list[ast.Assign] = []
     for item in items:
         name = item.property.text
-        if name in seen:
+        if name in names:
             ctx.report("T13", item.property.span, f"`{name}` is assigned twice", "keep one of them")
         elif name not in columns:
             _report_unknown_property(ctx, item.property, target, columns)
@@ -242,7 +245,7 @@ def _known_assignments(
             ctx.report(code, item.property.span, message, f"insert a new {noun} and delete the old one")
         else:
             known.append(item)
-        seen.add(name)
+        names.add(name)
     return tuple(known)
 
 

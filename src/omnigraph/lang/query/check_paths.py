@@ -68,8 +68,8 @@ def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: a
 
 def _check_variable(ctx: Context, scope: Scope, clause: ast.Path) -> bool:
     name, traversal = clause.variable.text, clause.traversal
-    taken = {traversal.left.text, traversal.right.text}
-    if name != "_" and name not in taken and name not in scope and name not in ctx.params:
+    ends = {traversal.left.text, traversal.right.text}
+    if name != "_" and name not in ends and name not in scope and name not in ctx.params:
         return True
     ctx.report("T41", clause.variable.span, f"`${name}` cannot name a path", "use an unused name")
     return False

@@ -15,7 +15,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import describe, misfit
-from omnigraph.lang.query.check_filters import Place, check_expression
+from omnigraph.lang.query.check_filters import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block
 
 Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
@@ -150,7 +150,7 @@ class PatternWrites:
     def _value(self, item: ast.Assign, type_: PropertyType, type_name: str) -> ir.Expr | None:
         if self._reports_bare_name(item.value):
             return None
-        value = check_expression(self._ctx, self.scope, item.value, Place.MATCH)
+        value = check_expression(self._ctx, self.scope, item.value, Role.MATCH)
         if value is None or value.type is None:
             return None
         if is_null_literal(value):

@@ -97,7 +97,7 @@ def _binds_path_nodes(
     ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause, named: tuple[ast.Variable, ast.Variable]
 ) -> bool:
     """Check `$v in nodes($p)`; False if it is a condition instead."""
-    ends = [ast.Name(one.name, one.span) for one in named]
+    ends = [ast.Name(variable.name, variable.span) for variable in named]
     return _uses_optional_variable(ctx, scope, optional_names, clause, ends) or check_path_nodes(ctx, scope, *named)
 
 

@@ -16,7 +16,7 @@ from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.check_entities import expand_entities
 from omnigraph.lang.query.check_expressions import describe
-from omnigraph.lang.query.check_filters import Place, check_expression
+from omnigraph.lang.query.check_filters import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
@@ -221,7 +221,7 @@ def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) 
             near = did_you_mean(unknown.name, ctx.columns, otherwise=f"it returns {_list(list(ctx.columns))}")
             ctx.report("T38", unknown.span, f"no column of the union is called `{unknown.name}`", near)
             continue
-        typed = check_expression(ctx, Scope(), key.expression, Place.ORDER)
+        typed = check_expression(ctx, Scope(), key.expression, Role.ORDER)
         if typed is None or typed.type is None:
             continue
         if typed.type.is_list or typed.type.dimension is not None:

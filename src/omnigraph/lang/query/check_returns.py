@@ -14,7 +14,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import describe
-from omnigraph.lang.query.check_filters import Place, check_condition, check_expression
+from omnigraph.lang.query.check_filters import Role, check_condition, check_expression
 from omnigraph.lang.query.check_search import rank
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
@@ -72,17 +72,17 @@ def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
     return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
 
 
-def _with_unique_names(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
+def _with_unique_names(returned: list[Returned], names: set[str]) -> tuple[Returned, ...]:
     """Make column names unique: aliases stay, other names get a number if they are taken."""
     renamed: list[Returned] = []
     # The last number by name, so that many columns of the same name take linear time.
     numbers: dict[str, int] = {}
     for item in returned:
         name = base = item.column.name
-        while item.alias is None and name in taken:
+        while item.alias is None and name in names:
             numbers[base] = numbers.get(base, 1) + 1
             name = f"{base}_{numbers[base]}"
-        taken.add(name)
+        names.add(name)
         renamed.append(replace(item, column=replace(item.column, name=name)))
     return tuple(renamed)
 
@@ -96,7 +96,7 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
             return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         return _score(ctx, scope, expression, projection.alias)
-    typed = check_expression(ctx, scope, expression, Place.RETURN)
+    typed = check_expression(ctx, scope, expression, Role.RETURN)
     if typed is None or reject_blob(ctx, expression, typed, "returned"):
         return None
     return typed
@@ -192,7 +192,7 @@ def check_having(
         ctx.report("T33", read.having.span, message, "put the condition into `match`")
         return None, ()
     ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
-    typed = check_condition(ctx, scope, read.having, Place.HAVING)
+    typed = check_condition(ctx, scope, read.having, Role.HAVING)
     if typed is None:
         return None, ()
     keys = {item.column.expression for item in returned if not ir.has_aggregate(item.column.expression)}
@@ -232,7 +232,7 @@ def check_distinct_on(
             message = f"`distinct on` takes rows of the pattern and does not go with {other}"
             ctx.report("T33", written.span, message)
             return ()
-        typed = check_expression(ctx, scope, written, Place.RETURN)
+        typed = check_expression(ctx, scope, written, Role.RETURN)
         if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
             continue
         if not is_group_key(typed):
@@ -278,7 +278,7 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mappi
         return ir.ColumnRef(expression.name, match.type if match else None)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         return rank(ctx, scope, expression)
-    typed = check_expression(ctx, scope, expression, Place.ORDER)
+    typed = check_expression(ctx, scope, expression, Role.ORDER)
     if typed is None or typed.type is None or reject_blob(ctx, expression, typed, "ordered by"):
         return None
     if isinstance(typed, ir.NodeRef) or not is_group_key(typed):

@@ -320,18 +320,18 @@ def _report_misfit(ctx: Context, end: ast.Name, type_name: str, edge: EdgeType, 
 
 
 def _check_names(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
-    taken = {clause.left.text, clause.right.text}
+    names = {clause.left.text, clause.right.text}
     edge_variable, hops_variable = clause.edge_variable, clause.hops_variable
     if edge_variable is not None and edge_variable.text != "_":
-        if edge_variable.text in taken or edge_variable.text in scope:
+        if edge_variable.text in names or edge_variable.text in scope:
             message = f"`${edge_variable.text}` is already bound and cannot name an edge"
             ctx.report("T23", edge_variable.span, message, "use another variable")
             return False
-        taken.add(edge_variable.text)
+        names.add(edge_variable.text)
     if hops_variable is None:
         return True
     name = hops_variable.text
-    if name == "_" or name in taken or name in scope or name in ctx.params:
+    if name == "_" or name in names or name in scope or name in ctx.params:
         hint = "leave `as $_` out" if name == "_" else "use an unused name"
         ctx.report("T37", hops_variable.span, f"`${name}` cannot hold the number of hops", hint)
         return False

@@ -19,7 +19,6 @@ from omnigraph.engine.algo import NodeNumbering, build_block
 from omnigraph.engine.algo.measures import Kernel, Numbers, symmetrize_edges
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
-from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction
@@ -27,7 +26,7 @@ from omnigraph.limits import ALGO_BLOCK_NODES
 from omnigraph.manifest.intents import declared
 from omnigraph.pipeline.algo.measurement import NumberedScan, plan_numbered_scan, read_numbered
 from omnigraph.pipeline.spark.executors import Executors
-from omnigraph.pipeline.spark.session import run_job, session
+from omnigraph.pipeline.spark.session import run_job
 from omnigraph.store.write.fragments import claims, side_folder
 
 
@@ -41,14 +40,8 @@ class BlockTask:
 
 
 @contextmanager
-def spark_graph(view: View, nodes: NodeNumbering, spark: Any = None) -> Iterator[SparkGraph]:
-    """Provide a graph in blocks while it is measured."""
-    if view.kernel.read_only:
-        raise GraphError(
-            "analytics on Spark write temporary files to the graph, which was opened read-only; open it for writing, or"
-            ' use `engine="local"`',
-            code="graph.read_only",
-        )
+def spark_graph(view: View, nodes: NodeNumbering, spark: Any) -> Iterator[SparkGraph]:
+    """Provide a graph in blocks while it is measured, which writes temporary files to it."""
     store = view.kernel.store
     ref = view.snapshot.state.pins[nodes.edges[0].table_key].ref
     with declared(store, "analytics", view.snapshot) as intent:
@@ -56,7 +49,7 @@ def spark_graph(view: View, nodes: NodeNumbering, spark: Any = None) -> Iterator
         intent.staging(*claims(ref, intent.operation_id))
         access = graph_access(store.root.uri, intent.operation_id)
         try:
-            yield SparkGraph(spark if spark is not None else session(), view, nodes, access, folder)
+            yield SparkGraph(spark, view, nodes, access, folder)
         finally:
             store.objects.discard_prefix(folder)
 

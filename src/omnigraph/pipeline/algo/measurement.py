@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.display import commit_note, summarize
-from omnigraph.engine.algo import NodeValues, read_edges, select_nodes, write_values
+from omnigraph.engine.algo import NodeValues, check_writable, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.query.result import to_pandas
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import UsageError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
@@ -146,6 +146,7 @@ def measure(
     Raises:
         UsageError: There is no such edge type, or an option does not fit another.
         BranchNotFound: There is no such branch.
+        GraphReadOnly: It was to be written or to run on Spark, and the graph was opened read-only.
         PipelineUnavailable: Spark was asked for and is not installed.
     """
     choice = RunnerChoice(engine, master, spark)
@@ -156,6 +157,15 @@ def measure(
     view = graph_session.view(branch, at)
     nodes = select_nodes(view, edges)
     is_on_spark = choice.takes_spark(_count_edges(view, [edge.table_key for edge in nodes.edges]), ALGO_LOCAL_EDGES_MAX)
+    # All that can be refused is refused before Spark starts, which takes longer than most measures.
+    if write_to is not None:
+        check_writable(graph_session, view, nodes, write_to, branch)
+    if is_on_spark and view.kernel.read_only:
+        raise GraphError(
+            "analytics on Spark write temporary files to the graph, which was opened read-only; open it for writing, or"
+            ' use `engine="local"`',
+            code="graph.read_only",
+        )
     with reporting_to(progress):
         if is_on_spark:
             from omnigraph.pipeline.algo.blocks import spark_graph

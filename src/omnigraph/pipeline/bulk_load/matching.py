@@ -1,7 +1,8 @@
 """Tasks over one range of key hashes: superseded rows, replaced committed rows, and candidates of violations.
 
 The probe side of a partitioned hash join: a task reads its range of every key segment, and equal keys always meet in
-the same range.
+the same range. The rules are set operations on sorted hashes: duplicates, semi joins (`intersect`) and anti joins
+(`subtract`); what they return is a superset of the violations.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def find_replaced(
         names = released_names(job.catalog.type_of(key))
         staged = read_hash_range(job, incoming[key], "id", ("hash", "check"), within)
         stored = read_hash_range(job, committed[key], "id", ("hash", "check", "row", *names), within)
+        # Semi join by 128 bits: this match replaces rows and, unlike a candidate, no rule checks it again.
         is_replaced = is_known_key(stored["hash"], stored["check"], staged["hash"], staged["check"])
         if not is_replaced.any():
             continue
@@ -131,6 +133,7 @@ def find_superseded(
     """Find the rows of an input whose id occurs again in a later row; return their numbers by type and split."""
     superseded: dict[TypeKey, dict[int, FileSlice]] = {}
     for key, segments in incoming.items():
+        # Most ranges repeat nothing, which the hashes alone show at a fraction of the bytes.
         hashes = np.sort(read_hash_range(job, segments, "id", ("hash",), within)["hash"])
         if not (hashes[1:] == hashes[:-1]).any():
             continue
@@ -197,6 +200,7 @@ class HashBucket:
     def entries(self, key: TypeKey, name: str, chosen: Numbers) -> tuple[Numbers, Numbers]:
         """Return hashes and rows of the incoming keys that are among the chosen hashes."""
         staged = read_hash_range(self.job, self.compared.incoming[key], name, ("hash", "row"), self.within)
+        # Rows are read in a second pass: hashes decide which ranges need any.
         is_chosen = is_among(staged["hash"], chosen)
         return staged["hash"][is_chosen], staged["row"][is_chosen]
 
@@ -271,6 +275,7 @@ def _missing_endpoints(bucket: HashBucket) -> CandidatesByKey:
             continue
         for column, node in (("src", TypeKey.of("node", type_.source)), ("dst", TypeKey.of("node", type_.target))):
             incoming_ids = [bucket.incoming(node, "id")] if node in bucket.compared.incoming else []
+            # Anti join: the ends that neither the input nor what stays of the node type has.
             absent = subtract(bucket.incoming(key, column), [*incoming_ids, bucket.staying(node)])
             if len(absent):
                 candidates[key, column] = _first_candidates(bucket, key, column, absent)
@@ -303,6 +308,7 @@ def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
         sides = [bucket.counts(compared.incoming, key)]
         if bucket.intent is not Intent.REPLACE:
             sides.append(bucket.counts(compared.committed, key))
+        # Degree after the load = incoming + committed - replaced. Sums of counts, so no edge is fetched for it.
         sources, degrees = sum_degrees(sides, released)
         is_outside = (degrees < bounds.minimum) | (degrees > (NO_ROW if bounds.maximum is None else bounds.maximum))
         # An edge that moves leaves its former source with one edge less, so that source is checked as well.

@@ -72,8 +72,8 @@ class LoadReport:
         counts = [f"{count:,} {name}" for name, count in {**self.nodes, **self.edges}.items()]
         rejected = f"{len(self.rejected):,} rejected" if self.rejected else None
         applied = "already applied" if self.already_applied else None
-        what = f"{self.mode} on {self.branch}"
-        return summarize(self, what, *counts, rejected, applied, commit_note(self.commit))
+        subject = f"{self.mode} on {self.branch}"
+        return summarize(self, subject, *counts, rejected, applied, commit_note(self.commit))
 
     @property
     def commit_id(self) -> str | None:

@@ -52,6 +52,7 @@ class SetCheck:
 
     def run(self, findings: Findings) -> None:
         """Add all violations to the findings, in the order of every write."""
+        # Filter and refine: hashes select a superset of the violations, and the exact rules of every write decide.
         self._find_candidates()
         for rule in RULES:
             assemble = ASSEMBLERS.get(rule.__name__)
@@ -99,6 +100,7 @@ class SetCheck:
 
     def _compared_keys(self) -> Iterator[tuple[TypeKey, str]]:
         """Yield (type, key name) of the committed keys that this input has to be compared with."""
+        # What is not compared is not read: an overwrite looks at its own types only for the nodes that it removes.
         is_replacing = self.input.job.intent is Intent.REPLACE
         for key, rows in self.input.types.items():
             if not is_replacing:
@@ -132,6 +134,7 @@ class SetCheck:
 
     def duplicates(self, rule: str, table_key: TypeKey, name: str, candidate_name: str) -> Numbers:
         """Return the first rows that repeat a key, within a segment or across segments, and the rows they repeat."""
+        # A segment holds each key once, so repeats within it are known from staging, and those across from the ranges.
         across = self.candidates(rule).get((table_key, candidate_name), NO_CANDIDATES)
         first = merge_candidates([across, *self.input.types[table_key].duplicates(name)], self.limit)
         return np.unique(np.concatenate([first.rows, first.marks.astype(np.int64)]))
@@ -157,6 +160,7 @@ class SetCheck:
 
     def committed_where(self, table_key: TypeKey, column: str, hashes: Numbers, columns: Sequence[str]) -> pa.Table:
         """Return columns of the committed rows whose `column` has one of the hashes."""
+        # A scan of one column: no index knows the hashes of this load. It runs only for a load that breaks a rule.
         dataset = self.dataset(table_key)
         parts = [dataset.schema.empty_table().select(list(columns))]
         for batch in dataset.batches(list(dict.fromkeys([*columns, column]))) if len(hashes) else ():
@@ -192,6 +196,8 @@ def _duplicate_tuples(check: SetCheck) -> RuleInput | None:
         names = unique_names(staged.type)
         parts = [np.zeros(0, np.int64)]
         for name in names:
+            # A holder that is committed, one earlier in the input, and values that are refused: each breaks the rule
+            # alone.
             existing = check.candidates("unique").get((key, f"{name}.taken"), NO_CANDIDATES)
             parts += [
                 check.duplicates("unique", key, name, f"{name}.again"),
@@ -244,6 +250,7 @@ def _cardinality_breaches(check: SetCheck) -> RuleInput | None:
         if not isinstance(staged.type, EdgeType) or staged.type.cardinality == Cardinality():
             continue
         hashes = check.candidates("cardinality").get((key, "src"), NO_CANDIDATES).marks
+        # The counts by hash are exact but for ids that come twice, so the sources of those are looked at as well.
         sources = np.union1d(hashes, _sources_of_duplicates(check, key))
         if len(sources):
             breaching[key] = sources

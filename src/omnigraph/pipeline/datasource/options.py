@@ -18,7 +18,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.catalog import Catalog, EdgeType, PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
@@ -208,12 +208,6 @@ def find_type(catalog: Catalog, name: str) -> Type:
     type_names = [*catalog.nodes, *catalog.edges]
     hint = did_you_mean(bare, type_names) or f"the graph has {', '.join(sorted(type_names)) or 'none'}"
     raise UsageError(f"there is no type `{name}`; {hint}", type=name)
-
-
-def column_names(type_: Type) -> list[str]:
-    """Return the columns of a type in order."""
-    ends = ["src", "dst"] if isinstance(type_, EdgeType) else []
-    return ["id", *ends, *sorted(type_.properties)]
 
 
 def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]:

@@ -30,6 +30,7 @@ from omnigraph.engine.changes.cursor import ChangeFilter, Scope, Token, decode, 
 from omnigraph.engine.changes.feed import feed_scope, start_commit, steps_after
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import Pair, of_ops
+from omnigraph.engine.export import column_names
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -40,7 +41,6 @@ from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, STREAM_COMMITS, STREAM_TAS
 from omnigraph.pipeline.datasource.options import (
     STREAM_OPTIONS,
     SourceOptions,
-    column_names,
     find_type,
     parse_options,
     spark_errors,

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from omnigraph.engine.export import split_batch
+from omnigraph.engine.export import column_names, split_batch
 from omnigraph.engine.graph_access import GraphAccess, graph_access, parse_catalog
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -31,7 +31,6 @@ from omnigraph.limits import LOAD_SPLIT_BYTES, SPARK_PARTITION_ROWS, SPARK_PARTI
 from omnigraph.pipeline.datasource.options import (
     READ_OPTIONS,
     SourceOptions,
-    column_names,
     find_type,
     parse_options,
     spark_errors,
@@ -74,7 +73,7 @@ def plan_scan(view: View, table_key: TypeKey) -> tuple[Scan, list[list[int]]]:
 
 def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield stored rows with row ids: blobs as descriptors, in batches of bounded bytes."""
-    blobs = [name for name in columns if _is_blob(scan.type, name)]
+    blobs = [name for name in columns if is_blob(scan.type, name)]
     for batch in scan_fragments(scan.open(), fragment_ids, columns):
         yield from split_batch(batch, blobs)
 
@@ -95,7 +94,7 @@ def _to_layout(
     type_: Type, dataset: Dataset, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
-    blobs = [name for name in columns if _is_blob(type_, name)]
+    blobs = [name for name in columns if is_blob(type_, name)]
     for batch in batches:
         for part in split_batch(batch, blobs):
             columns_read = [
@@ -107,7 +106,8 @@ def _to_layout(
             yield pa.RecordBatch.from_arrays(columns_read, schema=layout)
 
 
-def _is_blob(type_: Type, name: str) -> bool:
+def is_blob(type_: Type, name: str) -> bool:
+    """Return True if a column is a blob property."""
     return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
 
 

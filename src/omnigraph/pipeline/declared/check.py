@@ -13,7 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import Source, did_you_mean
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines, resolve_variables
 from omnigraph.pipeline.declared.expectations import row_condition
-from omnigraph.pipeline.declared.explain import explained_errors
+from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.public_values import PublicValue
@@ -84,7 +84,7 @@ def check(
         {'Person': ['name', 'age']}
     """
     pipeline = find_pipeline(pipelines, name)
-    with explained_errors(pipeline):
+    with redact_errors(pipeline):
         return _check(graph, pipeline, spark, queries)
 
 

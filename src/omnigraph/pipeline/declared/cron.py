@@ -75,8 +75,8 @@ class Cron:
             begin = start + number * _DAY
             # A day of UTC has moments of two or three local days, in any order where the clock changes at midnight.
             local = (begin.date() + offset * _DAY for offset in (-1, 0, 1))
-            found = {due for day in local for due in _moments(self, day, zone) if begin <= due < begin + _DAY}
-            yield from (due for due in sorted(found) if due > moment)
+            due_moments = {due for day in local for due in _moments(self, day, zone) if begin <= due < begin + _DAY}
+            yield from (due for due in sorted(due_moments) if due > moment)
 
 
 @lru_cache(_DAYS_CACHED_MAX)

@@ -1,13 +1,16 @@
-"""Prometheus metrics of runs: totals of a runner, and the last run of each pipeline."""
+"""Prometheus metrics of runs, and their endpoint: totals of a runner, and the last run of each pipeline."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from threading import Lock
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
 from typing import Any, Final
 
-from omnigraph.prometheus import Labels, head, sample
+from omnigraph.errors import UsageError
+from omnigraph.prometheus import MEDIA_TYPE, Labels, head, sample
 
 _PREFIX: Final = "omnigraph_pipeline"
 # Name, kind and help, in the order in which they are shown.
@@ -89,3 +92,34 @@ def _samples(pipeline: str, status: str, report: Mapping[str, Any]) -> Iterator[
     ):
         for stage, value in report.get(member, {}).items():
             yield name, (label, ("stage", stage)), value
+
+
+@contextmanager
+def serving_metrics(host: str, port: int, render: Callable[[], str]) -> Iterator[str]:
+    """Serve `/metrics` within the block; yields the address. Port 0 picks a free one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_found = self.path.partition("?")[0] == "/metrics"
+            body = render().encode() if is_found else b"see /metrics\n"
+            self.send_response(200 if is_found else 404)
+            self.send_header("Content-Type", MEDIA_TYPE if is_found else "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+            """Scrapes are not logged."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"metrics cannot be served at {host}:{port}: {error}; choose another port") from None
+    thread = Thread(target=server.serve_forever, name="omnigraph-metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"{host}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

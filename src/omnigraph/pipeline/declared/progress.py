@@ -168,6 +168,8 @@ def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
 
 def find_progress(graph: Graph, pipeline: PipelineDeclaration) -> Commit | None:
     """Return the newest load that moved the watermarks, or None before the first run. A backfill moves none."""
+    # Exactly-once by atomicity: data and watermark are one commit, so neither is there without the other, and a run
+    # that was cut off anywhere starts from what is really loaded.
     commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
     return next((commit for commit in commits if BACKFILL not in commit.properties), None)
 
@@ -177,6 +179,7 @@ def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | Non
     target = pipeline.publication
     if target.merge_into is None or target.branch not in graph.branches.list():
         return None
+    # A merged load is an ancestor of the target. One that is not was cut off between load and merge, or waits there.
     newest = next(_load_commits(graph, target.branch, pipeline.name), None)
     return None if newest is None or is_reachable(graph, newest.commit_id, target.merge_into) else newest
 
@@ -206,6 +209,8 @@ def read_counts(commit: Commit, kind: str) -> dict[str, int]:
 def find_scheduled(graph: Graph, pipeline: PipelineDeclaration, due: datetime) -> Commit | None:
     """Return the newest load that a schedule started, if it was for a due time or a later one."""
     commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
+    # Due times grow along a branch, so the newest answers for all before it. This makes a due run idempotent: the book
+    # may lose the end of a run, and the commit has it.
     newest = next((commit for commit in commits if SCHEDULED_FOR in commit.properties), None)
     is_done = newest is not None and datetime.fromisoformat(newest.properties[SCHEDULED_FOR]) >= due
     return newest if is_done else None
@@ -220,6 +225,7 @@ def _load_commits(graph: Graph, branch: str, name: str) -> Iterator[Commit]:
     session = session_of(graph)
     session.require("read", on_branch(branch))
     for commit in session.kernel.history(branch):
+        # Linear in the history of the branch; the newest loads are near its head, and callers take the first.
         if commit.properties.get(PIPELINE) != name:
             continue
         if session.redact_commits([commit])[0].properties.get(PIPELINE) != name:

@@ -38,11 +38,10 @@ from omnigraph.pipeline.declared.check import (
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
-from omnigraph.pipeline.declared.explain import explained_errors
 from omnigraph.pipeline.declared.lineage import Lineage
-from omnigraph.pipeline.declared.patches import complete_rows
+from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
-from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.transform import complete_rows, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
 
@@ -152,7 +151,7 @@ def run(
     _check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
     views = {item.type_name: item.from_view for item in (*pipeline.nodes.values(), *pipeline.edges.values())}
-    with reporting_to(progress), explained_errors(pipeline), describing_jobs(pipeline.name, views):
+    with reporting_to(progress), redact_errors(pipeline), describing_jobs(pipeline.name, views):
         return _Run(graph, pipeline, spark, folder, queries).execute_with_lineage(options)
 
 
@@ -535,7 +534,7 @@ class _Run:
         if self._began is not None:
             seconds[self._began[0]] = clock.elapsed() - self._began[1]
         stages = {
-            name: {"seconds": round(taken, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
-            for name, taken in seconds.items()
+            name: {"seconds": round(elapsed, 3), "rows": self.inputs[name].rows, "bytes": self.inputs[name].bytes}
+            for name, elapsed in seconds.items()
         }
         return {record.STAGES: orjson.dumps(stages).decode()}

@@ -45,9 +45,9 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
     if format_name not in _LINES:
         refused.append(format_name)
     if refused or any(file.partitions for file in files):
-        what = f"`{refused[0]}`" if refused else f"a partition column of `{format_name}`"
+        subject = f"`{refused[0]}`" if refused else f"a partition column of `{format_name}`"
         raise UsageError(
-            f"{what} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
+            f"{subject} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
             " org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
             " org.apache.hadoop.fs.s3a.S3AFileSystem` to `spark.conf`",
             path=path,
@@ -65,18 +65,18 @@ def _read_parquet(spark: Any, files: Sequence[File], schema: str | None, *, is_m
     columns: Any = None if schema is None else StructType.fromDDL(schema)
     if columns is None:
         columns = from_arrow_schema(_unify_schemas(files if is_merged else files[:1], files), prefer_timestamp_ntz=True)
-    wanted = to_arrow_schema(columns, timezone="UTC")
+    arrow_schema = to_arrow_schema(columns, timezone="UTC")
     values = {file.name: dict(file.partitions) for file in files}
-    return _map_files(spark, files, partial(_read_row_groups, wanted, values), columns)
+    return _map_files(spark, files, partial(_read_row_groups, arrow_schema, values), columns)
 
 
 def _unify_schemas(chosen: Sequence[File], files: Sequence[File]) -> pa.Schema:
     """Return the columns of the chosen files, and the partition columns of all."""
     schemas = [pq.read_schema(open_file(file.name)) for file in chosen]
-    found = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
+    unified = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
     for name in {name: None for file in files for name, _ in file.partitions}:
-        found = found if name in found.names else found.append(pa.field(name, pa.string()))
-    return found
+        unified = unified if name in unified.names else unified.append(pa.field(name, pa.string()))
+    return unified
 
 
 def _map_files(spark: Any, files: Sequence[File], read: ReadFile, schema: Any) -> Any:

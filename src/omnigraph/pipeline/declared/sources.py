@@ -106,13 +106,13 @@ def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder
         return read_s3_files(spark, source.format, path, options, schema)
 
 
-def require_distinct_columns(frame: Any, what: str, part: str) -> None:
+def require_distinct_columns(frame: Any, subject: str, part: str) -> None:
     """Refuse a view in which two columns have the same name."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in frame.columns:
-        if name.lower() in seen:
-            raise UsageError(f"{what} has two columns `{name}`; give one of them another name", part=part)
-        seen.add(name.lower())
+        if name.lower() in names:
+            raise UsageError(f"{subject} has two columns `{name}`; give one of them another name", part=part)
+        names.add(name.lower())
 
 
 def find_family(frame: Any, column: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Runs the SQL of a pipeline over its sources, and maps views to the types of the graph."""
+"""Runs the SQL of a pipeline over its sources, maps views to the types of the graph, and completes patches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import reduce
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
+from omnigraph.graph import Graph
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
 from omnigraph.pipeline.declared.sources import require_distinct_columns
-from omnigraph.pipeline.spark.session import first_line
+from omnigraph.pipeline.spark.session import first_line, register
 
 _LINE: Final = re.compile(r"\bline ([0-9]+)")
 
@@ -132,12 +133,12 @@ def _check_ends(frame: Any, mapping: TypeMapping, catalog: Catalog) -> None:
     for column, end in ((mapping.source, type_.source), (mapping.target, type_.target)):
         node = catalog.nodes.get(end)
         key = node.properties[node.key[0]] if node is not None and len(node.key) == 1 else None
-        found = frame.schema[str(column)].dataType.typeName()
-        if found in _TEXT or found == "void" or (key is not None and found in _accepted(key.type)):
+        column_type = frame.schema[str(column)].dataType.typeName()
+        if column_type in _TEXT or column_type == "void" or (key is not None and column_type in _accepted(key.type)):
             continue
-        wanted = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
+        expected = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
         raise UsageError(
-            f"column `{column}` of `{mapping.from_view}` is a {found}, and {wanted}; cast it in a transform",
+            f"column `{column}` of `{mapping.from_view}` is a {column_type}, and {expected}; cast it in a transform",
             column=column,
         )
 
@@ -234,15 +235,15 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
         )
     for name, column in columns.items():
         item = type_.properties.get(name)
-        found = frame.schema[column].dataType.typeName()
+        column_type = frame.schema[column].dataType.typeName()
         element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
-        is_accepted = item is None or found in _accepted(item.type)
+        is_accepted = item is None or column_type in _accepted(item.type)
         if item is not None and element is not None:
             is_accepted = element in _accepted(replace(item.type, is_list=False))
-            found = f"{found} of {element}"
+            column_type = f"{column_type} of {element}"
         if item is not None and not is_accepted:
             raise UsageError(
-                f"column `{column}` of `{mapping.from_view}` is a {found}, and `{mapping.type_name}.{name}` is"
+                f"column `{column}` of `{mapping.from_view}` is a {column_type}, and `{mapping.type_name}.{name}` is"
                 f" {item.type}; cast it in a transform",
                 column=column,
                 property=name,
@@ -279,3 +280,50 @@ def _accepted_names(type_: PropertyType) -> Iterator[str]:
         yield from ("binary", "string")
     else:
         yield from _TEXT
+
+
+# -- patches ---------------------------------------------------------------------------------------------------
+
+
+def complete_rows(
+    graph: Graph, pipeline: PipelineDeclaration, spark: Any, rows: Mapping[str, Columns]
+) -> dict[str, Columns]:
+    """Return the rows of each type, those of `mode: patch` with the stored properties that they have no column for.
+
+    The branch of the load is read, and the merge that publishes it works by property, so that what others change
+    meanwhile in these properties stays.
+    """
+    catalog, target = graph.schema.catalog, pipeline.publication
+    completed = dict(rows)
+    for mapping in (*pipeline.nodes.values(), *pipeline.edges.values()):
+        if not mapping.is_patch or mapping.type_name not in rows:
+            continue
+        types: Mapping[str, NodeType | EdgeType] = catalog.edges if mapping.source is not None else catalog.nodes
+        branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)
+        columns, type_ = rows[mapping.type_name], types[mapping.type_name]
+        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": branch}
+        completed[mapping.type_name] = replace(columns, data=_complete_patch(columns.data, type_, spark, options))
+    return completed
+
+
+def _complete_patch(frame: Any, type_: NodeType | EdgeType, spark: Any, options: Mapping[str, str]) -> Any:
+    from pyspark.sql import functions
+
+    columns = set(frame.columns)
+    # A vector follows its text: if that is given, it is made again.
+    missing = [
+        name
+        for name, item in type_.properties.items()
+        if name not in columns and (item.embed is None or item.embed.source not in columns)
+    ]
+    if not missing:
+        return frame
+    ends = {"src": "from", "dst": "to"}
+    identity = {name: ends.get(name, name) for name in type_.key} or {"id": "id"}
+    register(spark)
+    names = [*identity, *missing]
+    stored = spark.read.format("omnigraph").options(**options, columns=",".join(names)).load()
+    stored = stored.select(*(functions.col(f"`{name}`").alias(f"stored {name}") for name in names))
+    matches = [frame[f"`{column}`"].eqNullSafe(stored[f"`stored {name}`"]) for name, column in identity.items()]
+    kept = [functions.col(f"`stored {name}`").alias(name) for name in missing]
+    return frame.join(stored, matches, "left").select(*(frame[f"`{name}`"] for name in frame.columns), *kept)

@@ -51,7 +51,7 @@ def name_properties(columns: Iterable[str], *, is_edge: bool, keeps_id: bool) ->
     """
     columns = list(columns)
     reserved = RESERVED_NAMES | (_EDGE_ENDS if is_edge else frozenset()) | (frozenset() if keeps_id else {"id"})
-    taken = {column for column in columns if name_property(column) == column and column not in reserved}
+    used_names = {column for column in columns if name_property(column) == column and column not in reserved}
     names: dict[str, str] = {}
     for column in columns:
         name = name_property(column)
@@ -59,9 +59,9 @@ def name_properties(columns: Iterable[str], *, is_edge: bool, keeps_id: bool) ->
             name = f"{name}_"
         if name != column:
             base, number = name, 1
-            while name in taken:
+            while name in used_names:
                 number += 1
                 name = f"{base}_{number}"
-            taken.add(name)
+            used_names.add(name)
         names[column] = name
     return names

@@ -103,6 +103,7 @@ def build_key_arrays(hashes: Numbers, rows: Numbers, extras: Mapping[str, Number
 
     Equal hashes with different `check` hashes are different keys.
     """
+    # Sorted, so that a range of hashes is a slice of the file, and deduplicated, so that skewed keys cost one entry.
     order = np.argsort(hashes)
     ordered = hashes[order]
     is_new = np.ones(len(order), bool)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.expressions import compile_value
 from omnigraph.engine.query.search import UNIT_ROW, Constant, Rows, vector_from_arrow, vector_to_arrow
 from omnigraph.engine.query.vectors import function_overflow_message
@@ -19,7 +18,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import to_spark_column
-from omnigraph.pipeline.query.scan import carrier_type, is_mark, spark_type
+from omnigraph.pipeline.query.scan import ConstantsRun, carrier_type, is_mark, spark_type
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.query.expressions import Expressions
@@ -99,28 +98,15 @@ def native_case(expressions: Expressions, case: ir.Case) -> Any:
     return chain.otherwise(expressions.value(case.otherwise).cast(type_))
 
 
-class _BatchRun:
-    """The part of a query run that expressions over columns use."""
-
-    def __init__(self, params: Mapping[str, Value], now_ms: int) -> None:
-        self._params = params
-        self.now_ms = now_ms
-
-    def parameter(self, name: str) -> Value:
-        if name not in self._params:
-            raise missing_parameter_error(name)
-        return self._params[name]
-
-
 def arrow_column(expressions: Expressions, expression: ir.Expr) -> Any:
     """Return an expression as a column that Arrow batches compute."""
     from pyspark.sql.pandas import functions
 
     leaves = list(dict.fromkeys(_leaves(expression)))
-    names = {leaf: ir.ColumnRef(f"~{place}", leaf.type) for place, leaf in enumerate(leaves)}
+    names = {leaf: ir.ColumnRef(f"~{index}", leaf.type) for index, leaf in enumerate(leaves)}
     body, type_ = ir.substitute(expression, names), expression.type
     assert type_ is not None
-    run: Any = _BatchRun(expressions.params, expressions.now_ms)
+    run: Any = ConstantsRun(expressions.params, expressions.now_ms)
     if not leaves:
         constant = compile_value(body)(run, UNIT_ROW)
         assert isinstance(constant, Constant)
@@ -142,8 +128,8 @@ def _compute(body: ir.Expr, type_: PropertyType, types: list[Any], run: Any, arr
 
     count = len(arrays[0])
     values = {
-        f"~{place}": vector_from_arrow(from_spark_column(array, leaf_type))
-        for place, (array, leaf_type) in enumerate(zip(arrays, types, strict=True))
+        f"~{index}": vector_from_arrow(from_spark_column(array, leaf_type))
+        for index, (array, leaf_type) in enumerate(zip(arrays, types, strict=True))
     }
     vector = compile_value(body)(run, Rows(count, {}, values))
     stored = vector_to_arrow(vector, arrow_type(type_), count)

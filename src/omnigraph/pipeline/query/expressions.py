@@ -202,14 +202,14 @@ class Expressions:
             self._compare(Op.EQ, operand, Operand(self.literal(item, item_type), item_type, item, True))
             for item in non_null
         ]
-        found = reduce(lambda left, right: left | right, parts, self.functions.lit(False))
+        membership = reduce(lambda left, right: left | right, parts, self.functions.lit(False))
         if not parts:
-            found = self.functions.when(operand.column.isNotNull(), found)
-        return self._unknown_among(found, items)
+            membership = self.functions.when(operand.column.isNotNull(), membership)
+        return self._unknown_among(membership, items)
 
-    def _unknown_among(self, found: Any, items: tuple[Any, ...]) -> Any:
+    def _unknown_among(self, membership: Any, items: tuple[Any, ...]) -> Any:
         """Return membership that is unknown instead of false if a null is among the items."""
-        return self.functions.when(found, True) if None in items else found
+        return self.functions.when(membership, True) if None in items else membership
 
     def _compare(self, op: ir.CompareOp, left: Operand, right: Operand) -> Any:
         if op is Op.CONTAINS:

@@ -260,21 +260,21 @@ class Lowering:
             self._functions, self._path_steps(operator, path, space), *bounds, count, path.weight is not None
         )
         starts = self._converted(rows.select(col(source).alias(START)).distinct(), START, operator.source_type, space)
-        wanted = None
+        pairs = None
         if path.end is not None:
             end = self._names(path.end, ID)
-            wanted = rows.select(col(source).alias(START), col(end).alias(NODE)).dropna().distinct()
-            wanted = self._converted(wanted, START, operator.source_type, space)
-            wanted = self._converted(wanted, NODE, operator.target_type, space).localCheckpoint()
-        found = search.search(starts, wanted)
-        found = self._converted(found, START, space, operator.source_type)
-        found = self._converted(found, NODE, space, operator.target_type)
+            pairs = rows.select(col(source).alias(START), col(end).alias(NODE)).dropna().distinct()
+            pairs = self._converted(pairs, START, operator.source_type, space)
+            pairs = self._converted(pairs, NODE, operator.target_type, space).localCheckpoint()
+        paths = search.search(starts, pairs)
+        paths = self._converted(paths, START, space, operator.source_type)
+        paths = self._converted(paths, NODE, space, operator.target_type)
         columns = [col(name).alias(self._names(path.variable, attribute)) for attribute, name in PATH_COLUMNS]
-        found = found.select(col(START).alias(NEAR), col(NODE).alias(FAR), *columns)
+        paths = paths.select(col(START).alias(NEAR), col(NODE).alias(FAR), *columns)
         same = col(source) == col(NEAR)
         if path.end is not None:
             same = same & (col(self._names(path.end, ID)) == col(FAR))
-        return rows.join(found, same).drop(NEAR)
+        return rows.join(paths, same).drop(NEAR)
 
     def _path_steps(self, operator: ir.Expand, path: ir.Path, space: str) -> Any:
         """Return the edge that stands for each pair of nodes: the lightest, then the one with the smallest id."""

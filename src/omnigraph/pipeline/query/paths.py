@@ -29,8 +29,8 @@ class PathFrames:
     count: int | None
     is_weighted: bool
 
-    def search(self, starts: Any, wanted: Any | None) -> Any:
-        """Return the paths from the starts, one per row; to the wanted pairs only, if there are any given."""
+    def search(self, starts: Any, pairs: Any | None) -> Any:
+        """Return the paths from the starts, one per row; to the ends of `pairs` only, unless it is None."""
         col, lit = self.functions.col, self.functions.lit
         frontier = starts.select(
             col(START), col(START).alias(NODE), lit(0.0).alias(COST), lit(0).cast("long").alias(COUNT),
@@ -38,12 +38,12 @@ class PathFrames:
             self.functions.array().cast("array<string>").alias(EDGES),
         ).localCheckpoint()  # fmt: skip
         if (self.count or 1) > 1:
-            found = self._best_of(self._enumerated(frontier), wanted)
+            paths = self._best_of(self._enumerated(frontier), pairs)
         elif self.is_weighted:
-            found = self._wanted(self._lightest(frontier), wanted)
+            paths = self._select_pairs(self._lightest(frontier), pairs)
         else:
-            found = self._wanted(self._union(self._nearest(frontier), frontier), wanted)
-        return found.where((col(COUNT) >= self.minimum) & (col(COUNT) <= self.maximum))
+            paths = self._select_pairs(self._union(self._nearest(frontier), frontier), pairs)
+        return paths.where((col(COUNT) >= self.minimum) & (col(COUNT) <= self.maximum))
 
     def _step(self, frontier: Any) -> Any:
         """Return the paths with one more edge, where that does not lead to a node of the path."""
@@ -103,25 +103,25 @@ class PathFrames:
                 return
             yield frontier
 
-    def _best_of(self, levels: Iterator[Any], wanted: Any | None) -> Any:
-        """Return the best few paths of each pair; by hops, no further than until every wanted pair has enough."""
+    def _best_of(self, levels: Iterator[Any], pairs: Any | None) -> Any:
+        """Return the best few paths of each pair; by hops, no further than until all of `pairs` have enough."""
         from pyspark.sql import Window
 
-        col, found = self.functions.col, []
+        col, parts = self.functions.col, []
         for level in levels:
-            found.append(self._wanted(level, wanted))
-            if wanted is not None and not self.is_weighted and self._is_enough(found, wanted):
+            parts.append(self._select_pairs(level, pairs))
+            if pairs is not None and not self.is_weighted and self._is_enough(parts, pairs):
                 break
         window = Window.partitionBy(START, NODE).orderBy(COST, COUNT, NODES)
-        ranked = self._union(found).withColumn("place", self.functions.row_number().over(window))
-        return ranked.where(col("place") <= self.count).drop("place")
+        ranked = self._union(parts).withColumn("row_number", self.functions.row_number().over(window))
+        return ranked.where(col("row_number") <= self.count).drop("row_number")
 
-    def _is_enough(self, found: list[Any], wanted: Any) -> bool:
-        counts = self._union(found).groupBy(START, NODE).count().where(self.functions.col("count") >= self.count)
-        return bool(wanted.join(counts, [START, NODE], "left_anti").isEmpty())
+    def _is_enough(self, parts: list[Any], pairs: Any) -> bool:
+        counts = self._union(parts).groupBy(START, NODE).count().where(self.functions.col("count") >= self.count)
+        return bool(pairs.join(counts, [START, NODE], "left_anti").isEmpty())
 
-    def _wanted(self, paths: Any, wanted: Any | None) -> Any:
-        return paths if wanted is None else paths.join(wanted, [START, NODE], "left_semi")
+    def _select_pairs(self, paths: Any, pairs: Any | None) -> Any:
+        return paths if pairs is None else paths.join(pairs, [START, NODE], "left_semi")
 
     def _union(self, frames: Any, first: Any = None) -> Any:
         frames = [*([] if first is None else [first]), *frames]

@@ -204,8 +204,8 @@ class Projection:
         names = [f"d{index}" for index in range(len(self._query.distinct_on))]
         for name, key in zip(names, self._query.distinct_on, strict=True):
             rows = rows.withColumn(name, self._expressions.value(key))
-        place = self._functions.row_number().over(Window.partitionBy(*names).orderBy(*order))
-        return rows.withColumn("place", place).where(self._functions.col("place") == 1)
+        row_number = self._functions.row_number().over(Window.partitionBy(*names).orderBy(*order))
+        return rows.withColumn("row_number", row_number).where(self._functions.col("row_number") == 1)
 
     def _ties(self) -> list[Any]:
         tables = sorted(self._plan.tables.items(), key=lambda item: (item[1] is None, item[0]))

@@ -281,12 +281,10 @@ def _walk_beside_searches(expression: ir.Expr) -> Iterator[ir.Expr]:
             yield from _walk_beside_searches(part)
 
 
-class _BatchRun:
-    """A batch that poses as a query run, so that compiled tests can be evaluated on it."""
+class ConstantsRun:
+    """The part of a query run that expressions over columns use: parameters, and the time."""
 
-    def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
-        self._batch = batch
-        self.all: Ids = np.arange(batch.num_rows)
+    def __init__(self, params: Mapping[str, Value], now_ms: int) -> None:
         self._params = params
         self.now_ms = now_ms
 
@@ -294,6 +292,15 @@ class _BatchRun:
         if name not in self._params:
             raise missing_parameter_error(name)
         return self._params[name]
+
+
+class _BatchRun(ConstantsRun):
+    """A batch that poses as a query run, so that compiled tests can be evaluated on it."""
+
+    def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
+        super().__init__(params, now_ms)
+        self._batch = batch
+        self.all: Ids = np.arange(batch.num_rows)
 
     def entities(self, key: TypeKey) -> _BatchRun:
         return self

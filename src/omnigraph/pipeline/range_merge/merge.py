@@ -87,6 +87,7 @@ def merge(
         report_progress("merging", 1, 1)
         return settled
 
+    session_of(graph).kernel.reject_read_only()
     with reporting_to(progress):
         choice.start_if_required()
         receipt = merge_in_ranges(graph, source, into, ranges, resolutions, execute, message)
@@ -221,6 +222,8 @@ class RangeMerge:
             for key, compared in planned.items()
             for ref in compared.others
         ]
+        # A shuffle through files in storage: every version is compared with the first base once, its moved rows are
+        # written by range, and a merge task reads its slice of each.
         compared_rows = iter(self.start().run("comparing", partial(write_moved_rows, job), diffs))
         tasks: list[MergeTask] = []
         for key, compared in planned.items():
@@ -242,6 +245,7 @@ class RangeMerge:
 
     def _violations(self, run: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
         buckets: dict[int, list[KeyPart]] = {}
+        # Equal keys fall into one bucket, so a rule across rows holds for the graph exactly if it holds in each bucket.
         for keys in (keys for result in results for keys in result.keys):
             buckets.setdefault(keys.bucket, []).append(keys)
         of_buckets = self.start().run("checking", partial(check_bucket, run.job), list(buckets.values()))
@@ -307,6 +311,7 @@ class _ComparedVersions:
 
     def is_unchanged(self, moved: Mapping[DatasetRef, FileSlice | None]) -> bool:
         """Return True if their side equals the base in a range, and the base is not virtual there."""
+        # A virtual base may differ from all of its states, so equality with the first one proves nothing there.
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual
 

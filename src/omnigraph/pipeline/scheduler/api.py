@@ -65,15 +65,15 @@ def schedule(
 
 def follow_file(file: Path, graph_uri: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the pipelines of a file if they have changed."""
-    seen: dict[str, str] | None = None
+    last_texts: dict[str, str] | None = None
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
-        nonlocal seen
+        nonlocal last_texts
         declared = read_pipelines(file)
         texts = {name: item.text for name, item in declared.items()}
-        if seen == texts:
+        if texts == last_texts:
             return None
-        seen = texts
+        last_texts = texts
         return {name: ScheduledPipeline(item, graph_uri, None, actor) for name, item in declared.items()}
 
     return read

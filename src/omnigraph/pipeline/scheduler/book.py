@@ -89,14 +89,15 @@ class ScheduleBook:
             ConflictError: Another runner has it.
         """
         try:
+            # A lease by storage's clock, not a lock of the machine: runners may be anywhere that reaches the storage.
             lock = NumberedLocks(self._objects, f"{self._folder}/locks").acquire("pipeline schedule", actor)
         except LockUnreadable as error:
             raise ConflictError(f"{error}; delete it if no schedule runs for `{self.uri}`", object=error.path) from None
         except LockHeld as error:
-            who = f" (process {error.holder.body['owner']['pid']})" if error.holder is not None else ""
+            holder = f" (process {error.holder.body['owner']['pid']})" if error.holder is not None else ""
             raise ConflictError(
-                f"another runner{who} runs the schedule of `{self.uri}`; nothing was started. Stop it first: a runner"
-                f" of another machine counts as dead after {HEARTBEAT_LOST_SECONDS} seconds of silence",
+                f"another runner{holder} runs the schedule of `{self.uri}`; nothing was started. Stop it first: a"
+                f" runner of another machine counts as dead after {HEARTBEAT_LOST_SECONDS} seconds of silence",
                 uri=self.uri,
             ) from None
         lock.start()

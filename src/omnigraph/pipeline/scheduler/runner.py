@@ -210,6 +210,7 @@ class ScheduleRunner:
         failures = entry.failures if entry.retry_at is not None and entry.due == due else 0
         entry = replace(entry, due=due, status="running", message="", failures=failures, retry_at=None, started_at=now)
         self._write(name, entry)
+        # Write-ahead: the book says `running` before the process starts, so a killed runner leaves a trace to look at.
         self._running[name] = _Started(self._start(item, due), due, schedule)
         self._metrics.set("running", name, 1)
         self._tell("started", "started", name, due)
@@ -258,6 +259,8 @@ class ScheduleRunner:
         self._write(name, replace(entry, settled_until=max(entry.settled_until, due), retry_at=None))
 
     def _write(self, name: str, entry: BookEntry) -> None:
+        # Fencing: checked before each write, so that a runner that was paused past its lease does not overwrite the
+        # book of the next one. What slips through is harmless: a due time is loaded once, by its commit.
         if self._is_lease_lost():
             self.stop_runs()
             raise ConflictError("another runner has taken over the schedule; this one stops. Its runs are done again")

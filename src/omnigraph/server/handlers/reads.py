@@ -13,14 +13,16 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.entities import find_entity
+from omnigraph.engine.entity_lookup import find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.revisions import AsOf
-from omnigraph.errors import GraphError, PolicyDenied
+from omnigraph.errors import PolicyDenied
 from omnigraph.graph import session_of
+from omnigraph.ids import CommitId
 from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import CHANGE_PAGE_CHANGES, CHANGE_WINDOW_ROWS, ENTITY_LOG_COMMITS, FEED_COMMITS
+from omnigraph.manifest.history import unknown_commit
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
 from omnigraph.server.responses import Call, Response, json_response, read_target
@@ -285,14 +287,5 @@ def commit_changes(call: Call[wire.CommitChanges]) -> Response:
         )
     except PolicyDenied:
         # Do not reveal that the commit exists to actors that may not read its branch.
-        raise unknown_commit(commit_id) from None
+        raise unknown_commit(CommitId(commit_id)) from None
     return json_response(page.to_json())
-
-
-def unknown_commit(commit_id: str) -> GraphError:
-    """Return the same error as the library for an unknown commit."""
-    return GraphError(
-        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
-        code="commit.not_found",
-        commit_id=commit_id,
-    )

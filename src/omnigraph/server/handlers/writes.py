@@ -6,18 +6,18 @@ Thin: the graph does the work and enforces its policy.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from omnigraph.engine.authorization import on_target
 from omnigraph.engine.schema import apply, plan
-from omnigraph.engine.write.ingest import load as load_any_size
 from omnigraph.engine.write.ingest import without_path
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.graph import session_of
+from omnigraph.graph import load_any_size, session_of
 from omnigraph.lang.diagnostic import Source
-from omnigraph.public_values import IngestReceipt, MutationReceipt
+from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
 from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, receipt_response, requested_state
 
@@ -75,8 +75,6 @@ def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLin
         return load_any_size(
             call.graph,
             data,
-            None,
-            None,
             engine="local",
             mode=request.mode,
             branch=request.branch,
@@ -144,20 +142,16 @@ def merge(call: Call[wire.Merge]) -> Response:
 
 
 def revert(call: Call[wire.Replay]) -> Response:
-    request = call.input
-    receipt = call.graph.revert(
-        request.commit,
-        request.branch,
-        dry_run=request.dry_run,
-        resolutions=request.resolutions,
-        message=request.message,
-    )
-    return receipt_response(receipt)
+    return _replay(call, call.graph.revert)
 
 
 def cherry_pick(call: Call[wire.Replay]) -> Response:
+    return _replay(call, call.graph.cherry_pick)
+
+
+def _replay(call: Call[wire.Replay], replay: Callable[..., MergeReceipt]) -> Response:
     request = call.input
-    receipt = call.graph.cherry_pick(
+    receipt = replay(
         request.commit,
         request.branch,
         dry_run=request.dry_run,

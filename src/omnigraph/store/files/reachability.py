@@ -59,8 +59,7 @@ class NeededFiles:
 
     def add(self, manifest: StoredManifest, raw: bytes) -> None:
         """Add what one version needs; `UnknownManifest` when that is not certain."""
-        content = decode_manifest(raw)
-        self.add_content(manifest, content)
+        self.add_content(manifest, decode_manifest(raw))
 
     def add_content(self, manifest: StoredManifest, content: ManifestContent) -> None:
         """Add what one version needs, by its decoded manifest."""
@@ -91,6 +90,7 @@ class NeededFiles:
 
     def covers(self, path: str) -> bool:
         """Return True if a stored file is needed."""
+        # An index, and the blobs beside a data file, are needed as folders: manifests do not name the files in them.
         return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
 
 
@@ -134,6 +134,7 @@ def read_needed(
     ]
     for path, part in store.in_parallel(tasks):
         so_far = needed[path]
+        # One version that cannot be interpreted keeps the whole dataset: a partial mark would delete live files.
         if isinstance(part, UnknownManifest):
             needed[path] = part
         elif isinstance(so_far, NeededFiles):
@@ -186,6 +187,7 @@ class TrackedFiles:
 
     def add(self, rows: pa.Table, dataset: str) -> None:
         """Add rows of Lance's list; each file comes with the absolute path of its directory."""
+        # Distinct before Python sees them: a file is listed once for every version that has it.
         self.versions.update(map(int, pc.unique(rows["version"]).to_numpy()))
         named = rows.group_by(["base_uri", "path", "type"]).aggregate([])
         for base, path, kind in zip(*(named[name].to_pylist() for name in ("base_uri", "path", "type")), strict=True):

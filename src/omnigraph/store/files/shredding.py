@@ -218,7 +218,7 @@ class Unread:
     def __init__(self, versions: Iterable[Dataset], left_out: Collection[int]) -> None:
         self._inline: dict[str, set[Span]] = defaultdict(set)
         self._beside: dict[str, set[Span]] = defaultdict(set)
-        seen: set[tuple[Any, ...]] = set()
+        visited: set[tuple[Any, ...]] = set()
         for version in versions:
             columns = [
                 field.name
@@ -228,8 +228,8 @@ class Unread:
             for column in columns:
                 for fragment in version.lance.get_fragments():
                     key = (repr(fragment.metadata.files), repr(fragment.metadata.deletion_file), column)
-                    if key not in seen:
-                        seen.add(key)
+                    if key not in visited:
+                        visited.add(key)
                         self._add(version, fragment, column)
 
     def spans(self, file: str) -> list[Span]:

@@ -61,10 +61,10 @@ def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
     # further than the edits from the diagonal are always too far.
     rows = np.full((length + 1, count), far, np.int8)
     rows[: edits + 1] = np.arange(min(edits, length) + 1, dtype=np.int8)[:, None]
-    for seen, letter in enumerate(sought, 1):
-        low, high = max(1, seen - edits), min(length, seen + edits)
+    for prefix, letter in enumerate(sought, 1):
+        low, high = max(1, prefix - edits), min(length, prefix + edits)
         diagonal = rows[low - 1].copy()
-        rows[low - 1] = seen if low == 1 else far
+        rows[low - 1] = prefix if low == 1 else far
         for column in range(low, high + 1):
             replaced = diagonal + (words[:, column - 1] != letter)
             diagonal = rows[column].copy()

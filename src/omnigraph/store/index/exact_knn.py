@@ -35,10 +35,10 @@ def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors
     for _ in range(rounds):
         labels = label(sample, centres)
         order = np.argsort(labels, kind="stable")
-        held, starts = np.unique(labels[order], return_index=True)
+        occupied, starts = np.unique(labels[order], return_index=True)
         sums = np.add.reduceat(sample[order].astype(np.float64), starts)
         # Double precision for the sums; a cluster that lost all its vectors keeps its centre.
-        centres[held] = sums / np.diff(np.append(starts, len(sample)))[:, None]
+        centres[occupied] = sums / np.diff(np.append(starts, len(sample)))[:, None]
     return centres
 
 
@@ -111,8 +111,8 @@ def _trained(sample: Vectors, count: int) -> Vectors:
         centres, _ = find_nested_clusters(sample, count)
         # A centre that is nearest to no vector would make an empty partition, of which Lance warns.
         labels = label(sample[:: max(len(sample) // _LABELLED_ROWS, 1)], centres)
-    held: Vectors = centres[np.unique(labels)]
-    return held
+    occupied: Vectors = centres[np.unique(labels)]
+    return occupied
 
 
 def _sampled(dataset: Dataset, column: str, fragments: Collection[int], share: float, dimension: int) -> Vectors:

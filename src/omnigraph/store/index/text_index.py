@@ -76,16 +76,16 @@ class IndexedTexts:
         self._live = live
         self.known: Flags = live.in_fragments(frozenset().union(*(covered for _, covered in segments)))
         self.lengths = np.zeros(len(live.ids), np.int32)
-        seen = np.zeros(len(live.ids), np.int8)
+        segment_counts = np.zeros(len(live.ids), np.int8)
         documents = 0
         for lengths, covered in segments:
             documents += len(lengths.rows)
             positions = live.positions(lengths.rows)
-            np.add.at(seen, positions[positions >= 0], 1)
+            np.add.at(segment_counts, positions[positions >= 0], 1)
             is_known = np.append(live.in_fragments(covered), False)[positions]
             self.lengths[positions[is_known]] = lengths.counts[is_known]
         # Results do not distinguish two texts that segments hold of the same row.
-        self.known &= seen < 2
+        self.known &= segment_counts < 2
         self.lengths[~self.known] = 0
         words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments)
         self._built_on = bm25.Statistics(documents, words)

@@ -1,8 +1,9 @@
-"""The partitions of a vector index as its files hold them: which vectors lie in each, and how far it reaches.
+"""The partitions of an IVF vector index: their vectors, read and cached, and a lower bound of the distances in each.
 
-An index assigns every vector to the nearest of some centres. The vectors of a partition lie in balls; if the
-nearest point of every ball is farther than what is found already, by the triangle inequality, the partition need not be
-read. So a search by partitions is exact, and how much it saves depends on how far apart the clusters of the data are.
+An index assigns every vector to the nearest of some centres. Balls cover the vectors of a partition (a ball tree of one
+level); by the triangle inequality no vector is nearer to a query than the nearest point of its ball. A partition whose
+bound is above the k-th distance so far is skipped, so the search is exact; how much it saves depends on how far apart
+the clusters of the data are.
 """
 
 from __future__ import annotations

@@ -138,13 +138,13 @@ class Segment:
         """Return the rows that hold one of the hashes; None when some exist whose row ids are unknown."""
         first = np.searchsorted(self.hashes, hashes)
         counts = np.searchsorted(self.hashes, hashes, "right") - first
-        held = np.flatnonzero(counts)
-        if len(held) == 0:
+        hits = np.flatnonzero(counts)
+        if len(hits) == 0:
             return _NO_ROWS
         if self.row_ids is None:
             return None
-        ends = np.cumsum(counts[held])
-        positions = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
+        ends = np.cumsum(counts[hits])
+        positions = np.arange(ends[-1]) + np.repeat(first[hits] - ends + counts[hits], counts[hits])
         row_ids: RowIds = self.row_ids[positions]
         return row_ids
 

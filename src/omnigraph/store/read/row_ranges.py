@@ -53,7 +53,7 @@ def scan_range(
     """Stream columns of the rows of a part that satisfy a condition, with their row ids."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        fragments = [_find_fragment(dataset, fragment_id) for fragment_id in part.fragment_ids]
+        fragments = [find_fragment(dataset, fragment_id) for fragment_id in part.fragment_ids]
         offset = limit = None
         if part.stop is not None and where is None:
             offset, limit = part.start, part.stop - part.start
@@ -67,12 +67,13 @@ def scan_range(
         yield from scanner.to_batches()
 
 
-def _find_fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
+def find_fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
+    """Return a fragment that a dataset lists."""
     fragment = dataset.lance.get_fragment(fragment_id)
     assert fragment is not None, f"{dataset.ref} lists a fragment {fragment_id} that it does not have"
     return fragment
 
 
 def _address_at(fragment: LanceFragment, position: int) -> int:
-    found = fragment.scanner(columns=[], with_row_address=True, offset=position, limit=1).to_table()
-    return int(found.column(ROW_ADDRESS)[0].as_py())
+    row = fragment.scanner(columns=[], with_row_address=True, offset=position, limit=1).to_table()
+    return int(row.column(ROW_ADDRESS)[0].as_py())

@@ -52,9 +52,9 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
         ours, theirs = _by_files(before), _by_files(after)
         same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
         trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
-        parted = [_live_only(before, old_fragment, after, new_fragment) for old_fragment, new_fragment in trimmed]
-        old = _joined([*_only(ours, theirs), *(old_fragment for old_fragment, _ in parted)])
-        new = _joined([*_only(theirs, ours), *(new_fragment for _, new_fragment in parted)])
+        live_pairs = [_live_only(before, old_fragment, after, new_fragment) for old_fragment, new_fragment in trimmed]
+        old = _joined([*_only(ours, theirs), *(old_fragment for old_fragment, _ in live_pairs)])
+        new = _joined([*_only(theirs, ours), *(new_fragment for _, new_fragment in live_pairs)])
         old, new = _narrowed(before, old, after, new)
         return _ids(before, old), _ids(after, new)
 
@@ -86,8 +86,8 @@ def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
     }
 
 
-def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceFragment]) -> list[_Rows]:
-    return [_facts(fragment)[1] for key, fragment in mine.items() if key not in others]
+def _only(fragments: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceFragment]) -> list[_Rows]:
+    return [_facts(fragment)[1] for key, fragment in fragments.items() if key not in others]
 
 
 def _live_only(before: Dataset, old: LanceFragment, after: Dataset, new: LanceFragment) -> tuple[_Rows, _Rows]:

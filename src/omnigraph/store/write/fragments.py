@@ -13,13 +13,14 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from lance import LanceOperation
-from lance.fragment import FragmentMetadata, LanceFragment
+from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import StorageError
 from omnigraph.store.blobs.cells import StoredBlobs, blob_columns, without_blob_bytes, write_with_blobs
 from omnigraph.store.blobs.shared import Sharing, StagedFragment, assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.lookup import ROW_ADDRESS
+from omnigraph.store.read.row_ranges import find_fragment
 from omnigraph.store.store import Store
 from omnigraph.store.write.file_proof import Proof
 from omnigraph.store.write.transaction import Change, append, changed, replacing, written_files
@@ -148,7 +149,7 @@ def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) ->
     """Return columns of the rows of one fragment, with their addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        return _fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
+        return find_fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
 
 
 def scan_fragments(
@@ -157,7 +158,7 @@ def scan_fragments(
     """Stream columns of the rows of some fragments that satisfy a condition, with their row ids."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        fragments = [_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
+        fragments = [find_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
         scanner = dataset.lance.scanner(columns=list(columns), filter=where, fragments=fragments, with_row_id=True)
         yield from scanner.to_batches()
 
@@ -170,7 +171,7 @@ def scan_whole_rows(
     with lance_errors(f"reading {dataset.ref}", dataset):
         scanner = dataset.lance.scanner(
             columns=list(columns),
-            fragments=[_fragment(dataset, fragment_id)],
+            fragments=[find_fragment(dataset, fragment_id)],
             with_row_id=True,
             with_row_address=True,
             batch_size=batch_rows,
@@ -201,14 +202,8 @@ def mark_rows(dataset: Dataset, fragment_id: int, rows: pa.Table) -> Marked:
     # The low half of an address is the place within the fragment.
     offsets = rows.column(ROW_ADDRESS).to_numpy() & 0xFFFF_FFFF
     with lance_errors(f"deleting rows of {dataset.ref}"):
-        left = _fragment(dataset, fragment_id).delete_rows(offsets.tolist())
+        left = find_fragment(dataset, fragment_id).delete_rows(offsets.tolist())
     return Marked(fragment_id, None if left is None else json.dumps(left.to_json()), rows.num_rows)
-
-
-def _fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
-    fragment = dataset.lance.get_fragment(fragment_id)
-    assert fragment is not None, f"{dataset.ref} lists a fragment {fragment_id} that it does not have"
-    return fragment
 
 
 def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:

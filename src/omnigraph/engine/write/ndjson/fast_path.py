@@ -1,7 +1,7 @@
-"""The fast way through NDJSON: lines that begin alike go as one text to Arrow's reader, and every rule is proven.
+"""Vectorised decoding of NDJSON: lines of one type that begin alike go to Arrow's JSON reader in one batch.
 
-Exact by construction: what the reader forgives is checked on what it gave; lines that do not pass are handed back, and
-the slow way says what is wrong with them, if anything is.
+Invariant: a line is decoded here only if the slow path would return the same row. What the reader forgives is checked
+on its output; all other lines are handed back, and the slow path reads them or says what is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Envelopes: parse which entity of which type a JSON object is, and report errors of its outer members.
+"""NDJSON decoded object by object: gathered by type, then converted column by column, with every error reported.
 
-Gathers members type by type; values are looked at later, a column at a time.
+The reference for what a line means: the fast path takes over only lines that it decodes to the same rows.
 """
 
 from __future__ import annotations

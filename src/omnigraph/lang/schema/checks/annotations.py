@@ -54,12 +54,12 @@ def check_annotations(draft: Draft) -> Iterator[Diagnostic]:
 
 
 def _check_texts(annotations: tuple[Item, ...], source: Source) -> Iterator[Diagnostic]:
-    seen: set[str] = set()
+    words: set[str] = set()
     for item in annotations:
         if item.word not in ("rename_from", "description", "instruction"):
             continue
         code = "S11" if item.word == "rename_from" else "S12"
-        if item.word in seen:
+        if item.word in words:
             yield Diagnostic(code, f"`@{item.word}` is given twice", source, item.span, "keep one of them")
         elif not (item.value or "").strip():
             hint = f'write `@{item.word}("…")`'
@@ -67,23 +67,23 @@ def _check_texts(annotations: tuple[Item, ...], source: Source) -> Iterator[Diag
         elif item.keywords:
             message = f"`@{item.word}` takes no keyword arguments"
             yield Diagnostic(code, message, source, item.keywords[0].span, "keep the text alone")
-        seen.add(item.word)
+        words.add(item.word)
 
 
 def _check_property(owner: Owner, property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
     name, type_ = property_.name.text, property_.type.type
-    seen: set[str] = set()
+    words: set[str] = set()
     for item in property_.annotations:
         if item.word == "instruction":
             hint = "use `@description` here, or give the instruction to the type"
             yield Diagnostic("S13", "a property takes no `@instruction`", source, item.span, hint)
         if item.word not in PROPERTY_WORDS:
             continue
-        if item.word in seen:
+        if item.word in words:
             message = f"`@{item.word}` is given twice for `{name}`"
             yield Diagnostic("S17", message, source, item.span, "remove one of them")
             continue
-        seen.add(item.word)
+        words.add(item.word)
         if owner.declaration.kind == "edge" and item.word == "embed":
             yield Diagnostic("S16", "`@embed` works on node properties only", source, item.span)
             continue

@@ -42,13 +42,13 @@ def _check_property(property_: PropertyDeclaration, source: Source) -> Iterator[
     if type_.type.is_list and type_.type.scalar is Scalar.BLOB:
         hint = "give each blob a node of its own and an edge to it"
         yield Diagnostic("S4", "a list cannot hold `Blob`", source, type_.span, hint)
-    seen: set[str] = set()
+    values: set[str] = set()
     for value in type_.values:
-        if value.text in seen:
+        if value.text in values:
             yield Diagnostic(
                 "S5", f"enum value `{value.text}` is listed twice", source, value.span, "remove one of them"
             )
-        seen.add(value.text)
+        values.add(value.text)
 
 
 def _check_cardinality(item: Item, source: Source) -> Iterator[Diagnostic]:
@@ -87,19 +87,21 @@ def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:
 
 def check_names(draft: Draft) -> Iterator[Diagnostic]:
     """Yield S25 to S28."""
-    seen: dict[tuple[str, str], int] = {}
+    first_offsets: dict[tuple[str, str], int] = {}
     edge_words: dict[str, str] = {}
     for owner in draft.owners:
         declaration = owner.declaration
         name, kind = declaration.name.text, declaration.kind
-        if (kind, name) in seen:
+        if (kind, name) in first_offsets:
             message = f"{_shown(kind)} `{name}` is declared twice"
-            yield Diagnostic("S25", message, draft.source, declaration.name.span, _first(draft, seen[kind, name]))
+            yield Diagnostic(
+                "S25", message, draft.source, declaration.name.span, _first(draft, first_offsets[kind, name])
+            )
         elif kind == "edge" and name.lower() in edge_words:
             message = f"edge type `{name}` differs from `{edge_words[name.lower()]}` in case only"
             hint = "traversals ignore the case of edge names, so they must differ in more than case"
             yield Diagnostic("S27", message, draft.source, declaration.name.span, hint)
-        seen.setdefault((kind, name), declaration.name.span.start)
+        first_offsets.setdefault((kind, name), declaration.name.span.start)
         if kind == "edge":
             edge_words.setdefault(name.lower(), name)
             yield from _check_endpoints(draft, declaration)
@@ -125,10 +127,10 @@ def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Diagnos
 
 
 def _check_properties(declaration: Declaration, source: Source) -> Iterator[Diagnostic]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for property_ in declaration.properties:
         name, span = property_.name.text, property_.name.span
-        if name in seen:
+        if name in names:
             message = f"property `{name}` of `{declaration.name.text}` is declared twice"
             yield Diagnostic("S25", message, source, span, "rename or remove one of them")
         elif name == "id":
@@ -137,7 +139,7 @@ def _check_properties(declaration: Declaration, source: Source) -> Iterator[Diag
         elif declaration.kind == "edge" and name in ("src", "dst"):
             hint = "every edge has `src` and `dst` already: they are its endpoints"
             yield Diagnostic("S28", f"an edge property cannot be called `{name}`", source, span, hint)
-        seen.add(name)
+        names.add(name)
 
 
 def check_interfaces(draft: Draft) -> Iterator[Diagnostic]:

@@ -1,14 +1,14 @@
-"""Single entities by key, and whole graphs as networkx graphs."""
+"""Look up an entity by its type and key: the key as a caller writes it, the id that it stands for, and the row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.engine.arguments import check_name_list, check_type
-from omnigraph.engine.query.result import Result, python_rows
+from omnigraph.engine.arguments import check_type
+from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import View
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
@@ -32,30 +32,8 @@ def find_entity(view: View, type_name: str, key: object) -> Result:
     check_type("type_name", type_name, str)
     type_ = find_type(view.catalog, type_name)
     ids: Any = pa.array([entity_id(type_, key)], pa.string())
-    table = find_rows(view.dataset(type_.table_key), _columns(type_), {"id": ids}).select(_columns(type_))
-    return Result(_with_ends(type_, table), type_.name, view.snapshot.branch, view.snapshot.head)
-
-
-def to_networkx(view: View, types: Sequence[str] | None = None) -> Any:
-    """Return the nodes and edges of a view, or of some types, as a `networkx.MultiDiGraph`."""
-    try:
-        import networkx  # type: ignore[import-untyped,unused-ignore]  # not a dependency
-    except ImportError:
-        raise UsageError("`to_networkx` needs networkx; install it with `pip install networkx`") from None
-    check_name_list("types", types)
-    every: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-    selected = every if types is None else [find_type(view.catalog, name) for name in types]
-    result = networkx.MultiDiGraph()
-    for type_ in selected:
-        rows = _rows(type_, view.dataset(type_.table_key).read(_columns(type_)))
-        if isinstance(type_, NodeType):
-            result.add_nodes_from(((type_.name, row["id"]), {"type": type_.name, **row}) for row in rows)
-        else:
-            ends = type_.source, type_.target
-            result.add_edges_from(
-                ((ends[0], row["from"]), (ends[1], row["to"]), row["id"], {"type": type_.name, **row}) for row in rows
-            )
-    return result
+    table = find_rows(view.dataset(type_.table_key), entity_columns(type_), {"id": ids}).select(entity_columns(type_))
+    return Result(rename_ends(type_, table), type_.name, view.snapshot.branch, view.snapshot.head)
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -94,15 +72,13 @@ def _key_value(value: object, type_: PropertyType) -> Any:
     return fit(int(str(value)) if is_integer and len(str(value)) <= _DIGITS_MAX else value, type_)
 
 
-def _columns(type_: NodeType | EdgeType) -> list[str]:
+def entity_columns(type_: NodeType | EdgeType) -> list[str]:
+    """Return the columns that describe an entity: all but blobs."""
     ends = ["src", "dst"] if isinstance(type_, EdgeType) else []
     return ["id", *ends, *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB)]
 
 
-def _rows(type_: NodeType | EdgeType, table: pa.Table) -> list[dict[str, Any]]:
-    return python_rows(_with_ends(type_, table))
-
-
-def _with_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:
+def rename_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:
+    """Return a table of edges with the ends called `from` and `to`, as everywhere but in storage."""
     names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
     return table.rename_columns([names.get(name, name) for name in table.column_names])

@@ -1,4 +1,4 @@
-"""Makes the errors of a pipeline name their place in its file, and keeps the values of `${NAME}` out of them."""
+"""Redacts the errors of a pipeline: values of `${NAME}` stay out of them, and they say where in its file they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def explained_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
+def redact_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
     """Add the position in the file to errors about a part of a pipeline, and remove resolved variables from all."""
     try:
         with _quiet_loggers():
@@ -50,8 +50,8 @@ def redact(text: str, pipeline: PipelineDeclaration) -> str:
     for value, name in sorted(values.items(), key=lambda item: -len(item[0])):
         if len(value) >= _CHARACTERS_MIN or SECRET_NAME.search(name):
             text = text.replace(value, f"${{{name}}}")
-    for found in (*values, text):
-        for secret in (*_SECRET_PARAMETER.findall(found), *_USER_INFO.findall(found)):
+    for candidate in (*values, text):
+        for secret in (*_SECRET_PARAMETER.findall(candidate), *_USER_INFO.findall(candidate)):
             text = text.replace(secret, "***")
     return text
 

@@ -27,10 +27,10 @@ def read_applied(ledger: Ledger) -> ClusterState:
     stored = ledger.read()
     if stored is None:
         message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError([error("cluster_state_missing", STATE_FOLDER, message)])
+        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
     if not stored.state.graphs():
         message = "no graph is applied; run `omnigraph cluster apply`"
-        raise ClusterError([error("cluster_empty", STATE_FOLDER, message)])
+        raise ClusterError.of([error("cluster_empty", STATE_FOLDER, message)])
     return stored.state
 
 
@@ -60,12 +60,12 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
             continue
         if "applies_to" not in resource:
             message = "the ledger does not say what it is bound to; apply again"
-            raise ClusterError([error("policy_bindings_missing", address, message)])
+            raise ClusterError.of([error("policy_bindings_missing", address, message)])
         text = require_payload(ledger, address, resource["digest"]).decode()
         for scope in resource["applies_to"]:
             if scope in texts:
                 message = f"`{scope}` has two policies; bind one, and apply again"
-                raise ClusterError([error("duplicate_policy_binding", address, message)])
+                raise ClusterError.of([error("duplicate_policy_binding", address, message)])
             texts[scope] = text
     return texts
 
@@ -86,7 +86,7 @@ def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> Blob
         return None
     if digest_of(policy["allow"]) != policy["digest"]:
         message = "the recorded policy of external blobs does not match its digest; apply again"
-        raise ClusterError([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
+        raise ClusterError.of([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
     bases = [BlobBase.parse(item["base"], item["scope"]) for item in policy["allow"] if item["scope"] in scopes]
     return BlobRules(tuple(bases)) if bases else None
 
@@ -109,8 +109,8 @@ def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
         data = ledger.read_payload(address, digest)
     except ClusterError as failure:
         message = failure.findings[0].message
-        raise ClusterError([error("catalog_payload_digest_mismatch", address, message)]) from None
+        raise ClusterError.of([error("catalog_payload_digest_mismatch", address, message)]) from None
     if data is None:
         message = "its stored content is missing; run `omnigraph cluster refresh`, then apply"
-        raise ClusterError([error("catalog_payload_missing", address, message)])
+        raise ClusterError.of([error("catalog_payload_missing", address, message)])
     return data
