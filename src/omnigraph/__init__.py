@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from omnigraph.bulk_loader import Loader, register_bulk_loader
+
 if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.client import AsyncGraph, connect_async
@@ -194,6 +196,15 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF.get(name, "omnigraph.errors")), name)
+
+
+def _find_bulk_loader() -> Loader:
+    from omnigraph.pipeline import load
+
+    return load
+
+
+register_bulk_loader(_find_bulk_loader)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from omnigraph.display import html_table
 from omnigraph.docstrings import inherit_docs
@@ -152,27 +152,6 @@ def _location(uri: str | Path) -> Location:
     return Location.parse(str(uri))
 
 
-def load_any_size(
-    graph: Graph,
-    data: Data,
-    nodes: Mapping[str, Any] | None = None,
-    edges: Mapping[str, Any] | None = None,
-    *,
-    engine: Literal["auto", "local"] = "auto",
-    **options: Any,
-) -> IngestReceipt:
-    """Load data in one small write if it fits, and otherwise by `pipeline.load` on `engine`."""
-    from omnigraph.engine.write.ingest import load
-
-    def load_in_bulk(*inputs: Any, **arguments: Any) -> Any:
-        # The pipeline lies above the graph, and takes longer to import than a small write takes to run.
-        from omnigraph.pipeline import load
-
-        return load(*inputs, engine=engine, **arguments)
-
-    return load(graph, data, nodes, edges, load_in_bulk, **options)
-
-
 def session_of(graph: Graph) -> GraphSession:
     """Return the session of an open graph, for other parts of this package; not a stable interface."""
     return graph._session
@@ -274,9 +253,9 @@ class Graph(GraphHistory):
             DataError: The data breaks a rule of the schema; nothing was written.
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
-        return load_any_size(
-            self, data, nodes, edges, mode=mode, branch=branch, from_branch=from_branch, message=message
-        )
+        from omnigraph.engine.write.ingest import load
+
+        return load(self, data, nodes, edges, mode=mode, branch=branch, from_branch=from_branch, message=message)
 
     def ingest(
         self,

@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Literal, get_args
 
 import orjson
 
+from omnigraph.bulk_loader import bulk_loader
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
@@ -281,10 +281,8 @@ def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
         raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)
 
 
-def load(
-    graph: Any, data: Any, nodes: Frames, edges: Frames, load_in_bulk: Callable[..., Any], **options: Any
-) -> IngestReceipt:
-    """Load data into a graph by one write; an input that turns out to be too large for that by `load_in_bulk`."""
+def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "auto", **options: Any) -> IngestReceipt:
+    """Load data into a graph; an input that turns out to be too large for one write is loaded in bulk, by `engine`."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     # An iterator of rows can be read once, so it becomes a table before anything looks at it.
@@ -297,7 +295,7 @@ def load(
             except LimitExceeded:
                 # Raised before anything is written.
                 pass
-        return _load_in_bulk(graph, source, nodes, edges, partial(load_in_bulk, **options))
+        return _load_in_bulk(graph, source, nodes, edges, {**options, "engine": engine})
 
 
 def is_small(data: Any, nodes: Frames, edges: Frames) -> bool:
@@ -345,9 +343,7 @@ def without_path(path: str) -> Iterator[None]:
         raise
 
 
-def _load_in_bulk(
-    graph: Any, data: Any, nodes: Frames, edges: Frames, load_in_bulk: Callable[..., Any]
-) -> IngestReceipt:
+def _load_in_bulk(graph: Any, data: Any, nodes: Frames, edges: Frames, options: Mapping[str, Any]) -> IngestReceipt:
     is_path = data is None or isinstance(data, str | os.PathLike) or _is_list_of_paths(data)
     with NamedTemporaryFile(suffix=".ndjson") as spool:
         if not is_path:
@@ -355,7 +351,7 @@ def _load_in_bulk(
             spool.flush()
         sources: Any = () if data is None else data if is_path else spool.name
         with without_path(spool.name):
-            report = load_in_bulk(graph, sources, nodes=nodes, edges=edges)
+            report = bulk_loader()(graph, sources, nodes=nodes, edges=edges, **options)
     return IngestReceipt(
         report.branch,
         report.base_branch,

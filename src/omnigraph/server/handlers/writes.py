@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from omnigraph.engine.authorization import on_target
 from omnigraph.engine.schema import apply, plan
+from omnigraph.engine.write.ingest import load as load_any_size
 from omnigraph.engine.write.ingest import without_path
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.graph import load_any_size, session_of
+from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
 from omnigraph.server import wire
@@ -75,6 +76,8 @@ def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLin
         return load_any_size(
             call.graph,
             data,
+            None,
+            None,
             engine="local",
             mode=request.mode,
             branch=request.branch,
