@@ -71,7 +71,7 @@ def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
             source=theirs.snapshot.branch,
             target=ours.snapshot.branch,
         )
-    # As in git: up to date if the source is an ancestor of the target, a fast-forward if the target is one of the source.
+    # As in git: up to date if the source is an ancestor of the target, fast-forward if the target is one of the source.
     if base.best == (source,):
         return Sides(MergeOutcome.ALREADY_UP_TO_DATE, base.best)
     if base.best == (target,):
