@@ -106,12 +106,13 @@ def test_cli_page_describes_command_and_options(command: object) -> None:
 
 
 def options(run: object) -> set[str]:
-    """Return the option names a command declares in its annotations."""
+    """Return the option names a command declares in its annotations; one with a `--master` takes its settings, too."""
     hints = get_type_hints(run, include_extras=True)
     metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
     told = (one for one in metadata if isinstance(one, ParameterInfo))
     names = (name for option in told for name in (option.default, *(option.param_decls or ())))
-    return {name for name in names if isinstance(name, str)}
+    declared = {name for name in names if isinstance(name, str)}
+    return declared | ({"--conf"} if "--master" in declared else set())
 
 
 @pytest.mark.slow

@@ -58,8 +58,10 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"arguments", "external_blobs", "graph_access", "json_members", "json_text", "tasks"}),
         frozenset({"authorization", "past_names", "revisions"}),
         frozenset({"session"}),
-        frozenset({"blobs", "export", "graph_formats", "history", "information_flow", "query", "schema_data"}),
-        frozenset({"changes", "entities"}),
+        frozenset(
+            {"blobs", "entity_lookup", "export", "graph_formats", "history", "information_flow", "query", "schema_data"}
+        ),
+        frozenset({"changes"}),
         frozenset({"drawing"}),
         frozenset({"branches", "entity_history", "merge", "write"}),
         frozenset({"algo", "embed", "schema_rewrite"}),
