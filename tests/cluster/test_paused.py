@@ -124,8 +124,8 @@ def count_changes(folder: Path, storage: str) -> int:
 @pytest.mark.slow
 def test_paused_operator_changes_nothing_after_a_takeover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = count_changes(tmp_path / "counted", str(tmp_path / "storage0"))
-    # While the lock is taken, in the middle of the movements, and at the revision.
-    for number in (2, total // 2, total - 3):
+    # In the middle of the movements, and at the revision; the long campaign pauses it at every change.
+    for number in (total // 2, total - 3):
         pause_at(tmp_path / f"team{number}", str(tmp_path / f"storage{number}"), number, monkeypatch)
 
 

@@ -18,6 +18,7 @@ from tests.support.cluster_folder import (
     deploy,
     write_folder,
 )
+from tests.support.examples import IS_LONG
 from tests.support.s3_server import (
     CONFLICT_409,
     DENY_403,
@@ -73,6 +74,7 @@ def test_cluster_on_s3_creates_changes_deletes_and_excludes(tmp_path: Path, s3_s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.sampled(1)
 def test_apply_on_s3_that_crashes_is_finished_by_the_next(tmp_path: Path, s3_server: S3Server, moment: str) -> None:
     crashed, number = True, 3
     while crashed:
@@ -133,7 +135,7 @@ def test_apply_survives_lost_answers_of_any_change(tmp_path: Path, s3_server: S3
 
 @pytest.mark.slow
 def test_apply_that_loses_its_storage_is_finished_when_it_is_back(tmp_path: Path, s3_server: S3Server) -> None:
-    for number in (4, 12, 20):
+    for number in (4, 12, 20) if IS_LONG else (12,):
         folder, storage = tmp_path / f"team{number}", s3_server.uri(f"team{number}")
         prepare(folder, storage)
         count = 0

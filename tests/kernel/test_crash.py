@@ -26,8 +26,8 @@ WRITES = (
 MERGES = ("merge", "merge_adopting", "revert", "schema_merge")
 MAINTENANCE = ("optimize", "cleanup", "repair", "repair_discarding", "reconcile")
 CONTROL = tuple(name for name in SCENARIOS if name not in (*WRITES, *MERGES, *MAINTENANCE))
-# Of each kind of moment, the first and the last; the long campaign dies at all of them.
-MOMENTS_MAX = 2
+# Of each kind of moment, drawn for each scenario; the long campaign dies at all of them.
+MOMENTS_MAX = 1
 # Where files are written side by side; elsewhere what one operation leaves is what the next one finds, so that only the
 # long campaign dies on both sides of each.
 SIDE_BY_SIDE = ("insert_three", "first_write_of_two_types_on_branch")

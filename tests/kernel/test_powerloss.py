@@ -13,7 +13,7 @@ from tests.support.crash_scenarios import PARTS, SCENARIOS
 pytestmark = pytest.mark.slow
 
 # Of one piece of work; the long campaign cuts the power everywhere.
-CUTS_MAX = 3
+CUTS_MAX = 2
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
 BY_PATH = (
     "insert_one",

@@ -15,6 +15,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
+from tests.support.examples import IS_LONG
 from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ SPECIFICATION = schemathesis.openapi.from_dict(deepcopy(DOCUMENT))
 
 
 @SPECIFICATION.parametrize()
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8 if IS_LONG else 4, suppress_health_check=list(HealthCheck))
 def test_server_asked_anything_described_never_fails(case: Any, described: Live) -> None:
     if "graph_id" in case.path_parameters:
         case.path_parameters["graph_id"] = "g"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from tests.support.examples import spread
+from tests.support.examples import draw
 
 REPOSITORY = Path(__file__).parents[2]
 BOTH_SIDES = ("durable.before", "durable.after")
@@ -146,9 +146,9 @@ class Campaign:
         self.violations.extend(f"{self.scenario}, {label}: {one}" for one in found)
 
     def all_moments(self, most: int | None = None) -> Iterator[tuple[str, int]]:
-        """Yield every moment that the work passes, or of each kind so many that are spread over the work."""
+        """Yield every moment that the work passes, or of each kind so many, drawn for each scenario."""
         for moment, count in self.moments.items():
-            yield from ((moment, number) for number in spread(count, most))
+            yield from ((moment, number) for number in draw(count, most, f"{self.scenario} {moment}"))
 
 
 def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False, most: int | None = None) -> None:
@@ -165,6 +165,6 @@ def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False, most: in
     assert answer["status"] == 0, answer
     assert "error" not in answer, answer["error"]
     found = sorted(states.glob(f"* {kind} *"))
-    for state in (found[number - 1] for number in spread(len(found), most)):
+    for state in (found[number - 1] for number in draw(len(found), most, campaign.scenario)):
         place.put(state)
         campaign.judge({"status": 0, "acknowledged": state.name.endswith("acknowledged")}, f"power cut {state.name}")

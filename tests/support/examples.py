@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from random import Random
 from typing import Final
 
 IS_LONG: Final = bool(os.environ.get("OMNIGRAPH_TEST_LONG"))
@@ -24,3 +25,13 @@ def spread(count: int, most: int | None) -> list[int]:
     if most is None or count <= most:
         return list(range(1, count + 1))
     return [1 + round(step * (count - 1) / max(most - 1, 1)) for step in range(most)]
+
+
+def draw(count: int, most: int | None, salt: str) -> list[int]:
+    """Return the numbers from 1 to a count; at most so many of them, always the same ones for the same salt.
+
+    >>> draw(3, None, ""), draw(2, 3, ""), len(draw(9, 2, "a")), draw(99, 2, "a") != draw(99, 2, "b")
+    ([1, 2, 3], [1, 2], 2, True)
+    """
+    numbers = range(1, count + 1)
+    return [*numbers] if most is None or count <= most else sorted(Random(salt).sample(numbers, most))

@@ -37,6 +37,7 @@ def test_engine_and_model_agree_on_a_few_worlds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [2, 27])
+@pytest.mark.sampled(1)
 def test_engine_and_model_agree_on_many_worlds(tmp_path: Path, start: int) -> None:
     run_worlds(tmp_path, range(start, start + 25))
 
