@@ -5,14 +5,18 @@ Pure. A language supplies its grammar, the builder of its syntax tree, and the w
 
 from __future__ import annotations
 
+import pickle
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from itertools import islice
 from typing import Any, Final
 
+import lark
 from lark import Lark, Token, Tree, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
@@ -85,8 +89,32 @@ def _parse(source: Source, language: Language, make_parser: Callable[[Language],
 
 @cache
 def _parser(language: Language) -> Lark:
+    return _load_tables(language) or build_parser(language)
+
+
+def build_parser(language: Language) -> Lark:
+    """Return the parser that builds syntax trees, computed from the grammar."""
     grammar = _read_grammar(language)
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=language.builder, maybe_placeholders=True)
+
+
+def tables_key(language: Language) -> bytes:
+    """Return what the tables of a grammar begin with: a digest of the grammar and of the Lark that computed them."""
+    return sha256(f"{lark.__version__}\n{_read_grammar(language)}".encode()).digest()
+
+
+def _load_tables(language: Language) -> Lark | None:
+    """Return the parser from tables that `tools/grammar_tables.py` has computed; None if they are not of this grammar.
+
+    Computing the tables of a large grammar takes a quarter of a second, longer than most queries.
+    """
+    file = resources.files(language.package).joinpath("grammar.tables")
+    key = tables_key(language)
+    stored = file.read_bytes() if file.is_file() else b""
+    if not stored.startswith(key):
+        return None
+    tables = pickle.loads(zlib.decompress(stored[len(key) :]))
+    return Lark._load_from_dict(**tables, transformer=language.builder)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @cache
