@@ -343,6 +343,9 @@ def negate(condition: Expr) -> Expr:
     match condition:
         case Not(condition=inner):
             return inner
+        case And(conditions=(Not(condition=TextMatch() as match), *_)) if condition == negate(match):
+            # What is unknown is neither true nor false, so the guards must not become ways to be true.
+            return match
         case And(conditions=parts):
             return Or(tuple(negate(part) for part in parts))
         case Or(conditions=parts):
