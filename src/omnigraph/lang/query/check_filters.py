@@ -167,6 +167,10 @@ def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, role: Ro
 def _alias(ctx: Context, alias: ast.Alias, role: Role) -> ir.Expr | None:
     if alias.name == "null":
         return NULL
+    if alias.name in ast.SYSTEM_FIELDS:
+        message = f"`{alias.name}` is a field of a node or an edge, and does not stand alone here"
+        ctx.report("T6", alias.span, message, f"write it behind a variable: `$v.{alias.name}`")
+        return None
     column = ctx.columns.get(alias.name) if role in _OF_COLUMNS else None
     if column is not None:
         return column.expression if role is Role.HAVING else ir.ColumnRef(column.name, column.type)

@@ -67,7 +67,11 @@ def _mentions_aggregate(expression: ast.Expression) -> bool:
 def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
     assert typed.type is not None
     alias = projection.alias.text if projection.alias else None
-    column = ir.Column(alias or _column_name(typed), typed, typed.type)
+    name, written = _column_name(typed), projection.expression
+    if isinstance(typed, ir.TypeRef) and isinstance(written, ast.PropertyAccess):
+        # `type($v)` and `$v.@type` are one value, named as they are written.
+        name = f"{written.variable.text}.{written.property.text}"
+    column = ir.Column(alias or name, typed, typed.type)
     type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
     return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
 
@@ -112,7 +116,7 @@ def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -
 
 def _column_name(expression: ir.Expr) -> str:
     if isinstance(expression, ir.PropertyRef):
-        return f"{expression.variable}.{expression.property}"
+        return f"{expression.variable}.{expression.written()}"
     if isinstance(expression, ir.Aggregate):
         return "count" if expression.argument is None else _column_name(expression.argument)
     return _described_name(expression)
@@ -272,7 +276,7 @@ def _is_call(expression: ast.Expression, function: str) -> bool:
 
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
-    if isinstance(expression, ast.Alias):
+    if isinstance(expression, ast.Alias) and expression.name not in ast.SYSTEM_FIELDS:
         # An unknown column name is reported when the query runs, as in earlier releases.
         match = by_alias.get(expression.name)
         return ir.ColumnRef(expression.name, match.type if match else None)

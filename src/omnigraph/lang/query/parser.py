@@ -185,10 +185,13 @@ def _token_before(text: str, offset: int) -> tuple[str, int]:
 
 def _describe_expected(accepted: frozenset[str], before: str) -> str:
     """Describe the accepted terminals; `before` is the token just read."""
-    # Another alternative may nearly always follow, and is rarely what was meant.
-    left = set(accepted) - {"_BAR"} or set(accepted)
+    # Another alternative may nearly always follow, and is rarely what was meant; system fields stand where names do,
+    # and so do edges in parentheses.
+    left = set(accepted) - {"_BAR", "FIELD"} or set(accepted)
+    if "NAME" in left and (before.startswith("$") or before == ":"):
+        left -= {"LPAR"}
     if left == {"NAME"}:
-        special = {"query": "a query name", "as": "a column name"}
+        special = {"query": "a query name", "as": "a column name", "|": "an edge", "(": "an edge"}
         return special.get(before, "a property name")
     words: list[str] = []
     for word, required, also in _GROUPS:

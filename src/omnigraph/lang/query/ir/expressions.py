@@ -69,13 +69,18 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class PropertyRef:
-    """A property of a bound node or edge; nullable also when the variable may be missing."""
+    """A property of a bound node or edge, or its id or an end of it; nullable also when the variable may be missing."""
 
     variable: str
     owner_kind: str
     owner: str
     property: str
     type: PropertyType
+
+    def written(self) -> str:
+        """Return the name as a query has it; no property is called `id`, and none of an edge `src` or `dst`."""
+        is_end = self.owner_kind == "edge" and self.property in ("src", "dst")
+        return f"@{self.property}" if is_end or self.property == "id" else self.property
 
 
 @dataclass(frozen=True, slots=True)
