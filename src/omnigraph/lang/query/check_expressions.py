@@ -307,6 +307,11 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
     return ir.PropertyRef(variable.text, binding.kind.value, binding.type_name, name.text, type_)
 
 
+def has_property(ctx: Context, binding: Variable, name: str) -> bool:
+    """Return True for a node or edge with a property of this name."""
+    return binding.kind in (Kind.NODE, Kind.EDGE) and name in ctx.properties(binding)
+
+
 def resolve_field(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.Expr | None:
     """Resolve a system field: `$v.@id`, `$v.@type`, and of an edge `$e.@src` and `$e.@dst`."""
     variable, name = access.variable, access.property
