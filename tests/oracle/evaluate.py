@@ -30,7 +30,7 @@ from tests.oracle.answers import (
     settle_key,
 )
 from tests.oracle.functions import FUNCTIONS, apply, convert
-from tests.oracle.model import Edge, Graph, Node
+from tests.oracle.model import Edge, Graph, Node, field
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, VALUE, Block, Member, Patterns, Scan, Walk
 
 EMPTY: Mapping[str, str] = {}
@@ -242,7 +242,7 @@ class _Evaluator:
         is_constant = isinstance(written, ast.Literal | ast.ListLiteral) or (
             isinstance(written, ast.Variable) and written.name in self.params
         )
-        if not is_constant or not isinstance(other, ast.PropertyAccess):
+        if not is_constant or not isinstance(other, ast.PropertyAccess) or other.property.text.startswith("@"):
             return value
         owner = scope[other.variable.text].split("|")[0]
         edge = self.catalog.edges.get(owner)
@@ -291,7 +291,10 @@ class _Evaluator:
             return expression.value
         if isinstance(expression, ast.PropertyAccess):
             entity = row[expression.variable.text]
-            return None if entity is None else entity.values[expression.property.text]  # type: ignore[union-attr]
+            if entity is None:
+                return None
+            assert isinstance(entity, Node | Edge)
+            return field(entity, expression.property.text)
         if isinstance(expression, ast.Variable):
             if expression.name in self.params:
                 return self.params[expression.name]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar
 from tests.oracle.pattern import NO_ENTITY, PATH
+from tests.oracle.worlds import IDS
 
 if TYPE_CHECKING:
     from tests.oracle.queries import Bound, Maker
@@ -17,6 +18,11 @@ TEXTS = frozenset({"name", "nick", "note", "country"})
 DATE_UNITS = ("year", "quarter", "month", "week", "day")
 TIME_UNITS = (*DATE_UNITS, "hour", "minute", "second")
 PATTERNS = ("^a", "b$", "[a-z]+", "^$", "é|Z", "o.t")
+
+
+def fields_of(one: Bound) -> tuple[str, ...]:
+    """Return the system fields of a node or an edge."""
+    return ("@id", "@type", "@src", "@dst") if one.is_edge else ("@id", "@type")
 
 
 class Expressions:
@@ -51,6 +57,20 @@ class Expressions:
             if not type_.is_list and (name in names if scalar is None else type_.scalar is scalar)
         ]
         return self.maker.pick(found) if found and not self.maker.often(1, 5) else otherwise
+
+    def field(self) -> str:
+        """Return a system field of a node or an edge."""
+        entities = [one for one in self.scope if one.type not in NO_ENTITY]
+        fields = [f"${one.name}.{name}" for one in entities for name in fields_of(one)]
+        return self.maker.pick(fields) if fields else '"b"'
+
+    def field_test(self, one: Bound) -> str:
+        """Return a condition on a system field: compared with one of another variable, or with an id."""
+        maker = self.maker
+        access = f"${one.name}.{maker.pick(fields_of(one))}"
+        # Ids that a world has are rarely those of two variables at once.
+        constant = maker.parameter(PropertyType(Scalar.STRING), maker.pick(IDS)) if maker.often(1, 3) else None
+        return f"{access} {maker.pick(('=', '!=', '<', '<=', '>', '>='))} {constant or self.field()}"
 
     def choose(self, depth: int, leaf: Callable[[], str], *deeper: Callable[[int], str]) -> str:
         if depth > 1 or self.maker.often(1, 3):
@@ -110,7 +130,7 @@ class Expressions:
         maker = self.maker
         return self.choose(
             depth,
-            lambda: self.leaf(TEXTS, None, maker.pick(('"a"', '"-"', '""', '"Éa b"'))),
+            lambda: self.leaf(TEXTS, None, maker.pick(('"a"', '"-"', '""', '"Éa b"', self.field()))),
             lambda d: f"({self.text(d)} + {self.text(d)})",
             lambda d: f"concat({self.text(d)}, {self.text(d)}, {self.text(d)})",
             lambda d: f"{maker.pick(('lower', 'upper', 'trim'))}({self.text(d)})",

@@ -97,6 +97,9 @@ class Measures:
         for text in sortable:
             variable, _, name = text[1:].partition(".")
             plain = Scalar.STRING if types[variable].type == TEXT else Scalar.I64
+            if name.startswith("@"):
+                ordered.append(text)
+                continue
             scalar = plain if not name else self.maker.properties(types[variable])[name].scalar
             if scalar in NUMBERS or scalar is Scalar.STRING:
                 ordered.append(text)

@@ -31,6 +31,13 @@ class Edge:
         return hash((self.type, self.id))
 
 
+def field(entity: Node | Edge, name: str) -> object:
+    """Return a property, or a system field: the id, the type, and the ids at the ends of an edge."""
+    if isinstance(entity, Edge) and name in ("@src", "@dst"):
+        return entity.source if name == "@src" else entity.target
+    return {"@id": entity.id, "@type": entity.type}[name] if name.startswith("@") else entity.values[name]
+
+
 @dataclass(frozen=True)
 class Graph:
     """Nodes by type and id, edges by type."""

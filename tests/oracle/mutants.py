@@ -303,6 +303,22 @@ def _calendar_forgotten(right: Any, arguments: Any, type_: Any, count: int) -> A
     return right([arguments[0], Numbers(amount.data * days, amount.valid), Constant("day", unit.type)], type_, count)
 
 
+def _other_end(node: ir.PropertyRef) -> str:
+    ends = {"src": "dst", "dst": "src"} if node.owner_kind == "edge" else {}
+    return ends.get(node.property, node.property)
+
+
+def ids_of_another_entity(patch: Patch) -> None:
+    stored_column = expressions.stored_column
+
+    def changed(expression: Any) -> Any:
+        key, name = stored_column(expression)
+        is_field = isinstance(expression, ir.PropertyRef) and name == "id" and key.kind == "edge"
+        return key, "src" if is_field else name
+
+    patch.setattr(expressions, "stored_column", changed)
+
+
 def _coalesce_backwards(node: Any) -> Any:
     return node.arguments[::-1] if node.function == "coalesce" else node.arguments
 
@@ -361,6 +377,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "at most means less": _operator(ir.CompareOp.LE, ir.CompareOp.LT),
     "starts_with means contains": _operator(ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS),
     "is null is always asked": on(ir.IsNull, negated=lambda node: False),
+    "the ends of an edge are swapped": on(ir.PropertyRef, property=_other_end),
+    "ids are those of another entity": ids_of_another_entity,
     "descending is ignored": on(ir.OrderKey, descending=lambda node: False),
     "distinct is ignored": on(ir.ReadIR, is_distinct=lambda node: False),
     "skip is ignored": on(ir.ReadIR, skip=lambda node: None),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, PropertyType, Scalar
-from tests.oracle.expressions import Expressions
+from tests.oracle.expressions import Expressions, fields_of
 from tests.oracle.literals import literal, quote_text, to_json
 from tests.oracle.measures import Measures
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT, joined
@@ -217,6 +217,8 @@ class Maker:
         word = self.pick((edge.name[0].lower() + edge.name[1:], edge.name.lower()))
         if edge.source == edge.target and self.often(1, 4):
             word = f"<{word}>"
+        elif self.often(1, 6):
+            word = f"({word})"
         if self.often(1, 5):
             name = "_" if self.often(1, 6) else self.fresh()
             if name != "_":
@@ -248,7 +250,7 @@ class Maker:
             is_both = False
             named = [one for one in named if one.source in left] or [self.pick(leaving)]
         word = "_" if is_any else "|".join(one.name[0].lower() + one.name[1:] for one in named)
-        word = f"<{word}>" if is_both else word
+        word = f"<{word}>" if is_both else f"({word})" if not is_any and self.often(1, 2) else word
         if not is_any and not is_both and not all(one.source in left for one in named):
             return self.filter(scope, 0)
         edges = every if is_any else named
@@ -364,6 +366,8 @@ class Maker:
             )
         if kind == 9 and not one.is_edge:
             return f"${one.name} is {'not ' * self.often(1, 2)}null"
+        if kind == 4 and self.often(1, 2):
+            return Expressions(self, scope).field_test(one)
         if kind == 8 and one.type == "Person":
             return self.text_predicate(one)
         name, type_ = self.pick(list(self.properties(one).items()))
@@ -511,6 +515,7 @@ class Maker:
                 for name, type_ in self.properties(one).items():
                     if not type_.is_list and type_.dimension is None:
                         found.append(f"${one.name}.{name}")
+                found += [f"${one.name}.{name}" for name in fields_of(one) if one.is_edge or name == "@id"]
         return found
 
     def identities(self, scope: list[Bound]) -> list[str]:
@@ -561,7 +566,7 @@ class Maker:
         if one.type in (HOPS, TEXT) or (not one.is_edge and self.often(1, 4)):
             return f"${one.name}", True
         if self.often(1, 5) or not self.properties(one):
-            return f"type(${one.name})", True
+            return self.pick((f"type(${one.name})", f"${one.name}.{self.pick(fields_of(one))}")), True
         name, type_ = self.pick(list(self.properties(one).items()))
         return f"${one.name}.{name}", not type_.is_list and type_.dimension is None
 

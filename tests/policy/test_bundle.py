@@ -48,6 +48,7 @@ def rule(actions: str, more: str = "") -> str:
         (rule("dance"), "5:", "unknown action `dance`"),
         (rule("read, read"), "5:", "duplicate value `read`"),
         (rule("graph_list"), "5:", "belongs in the bundle of a server"),
+        (rule("config_manage"), "5:", "belongs in the bundle of a server"),
         (rule("read", "when: now"), "5:", "unknown field `when`"),
         (rule("read", "branch_scope: some"), "5:", "`some` is not one of"),
         (rule("read", "branch_scope: any, target_branch_scope: any"), "5:", "not both"),
@@ -93,6 +94,8 @@ def test_parse_bundle_server_bundle_takes_no_graph_action() -> None:
     with pytest.raises(PolicyError, match="bundle of a graph"):
         parse_bundle(rule("read"), scope="server")
     assert parse_bundle(rule("graph_list"), scope="server").rules[0].actions == ("graph_list",)
+    both = parse_bundle(rule("metrics_read, config_manage"), scope="server").rules[0].actions
+    assert both == ("metrics_read", "config_manage")
 
 
 def test_parse_bundle_what_is_optional_may_be_missing() -> None:

@@ -41,7 +41,8 @@ TARGET_ACTIONS: Final = (
 )
 PLAIN_ACTIONS: Final = ("admin", "invoke_query")
 GRAPH_ACTIONS: Final = (*BRANCH_ACTIONS, *TARGET_ACTIONS, *PLAIN_ACTIONS)
-SERVER_ACTIONS: Final = ("graph_list", "metrics_read")
+# No route asks for `config_manage`: a cluster is changed by `cluster apply`, with access to its storage.
+SERVER_ACTIONS: Final = ("graph_list", "metrics_read", "config_manage")
 ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 

@@ -117,6 +117,19 @@ def test_explain_shows_the_plan_without_running_it(tmp_path: Path) -> None:
     assert json.loads(json.dumps(explained.to_json())) == explained.to_json()
 
 
+def test_explain_looks_a_node_up_by_its_id_wherever_it_is_bound(tmp_path: Path) -> None:
+    graph = create(tmp_path, [person("a", age=1), person("b"), city("x", country="NL"), lives_in("a", "x")])
+    start, walk = graph.explain('match { $p: Person $p livesIn $c $c.@id = "x" } return { $p.name }').operators[:2]
+    assert start.title.startswith("look up $c: City")
+    assert walk.title.startswith("expand $c in LivesIn $p: Person")
+    # With more conditions than the id, they hold, too.
+    assert firsts(graph, '$p: Person $p.@id = "a" $p.age = 2', "$p.name") == []
+    assert firsts(graph, '$p: Person $p.@id = "a" $p.@id = "b"', "$p.name") == []
+    assert firsts(graph, '$p: Person $p.@id = "b" $q: Person $q.@id = $p.@id', "$q.name") == ["b"]
+    source = "query q($id: String?) { match { $p: Person $p.@id = $id } return { $p.name } }"
+    assert [graph.query(source, params={"id": one}).rows() for one in ("a", "z", None)] == [[{"p.name": "a"}], [], []]
+
+
 def test_profile_adds_rows_time_and_requests(tmp_path: Path) -> None:
     graph = create(tmp_path, [person("a", age=1), person("b"), knows("a", "b")])
     source = (

@@ -17,6 +17,7 @@ from omnigraph.lang.editor import (
 )
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
+from omnigraph.lang.query.ast import SYSTEM_FIELDS
 from omnigraph.lang.query.functions import FUNCTION_NAMES
 from tests.support.case_file import CASES
 
@@ -74,7 +75,16 @@ HEAD = "query q($country: String, $most: I64) {\n  match {\n    $p: Port { count
         ("query q() { update Vessel set { |", {"label", "teu"}, {"country"}),
         (HEAD + "    $p.|", {"code", "country", "berths"}, {"imo", "match"}),
         (HEAD + "    $v.|", {"imo", "teu", "tags"}, {"berths"}),
-        (HEAD + "    $c.|", {"day", "fee"}, {"berths"}),
+        (HEAD + "    $c.|", {"day", "fee", "@id", "@type", "@src", "@dst"}, {"berths"}),
+        (HEAD + "    $c.@|", {"@id", "@src"}, {"berths"}),
+        (HEAD + "    $p.@|", {"@id", "@type"}, {"@src", "@dst"}),
+        (HEAD + "    $country.|", set(), {"@id"}),
+        ("query q() { delete CallsAt where |", {"fee", "@id", "@src", "@dst"}, {"imo"}),
+        ("query q() { delete Port where @|", {"code", "@id"}, {"@src"}),
+        ("match { $v: Vessel $v (|", {"callsAt", "towedBy"}, {"count"}),
+        ("match { $v: Vessel $v $e:(|", {"callsAt", "towedBy"}, {"count"}),
+        ("match { $v: Vessel $v $e:(towedBy) $w $w.|", {"imo", "@id"}, {"@src"}),
+        ("match { $v: Vessel $v $e:(towedBy) $w $e.|", {"@src"}, {"imo"}),
         (HEAD + "    $v |", {"callsAt", "towedBy"}, {"limit"}),
         (HEAD + "    $p |", {"callsAt"}, {"towedBy"}),
         (HEAD + "    |", {"$p", "$v", "$c", "$country", "optional", "not", "search"}, {"limit"}),
@@ -104,13 +114,30 @@ def test_complete_query_offers_what_fits(marked: str, expected: set[str], absent
         ("node A {} node B {} edge E: |", {"A", "B"}, {"node"}),
         ("node A {} node B {} edge E: A -> |", {"A", "B"}, {"node"}),
         ("interface I { a: I32 } node A implements |", {"I"}, {"A"}),
-        ("node A { a: String b: I32 @key(|", {"a", "b"}, {"node"}),
+        ("node A { a: String b: I32 @key(|", {"a", "b"}, {"node", "@key", "@src"}),
+        ("node A {} edge E: A -> A { a: Date @key(|", {"a", "@src", "@dst"}, {"@key"}),
+        ("node A {} edge E: A -> A { a: Date @key(@src, @|", {"a", "@dst"}, {"@unique"}),
     ],
 )
 def test_complete_schema_offers_what_fits(marked: str, expected: set[str], absent: set[str]) -> None:
     offered = labels(marked, "pg")
     assert expected <= offered.keys(), offered.keys()
     assert not absent & offered.keys()
+
+
+def test_alternatives_complete_and_describe_each_edge() -> None:
+    """`|` is no mark of the cursor here."""
+    text = "match { $v: Vessel $v $e:(callsAt | towedBy) $x $x.imo = $e.fee } return { $v }"
+    source = Source("program.gq", text)
+    offered = {item.label for item in complete(source, "gq", text.index("towedBy"), VIEW)}
+    assert {"callsAt", "towedBy"} <= offered
+    described = describe(source, "gq", text.index("towedBy") + 1, VIEW)
+    assert described is not None
+    assert "edge TowedBy: Vessel -> Vessel" in described.text
+    # The edges lead to different types, so nothing is said about what they have in common.
+    reached = describe(source, "gq", text.index("$x.") + 1, VIEW)
+    assert reached is not None
+    assert "Port" not in reached.text
 
 
 def test_complete_without_a_schema_still_offers_words_and_variables() -> None:
@@ -138,6 +165,10 @@ def test_complete_without_a_schema_still_offers_words_and_variables() -> None:
         ("query q($a: I|64) {", "64-bit integer"),
         ("query q() @desc|ription", "explains"),
         ("query q() { delete Port where co|de = 1 }", "Port.code: String"),
+        ("query q() { delete CallsAt where @s|rc = 1 }", "starts from"),
+        (HEAD + "$c.@ty|pe", "the name of the type".capitalize()),
+        ("query q() { match { $p: Vessel $p (tow|edBy) $_ } }", "edge TowedBy: Vessel -> Vessel"),
+        ("query q() { match { $p: Vessel $p $e:(tow|edBy) $_ } }", "edge TowedBy: Vessel -> Vessel"),
     ],
 )
 def test_hover_in_a_query_tells_types_and_words(marked: str, expected: str) -> None:
@@ -159,6 +190,7 @@ def test_hover_elsewhere_says_nothing(marked: str) -> None:
         ("node A { a: String @k|ey }", "identity of a node"),
         ("node A { a: String } edge E: |A -> A", "node A {"),
         ("node A { b: I32? a: String @key(a, |b) }", ""),
+        ("node A { a: String } edge E: A -> A { @key(@s|rc, @dst) }", "starts from"),
         ('node A { |b: I32? @description("why") }', 'A.b: I32? @description("why")'),
     ],
 )
@@ -235,3 +267,4 @@ def test_vocabulary_describes_words_that_exist() -> None:
     assert set(vocabulary.QUERY_WORDS) <= set(keywords(LANGUAGES["gq"]))
     assert [name for name in FUNCTION_NAMES if vocabulary.describe_function(name) is None] == []
     assert vocabulary.describe_function("nothing") is None
+    assert set(vocabulary.SYSTEM_FIELDS) == set(SYSTEM_FIELDS)

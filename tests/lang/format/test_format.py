@@ -169,6 +169,30 @@ def test_format_query_layout() -> None:
         """)
 
 
+def test_format_system_fields_and_edges_in_parentheses() -> None:
+    query = """query q(){match{$a:Port $b(towedBy|callsAt){1,2}$a $v $e:( callsAt|towedBy )$x $e . @type="B"}
+    return{$e.@id}}
+    query m($s:String){delete CallsAt where @src=$s and not @dst="b"}"""
+    assert format_text(query, "gq") == dedent("""\
+        query q() {
+          match {
+            $a: Port
+            $b (towedBy | callsAt){1,2} $a
+            $v $e:(callsAt | towedBy) $x
+            $e.@type = "B"
+          }
+          return { $e.@id }
+        }
+        query m($s: String) { delete CallsAt where @src = $s and not @dst = "b" }
+        """)
+    assert format_text("edge  E : A->A{@key( @src,@ dst ) at:Date?@index }", "pg") == dedent("""\
+        edge E: A -> A {
+          @key(@src, @dst)
+          at: Date? @index
+        }
+        """)
+
+
 def test_format_long_lines_break_at_lists_annotations_and_operators() -> None:
     name = "a_property_with_a_long_name"
     condition = " and ".join(f"$port.{name} = {number}" for number in range(4))

@@ -187,6 +187,11 @@ class Expand:
     def is_single(self) -> bool:
         return self.minimum == self.maximum == 1 and self.path is None
 
+    @property
+    def joins_types(self) -> bool:
+        """True for one edge between different types, which cannot follow itself: it is walked once or not at all."""
+        return not self.legs and self.source_type != self.target_type
+
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         rows = drop_null_rows(rows, self.source)
         bounds = self.bounds(run)
@@ -244,8 +249,8 @@ class Expand:
             maximum = max(run.row_count(TypeKey.of("node", self.space)), minimum)
         else:
             maximum = run.bound(self.maximum, "hops")
-            if not self.legs and self.source_type != self.target_type:
-                maximum = min(maximum, 1)
+            if self.joins_types:
+                minimum, maximum = max(minimum, 1), min(maximum, 1)
         return HopBounds(minimum, maximum, self.is_backwards)
 
     @cached_property
@@ -263,7 +268,7 @@ class Expand:
         return walker
 
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
-        if self.is_single:
+        if self.is_single or self.joins_types:
             walker = self._walker(run, sources, 1, self.source_type, self.target_type)
             return expand_once(run, walker, sources, row_bytes, self.title)
         space, hops = run.nodes(self.space), bounds.maximum

@@ -39,12 +39,18 @@ from omnigraph.lang.schema.key_ids import key_id
 def compile_key_lookup(
     node: NodeType | None, variable: str, conditions: Sequence[ir.Expr]
 ) -> tuple[KeyLookup | None, tuple[ir.Expr, ...]]:
-    """Return a key lookup if the conditions fix the whole key of a node, and the remaining conditions.
+    """Return a key lookup if the conditions fix the id or the whole key of a node, and the remaining conditions.
 
     There is none for a union of types, which has no node type.
     """
     if node is None:
         return None, tuple(conditions)
+    by_id = next((item for item in conditions if _id_in(item, variable) is not None), None)
+    if by_id is not None:
+        entity_id = _id_in(by_id, variable)
+        assert entity_id is not None
+        find = compile_value(entity_id)
+        return lambda run: _find_by_id(run, node, find), tuple(item for item in conditions if item is not by_id)
     values: dict[str, Evaluate] = {}
     residual: list[ir.Expr] = []
     for condition in conditions:
@@ -62,6 +68,23 @@ def compile_key_lookup(
         return None, tuple(conditions)
     key_values = [(name, values[name]) for name in node.key]
     return lambda run: _find_by_key(run, node, key_values), tuple(residual)
+
+
+def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
+    """Return the constant that a condition compares the id of a variable with."""
+    if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
+        for column, value in ((condition.left, condition.right), (condition.right, condition.left)):
+            is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
+            if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
+                return value
+    return None
+
+
+def _find_by_id(run: QueryRun, node: NodeType, find: Evaluate) -> Ids:
+    entities, vector = run.nodes(node.name), find(run, UNIT_ROW)
+    assert isinstance(vector, Constant)
+    dense_id = -1 if vector.value is None else entities.find(str(vector.value))
+    return np.array([dense_id] if dense_id >= 0 else [], entities.dtype)
 
 
 def _is_key_of(node: NodeType, variable: str, column: ir.Expr) -> bool:

@@ -15,7 +15,7 @@ from omnigraph.lang.catalog import EdgeType, Scalar
 from omnigraph.lang.diagnostic import Source, Span
 from omnigraph.lang.editor import vocabulary
 from omnigraph.lang.editor.compiled_source import SchemaView
-from omnigraph.lang.editor.lookup import block_owner
+from omnigraph.lang.editor.lookup import block_owner, is_edge_place
 from omnigraph.lang.editor.variables import Variable, find_variables
 from omnigraph.lang.editor.words import Words, split_words
 from omnigraph.lang.format import LANGUAGES, LanguageName
@@ -84,6 +84,8 @@ def _complete_query(position: _Position) -> Iterator[Completion]:
     if position.before() == ".":
         variable = position.variables.get(position.before(2))
         yield from _properties(position, variable.type if variable is not None else None)
+        if variable is not None and variable.kind in ("node", "edge", "unknown"):
+            yield from _system_fields(position, has_ends=variable.kind != "node")
         return
     if "VAR" in position.accepted or not position.accepted:
         for variable in position.variables.values():
@@ -108,13 +110,17 @@ def _names(position: _Position) -> Iterator[Completion]:
             yield from (Completion(end, "property", position.span, "the id of a node") for end in ("from", "to"))
         return
     if before == "where":
-        yield from _properties(position, position.before(2) if position.before(2)[:1].isupper() else None)
+        name = position.before(2) if position.before(2)[:1].isupper() else None
+        yield from _properties(position, name)
+        type_ = position.view.find_type(name) if position.view is not None and name is not None else None
+        if type_ is not None:
+            yield from _system_fields(position, has_ends=isinstance(type_, EdgeType))
         return
-    is_after_colon = before in (":", "<") and position.before(2).startswith("$")
-    if before.startswith("$") or is_after_colon:
+    is_edge = is_edge_place(position.words, position.index)
+    if before.startswith("$") or is_edge:
         yield from _edges(position)
     # What follows a variable may also begin the next clause.
-    if before not in ("query", "as") and not is_after_colon:
+    if before not in ("query", "as") and not is_edge:
         for function in sorted(FUNCTION_NAMES):
             yield Completion(function, "function", position.span, vocabulary.describe_function(function) or "")
 
@@ -124,6 +130,12 @@ def _properties(position: _Position, type_name: str | None) -> Iterator[Completi
     if type_ is not None:
         for name, item in type_.properties.items():
             yield Completion(name, "property", position.span, str(item.type))
+
+
+def _system_fields(position: _Position, *, has_ends: bool) -> Iterator[Completion]:
+    for field, text in vocabulary.SYSTEM_FIELDS.items():
+        if has_ends or field not in vocabulary.ENDS:
+            yield Completion(field, "property", position.span, text)
 
 
 def _edges(position: _Position) -> Iterator[Completion]:
@@ -154,11 +166,15 @@ def _scalars(position: _Position) -> Iterator[Completion]:
 
 
 def _complete_schema(position: _Position) -> Iterator[Completion]:
-    if "ANNOTATION" in position.accepted or "AT" in position.accepted:
+    words = position.words.words
+    if {"AT", "NAME"} <= position.accepted:
+        start, _ = position.words.declaration(max(position.index - 1, 0))
+        for end in vocabulary.ENDS if position.words.text(start) == "edge" else ():
+            yield Completion(end, "property", position.span, vocabulary.SYSTEM_FIELDS[end])
+    elif "ANNOTATION" in position.accepted or "AT" in position.accepted:
         for word, text in vocabulary.ANNOTATIONS.items():
             label = word if position.before() == "@" else f"@{word}"
             yield Completion(label, "annotation", position.span, text)
-    words = position.words.words
     if "TYPE_NAME" in position.accepted and position.before() not in ("node", "edge", "interface"):
         kind = "interface" if position.before() in ("implements", ",") else "node"
         for index, keyword in enumerate(words[:-1]):

@@ -76,10 +76,21 @@ def _meaning_in_query(words: Words, index: int, view: SchemaView | None) -> Mean
         return Meaning("function", word.text, word.span)
     if before == "where" and (owner := _mutated_type(words, index, start)) is not None:
         return Meaning("property", word.text, word.span, owner)
-    is_after_variable = before.startswith("$") or (before in (":", "<") and words.text(index - 2)[:1] in ("$", ":"))
+    is_after_variable = before.startswith("$") or is_edge_place(words, index)
     if is_after_variable and view is not None and view.catalog.edge_by_word(word.text) is not None:
         return Meaning("type", word.text, word.span)
     return Meaning("keyword", word.text, word.span) if word.text in keywords(LANGUAGES["gq"]) else None
+
+
+def is_edge_place(words: Words, index: int) -> bool:
+    """Return True where the edge of a traversal stands: behind `$e:`, `<`, an opening parenthesis or a `|`."""
+    opening = words.text(index - 1)
+    before = words.text(index - 2)
+    if opening == "|":
+        return before[:1].islower()
+    if opening in ("(", "<"):
+        return before.startswith("$") or (before == ":" and words.text(index - 3).startswith("$"))
+    return opening == ":" and before.startswith("$")
 
 
 def block_owner(words: Words, index: int) -> str | None:
@@ -129,7 +140,7 @@ def _describe(meaning: Meaning, language: LanguageName, view: SchemaView | None)
     if meaning.kind == "function":
         return vocabulary.describe_function(meaning.name)
     if meaning.kind == "annotation":
-        return vocabulary.ANNOTATIONS.get(meaning.name)
+        return vocabulary.ANNOTATIONS.get(meaning.name) or vocabulary.SYSTEM_FIELDS.get(f"@{meaning.name}")
     words = vocabulary.SCHEMA_WORDS if language == "pg" else {**vocabulary.SCHEMA_WORDS, **vocabulary.QUERY_WORDS}
     return words.get(meaning.name)
 

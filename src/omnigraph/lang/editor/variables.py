@@ -1,7 +1,7 @@
 """The variables of a query and their types, from its words and a schema.
 
-Pure. Reads the forms of a pattern (`$v: Type`, `$a edge $b`, `$a $e:edge $b`), so that it also works on a query that is
-still being typed. Types that only the compiler could find stay unknown.
+Pure. Reads the forms of a pattern (`$v: Type`, `$a edge $b`, `$a $e:(edge | edge) $b`), so that it also works on a
+query that is still being typed. Types that only the compiler could find stay unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Variable:
 @dataclass(frozen=True, slots=True)
 class _Walk:
     left: str
-    edge: str
+    edges: tuple[str, ...]
     right: str
 
 
@@ -59,7 +59,7 @@ def _read_variable(words: Sequence[Word], index: int, *, is_parameter: bool) -> 
     if is_parameter:
         return Variable(word.text, "parameter", _read_parameter_type(words, index + 2), word.span)
     if following[:1] == [":"] and len(following) > 1:
-        name = following[2] if following[1] == "<" and len(following) > 2 else following[1]
+        name = following[2] if following[1] in ("<", "(") and len(following) > 2 else following[1]
         return Variable(word.text, "node" if name[:1].isupper() else "edge", name, word.span)
     if index and words[index - 1].text == "as":
         return Variable(word.text, "hops", "I64", word.span)
@@ -93,15 +93,18 @@ def _find_walks(words: Sequence[Word]) -> list[_Walk]:
             and texts[position + 1 : position + 2] == [":"]
         ):
             position += 2
-        position += texts[position : position + 1] == ["<"]
-        edge = texts[position] if position < len(texts) else ""
+        position += texts[position : position + 1] in (["<"], ["("])
+        edges = texts[position : position + 1]
         position += 1
-        position += texts[position : position + 1] == [">"]
+        while texts[position : position + 1] == ["|"]:
+            edges += texts[position + 1 : position + 2]
+            position += 2
+        position += texts[position : position + 1] in ([">"], [")"])
         if texts[position : position + 1] == ["{"] and "}" in texts[position : position + 6]:
             position = texts.index("}", position) + 1
         right = texts[position] if position < len(texts) else ""
-        if edge[:1].islower() and right.startswith("$"):
-            walks.append(_Walk(text, edge, right))
+        if all(edge[:1].islower() for edge in edges) and right.startswith("$"):
+            walks.append(_Walk(text, tuple(edges), right))
     return walks
 
 
@@ -110,9 +113,13 @@ def _infer_types(variables: dict[str, Variable], walks: Sequence[_Walk], view: S
     for _ in range(_ROUNDS_MAX):
         is_changed = False
         for walk in walks:
-            edge = view.catalog.edge_by_word(walk.edge)
-            if edge is not None:
-                is_changed |= _infer_ends(variables, walk, edge)
+            edges = [view.catalog.edge_by_word(word) for word in walk.edges]
+            first = edges[0]
+            # Alternatives between other types lead to several types, which only the compiler knows.
+            if first is not None and all(
+                edge is not None and (edge.source, edge.target) == (first.source, first.target) for edge in edges
+            ):
+                is_changed |= _infer_ends(variables, walk, first)
         if not is_changed:
             return
 

@@ -93,7 +93,7 @@ SCHEMA_WORDS: Final = MappingProxyType(
 )
 ANNOTATIONS: Final = MappingProxyType(
     {
-        "key": "The identity of a node or edge; never changes. Several members: `@key(a, b)`, `@key(src, dst)`.",
+        "key": "The identity of a node or edge; never changes. Several members: `@key(a, b)`, `@key(@src, @dst)`.",
         "unique": "No two entities have the same value; nulls are exempt.",
         "index": "An index for fast lookup, or for words of a text.",
         "range": "`@range(property, low..high)`: inclusive bounds of a number.",
@@ -107,6 +107,15 @@ ANNOTATIONS: Final = MappingProxyType(
         "merge": "`@merge(rule)`: ours, theirs, max, min, union or fail.",
     }
 )
+SYSTEM_FIELDS: Final = MappingProxyType(
+    {
+        "@id": "The id of a node or edge, a String.",
+        "@type": "The name of the type of a node or edge, a String; the same as `type($v)`.",
+        "@src": "The id of the node that an edge starts from, a String.",
+        "@dst": "The id of the node that an edge leads to, a String.",
+    }
+)
+ENDS: Final = ("@src", "@dst")
 QUERY_ANNOTATIONS: Final = ("description", "instruction")
 
 

@@ -204,6 +204,9 @@ def _gap_after_colon(tokens: Sequence[SyntaxToken], index: int) -> Gap:
 
 def _follows_name(token: SyntaxToken, previous: SyntaxToken) -> bool:
     """Return True if a bracket belongs to the word before it: a call, a type with arguments, an element of a list."""
+    if token.text == "(" and previous.text.startswith("$"):
+        # Edges in parentheses stand between two variables.
+        return False
     if not token.is_first_in_parent:
         return not previous.is_keyword or previous.parent is token.parent
     # A rule of its own for arguments looks like a group; then the author's writing decides.

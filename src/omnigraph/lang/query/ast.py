@@ -14,6 +14,8 @@ from omnigraph.lang.diagnostic import Span
 
 # The name of a query that is written without one.
 UNNAMED: Final = "unnamed"
+# What every node or edge has besides its properties. They stand where a property may, and no property has such a name.
+SYSTEM_FIELDS: Final = ("@id", "@type", "@src", "@dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class PropertyAccess:
+    """`$v.name`, of a property or of a system field."""
+
     variable: Name
     property: Name
     span: Span
@@ -54,6 +58,8 @@ class PropertyAccess:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
+    """A bare name: a column, or in a statement over a type a property or a system field of it."""
+
     name: str
     span: Span
 

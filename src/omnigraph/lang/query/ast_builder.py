@@ -15,7 +15,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.functions import FUNCTION_NAMES, arity_of
+from omnigraph.lang.query.functions import FUNCTION_NAMES, arity_of, describe_arity, function_hint
 from omnigraph.limits import EXPRESSION_DEPTH_MAX
 
 _U32_MAX: Final = 2**32 - 1
@@ -81,11 +81,11 @@ class ValueBuilder:
         return ast.Variable(c[0][1:], span_of(c[0]))
 
     def access(self, c: list[Token]) -> ast.PropertyAccess:
-        variable, name = name_of(c[0]), name_of(c[1])
+        variable, name = name_of(c[0]), name_of(_known_field(c[1]))
         return ast.PropertyAccess(variable, name, variable.span.to(name.span))
 
     def alias(self, c: list[Token]) -> ast.Alias:
-        return ast.Alias(str(c[0]), span_of(c[0]))
+        return ast.Alias(str(_known_field(c[0])), span_of(c[0]))
 
     def call(self, c: list[object]) -> ast.Call | ast.Literal:
         word, close = c[0], c[-1]
@@ -96,12 +96,12 @@ class ValueBuilder:
         if function in ("any", "all"):
             raise SyntaxFault(f"`{function}` takes a condition", span, f"write `{function}($item in $v.list where …)`")
         if function not in FUNCTION_NAMES:
-            raise SyntaxFault(f"there is no function `{function}`", span_of(word), _function_hint(function))
+            raise SyntaxFault(f"there is no function `{function}`", span_of(word), function_hint(function))
         fewest, most = arity_of(function)
         if function == "cast":
             raise SyntaxFault("`cast` takes a value and a type", span, "write `cast($v.property as F64)`")
         if len(arguments) < fewest or (most is not None and len(arguments) > most):
-            raise SyntaxFault(f"`{function}` takes {_counts(fewest, most)}, not {len(arguments)}", span)
+            raise SyntaxFault(f"`{function}` takes {describe_arity(fewest, most)}, not {len(arguments)}", span)
         is_distinct = c[1] is not None
         if is_distinct and function not in DISTINCT_AGGREGATES:
             hint = f"it goes with {join_words(sorted(DISTINCT_AGGREGATES))}"
@@ -165,17 +165,13 @@ class ValueBuilder:
         return call
 
 
-def _function_hint(name: str) -> str:
-    if name in ("contains", "starts_with", "ends_with", "matches"):
-        return f"write it between its operands: `$v.property {name} …`"
-    near = did_you_mean(name, FUNCTION_NAMES)
-    return near or f"the functions are {join_words(sorted(FUNCTION_NAMES), conjunction='and')}"
-
-
-def _counts(fewest: int, most: int | None) -> str:
-    if most is None:
-        return f"at least {fewest} argument{'s' * (fewest != 1)}"
-    return f"{join_words([str(count) for count in range(fewest, most + 1)])} argument{'s' * (most != 1)}"
+def _known_field(token: Token) -> Token:
+    """Return a name; raises `SyntaxFault` for an `@name` that is no system field."""
+    if token.startswith("@") and token not in ast.SYSTEM_FIELDS:
+        fields = join_words([f"`{field}`" for field in ast.SYSTEM_FIELDS], conjunction="and")
+        hint = did_you_mean(token, ast.SYSTEM_FIELDS, otherwise=f"the system fields are {fields}")
+        raise SyntaxFault(f"there is no system field `{token}`", span_of(token), hint)
+    return token
 
 
 def check_depth(expression: ast.Expression) -> ast.Expression:

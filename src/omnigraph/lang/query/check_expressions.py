@@ -171,6 +171,8 @@ def date_hint(scalar: Scalar, text: object) -> str:
 
 # The endpoints of an edge as statements name them, and the columns that hold them.
 ENDS: Final = {"from": "src", "to": "dst"}
+# The nodes at the ends of an edge that a statement over its type is about, and what their ids are of the edge.
+END_NODES: Final = {"~from": "@src", "~to": "@dst"}
 
 
 def is_unspellable(name: str) -> bool:
@@ -181,7 +183,8 @@ def is_unspellable(name: str) -> bool:
 def resolve(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
     """Resolve anything but an alias or a call other than `now()`; those depend on the clause."""
     if isinstance(expression, ast.PropertyAccess):
-        return resolve_property(ctx, scope, expression, code="T6")
+        is_field = expression.property.text in ast.SYSTEM_FIELDS
+        return (resolve_field if is_field else resolve_property)(ctx, scope, expression, code="T6")
     if isinstance(expression, ast.Variable):
         return resolve_variable(ctx, scope, expression)
     if isinstance(expression, ast.Literal | ast.ListLiteral):
@@ -263,8 +266,8 @@ _WITHOUT_PROPERTIES: Final = {
 }
 
 
-def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.PropertyRef | None:
-    """Resolve `$v.p`, reporting an unbound variable or an unknown property under `code`."""
+def _find_owner(ctx: Context, scope: Scope, access: ast.PropertyAccess, code: str) -> Variable | None:
+    """Return the node or edge that `$v.p` reads, or report under `code` what is not one."""
     variable, name = access.variable, access.property
     binding = scope.get(variable.text)
     if binding is None:
@@ -275,28 +278,62 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
             message = f"`${variable.text}` is not bound here"
             ctx.report(code, variable.span, message, _variable_hint(ctx, scope, variable.text))
         return None
-    if binding.kind is Kind.BROKEN:
-        return None
     if binding.kind in _WITHOUT_PROPERTIES:
         noun = _WITHOUT_PROPERTIES[binding.kind]
         ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
         return None
+    return None if binding.kind is Kind.BROKEN else binding
+
+
+def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.PropertyRef | None:
+    """Resolve `$v.p`, reporting an unbound variable or an unknown property under `code`."""
+    variable, name = access.variable, access.property
+    binding = _find_owner(ctx, scope, access, code)
+    if binding is None:
+        return None
     properties = ctx.properties(binding)
     property_ = properties.get(name.text)
-    if is_unspellable(variable.text) and binding.kind is Kind.EDGE and name.text in ENDS:
-        assert binding.type_name is not None
-        return ir.PropertyRef(variable.text, "edge", binding.type_name, ENDS[name.text], ir.ID)
     assert binding.type_name is not None
     if property_ is None:
         hint: str | None = did_you_mean(
             name.text, properties, otherwise=_known_hint(binding.type_name, list(properties))
         )
-        if name.text == "id" and binding.kind is Kind.NODE:
-            hint = f"return `${variable.text}` to get the id"
+        if f"@{name.text}" in _fields_of(binding):
+            owner = "" if is_unspellable(variable.text) else f"${variable.text}."
+            hint = f"write `{owner}@{name.text}`"
         ctx.report(code, name.span, f"`{binding.type_name}` has no property `{name.text}`", hint)
         return None
     type_ = with_null(property_.type, binding.nullable)
     return ir.PropertyRef(variable.text, binding.kind.value, binding.type_name, name.text, type_)
+
+
+def has_property(ctx: Context, binding: Variable, name: str) -> bool:
+    """Return True for a node or edge with a property of this name."""
+    return binding.kind in (Kind.NODE, Kind.EDGE) and name in ctx.properties(binding)
+
+
+def resolve_field(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.Expr | None:
+    """Resolve a system field: `$v.@id`, `$v.@type`, and of an edge `$e.@src` and `$e.@dst`."""
+    variable, name = access.variable, access.property
+    binding = _find_owner(ctx, scope, access, code)
+    if binding is None:
+        return None
+    assert binding.type_name is not None
+    if name.text not in _fields_of(binding):
+        is_row = is_unspellable(variable.text)
+        owner = f"`{binding.type_name}` is a node type" if is_row else f"`${variable.text}` is a node"
+        hint = "only edges have ends" if is_row else f"bind an edge, as in `$a $e:edge $b`, and write `$e.{name.text}`"
+        ctx.report(code, name.span, f"{owner} and has no `{name.text}`", hint)
+        return None
+    type_ = with_null(ir.ID, binding.nullable)
+    if name.text == "@type":
+        return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, type_)
+    return ir.PropertyRef(binding.name, binding.kind.value, binding.type_name, name.text.removeprefix("@"), type_)
+
+
+def _fields_of(binding: Variable) -> tuple[str, ...]:
+    """Return the system fields of a bound node or edge."""
+    return ast.SYSTEM_FIELDS if binding.kind is Kind.EDGE else ast.SYSTEM_FIELDS[:2]
 
 
 def describe(expression: ir.Expr) -> str:
@@ -305,8 +342,10 @@ def describe(expression: ir.Expr) -> str:
         return f"`${expression.variable}` is a node"
     if isinstance(expression, ir.PropertyRef):
         # In the `where` and `set` of a statement over a type, the entity has no name of its own.
-        owner = "" if expression.variable.startswith("~") else f"${expression.variable}."
-        return f"`{owner}{expression.property}` is {expression.type}"
+        is_row = is_unspellable(expression.variable)
+        owner = "" if is_row else f"${expression.variable}."
+        name = END_NODES.get(expression.variable, expression.written())
+        return f"`{owner}{name}` is {expression.type}"
     if isinstance(expression, ir.ParameterRef):
         return f"`${expression.name}` is {expression.type}"
     if isinstance(expression, ir.HopsRef | ir.ValueRef):
@@ -326,9 +365,9 @@ def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
     return did_you_mean(name, names, prefix="$") or otherwise
 
 
-def _edge_hint(ctx: Context, edge: Variable) -> str | None:
+def _edge_hint(ctx: Context, edge: Variable) -> str:
     first = next(iter(ctx.properties(edge)), None)
-    return f"use one of its properties, such as `${edge.name}.{first}`" if first else None
+    return f"use one of its properties, such as `${edge.name}.{first}`" if first else f"its id is `${edge.name}.@id`"
 
 
 def _known_hint(owner: str, names: list[str]) -> str:

@@ -20,6 +20,7 @@ from omnigraph.lang.query.check_expressions import (
     date_hint,
     describe,
     element_type,
+    has_property,
     is_compatible,
     is_path_call,
     resolve,
@@ -89,9 +90,9 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
             inner = check_condition(ctx, scope, condition, role)
             return None if inner is None else ir.negate(inner)
         case ast.Alias():
-            return _alias(ctx, expression, role)
+            return _alias(ctx, scope, expression, role)
         case ast.Variable(name=name, span=span) if ctx.is_stage and role in _OF_COLUMNS and name in ctx.columns:
-            return _alias(ctx, ast.Alias(name, span), role)
+            return _alias(ctx, scope, ast.Alias(name, span), role)
         case ast.Case():
             return _case(ctx, scope, expression, role)
         case ast.Quantifier():
@@ -164,9 +165,13 @@ def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, role: Ro
     return None if condition is None else ir.Quantifier(quantifier.function, f"${name}", collection, condition)
 
 
-def _alias(ctx: Context, alias: ast.Alias, role: Role) -> ir.Expr | None:
+def _alias(ctx: Context, scope: Scope, alias: ast.Alias, role: Role) -> ir.Expr | None:
     if alias.name == "null":
         return NULL
+    if alias.name in ast.SYSTEM_FIELDS:
+        message = f"`{alias.name}` is a field of a node or an edge, and does not stand alone here"
+        ctx.report("T6", alias.span, message, f"write it behind a variable: `$v.{alias.name}`")
+        return None
     column = ctx.columns.get(alias.name) if role in _OF_COLUMNS else None
     if column is not None:
         return column.expression if role is Role.HAVING else ir.ColumnRef(column.name, column.type)
@@ -174,7 +179,10 @@ def _alias(ctx: Context, alias: ast.Alias, role: Role) -> ir.Expr | None:
         hint = did_you_mean(alias.name, ctx.columns, otherwise="return it under that name")
         ctx.report("T33", alias.span, f"no column is called `{alias.name}`", hint)
     elif role in (Role.MATCH, Role.VALUE):
+        owner = next((item.name for item in scope.values() if has_property(ctx, item, alias.name)), None)
         hint = f'write `"{alias.name}"` for a string or `${alias.name}` for a variable'
+        if owner is not None:
+            hint = f'write `${owner}.{alias.name}` for the property, or `"{alias.name}"` for a string'
         ctx.report("T7", alias.span, f"`{alias.name}` is not a value to compare with", hint)
     elif role is Role.ARGUMENT:
         ctx.report("T8", alias.span, f"an aggregate takes values of the pattern, not `{alias.name}`")

@@ -110,7 +110,9 @@ def _delete(
     if _reports_variable(ctx, statement.condition):
         return None
     if simple is None:
-        rows = PatternWrites(ctx, (type_pattern(target, statement.type.span), qualify(statement.condition)), lower)
+        rows = PatternWrites(
+            ctx, (type_pattern(target, statement.type.span), qualify(statement.condition, target)), lower
+        )
         return rows.delete(target, ROW)
     predicate = _predicate(ctx, simple, target)
     if predicate is None:
@@ -125,6 +127,9 @@ def _delete(
 def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison | None:
     """Return a comparison of a property with a constant, which is looked up without running a query."""
     if not isinstance(condition, ast.Comparison) or not isinstance(condition.left, ast.Alias):
+        return None
+    if condition.left.name == "@type":
+        # It is stored nowhere, so there is nothing to look up.
         return None
     is_plain = condition.operator.text in _PLAIN_OPERATORS and _is_constant(condition.right)
     return condition if is_plain else None
@@ -211,9 +216,9 @@ def _update(
     ):
         return None
     if simple is None or not is_constant or isinstance(target, EdgeType):
-        clauses = (type_pattern(target, statement.type.span), qualify(statement.condition))
+        clauses = (type_pattern(target, statement.type.span), qualify(statement.condition, target))
         rows = PatternWrites(ctx, clauses, lower)
-        settings = [replace(item, value=qualify(item.value)) for item in known or ()]
+        settings = [replace(item, value=qualify(item.value, target)) for item in known or ()]
         return rows.update(target, ROW, settings, _columns(target)) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known or (), target)
     predicate = _predicate(ctx, simple, target)
@@ -269,6 +274,12 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
     return columns
 
 
+def _condition_columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]:
+    """Return the columns that a condition may name: those that can be assigned, and the system fields."""
+    fields = {"@id": "id"} if isinstance(target, NodeType) else {"@id": "id", "@src": "src", "@dst": "dst"}
+    return _columns(target) | {field: (column, ir.ID) for field, column in fields.items()}
+
+
 def _report_unknown_property(
     ctx: Context, name: ast.Name, target: NodeType | EdgeType, properties: Mapping[str, object]
 ) -> None:
@@ -277,13 +288,16 @@ def _report_unknown_property(
         hint = _key_hint(target)
     if isinstance(target, EdgeType) and name.text in _ENDS.values():
         hint = "the ends of an edge are `from` and `to`"
+    if name.text in ast.SYSTEM_FIELDS:
+        ctx.report("T11", name.span, f"`{target.name}` is a node type and has no `{name.text}`", "only edges have ends")
+        return
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
 
 
 def _key_hint(target: NodeType | EdgeType) -> str:
     if isinstance(target, EdgeType):
-        return "address an edge by `from`, `to` or one of its properties"
-    return f"address the node by its key `{target.key[0]}`" if target.key else "address the node by a property"
+        return "address an edge by `@id`, by `from` and `to`, or by one of its properties"
+    return f"address the node by its key `{target.key[0]}`" if target.key else "address the node by `@id` or a property"
 
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
@@ -297,7 +311,7 @@ def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir
 
 
 def _predicate(ctx: Context, comparison: ast.Comparison, target: NodeType | EdgeType) -> ir.Predicate | None:
-    columns = _columns(target)
+    columns = _condition_columns(target)
     assert isinstance(comparison.left, ast.Alias)
     name = ast.Name(comparison.left.name, comparison.left.span)
     target_column = columns.get(name.text)

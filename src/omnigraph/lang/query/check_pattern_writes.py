@@ -14,7 +14,7 @@ from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import describe, misfit
+from omnigraph.lang.query.check_expressions import END_NODES, describe, misfit
 from omnigraph.lang.query.check_filters import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block
 
@@ -22,8 +22,8 @@ Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
 # Names that no source can spell: the entity of a condition, and the ends of an edge.
 ROW: Final = "~row"
-_FROM: Final = "~from"
-_TO: Final = "~to"
+_FROM, _TO = END_NODES
+_END_NAMES: Final = {"from": _FROM, "@src": _FROM, "to": _TO, "@dst": _TO}
 
 
 def type_pattern(target: NodeType | EdgeType, span: Span) -> ast.Clause:
@@ -36,14 +36,19 @@ def type_pattern(target: NodeType | EdgeType, span: Span) -> ast.Clause:
     return ast.Traversal(ends[0], (ast.Name(word, span),), ends[1], False, row, None, None, span)
 
 
-def qualify(expression: ast.Expression) -> ast.Expression:
-    """Return an expression in which every bare name, but for `null`, is a property of `~row`."""
-    if isinstance(expression, ast.Alias):
-        if expression.name == "null":
-            return expression
-        span = expression.span
-        return ast.PropertyAccess(ast.Name(ROW, span), ast.Name(expression.name, span), span)
-    return cast(ast.Expression, _map_members(expression))
+def qualify(expression: ast.Expression, target: NodeType | EdgeType) -> ast.Expression:
+    """Return an expression in which every bare name, but for `null`, is a property of `~row`, or an end of it."""
+    return cast(ast.Expression, _map_members(expression, target))
+
+
+def _qualify_name(alias: ast.Alias, target: NodeType | EdgeType) -> ast.Expression:
+    span = alias.span
+    if alias.name == "null":
+        return alias
+    if isinstance(target, EdgeType) and alias.name in _END_NAMES:
+        # The end of an edge is the id of a node, by which the node and its edges are found without reading all others.
+        return ast.PropertyAccess(ast.Name(_END_NAMES[alias.name], span), ast.Name("@id", span), span)
+    return ast.PropertyAccess(ast.Name(ROW, span), ast.Name(alias.name, span), span)
 
 
 def _parts(part: Any) -> Iterator[Any]:
@@ -63,13 +68,13 @@ def find_variable(expression: ast.Expression, params: Container[str]) -> ast.Pro
     return next((part for part in accesses if part.variable.text != ROW and part.variable.text not in params), None)
 
 
-def _map_members(part: Any) -> Any:
+def _map_members(part: Any, target: NodeType | EdgeType) -> Any:
     if isinstance(part, ast.Alias):
-        return qualify(part)
+        return _qualify_name(part, target)
     if isinstance(part, tuple):
-        return tuple(_map_members(item) for item in part)
+        return tuple(_map_members(item, target) for item in part)
     if is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
-        changed = {item.name: _map_members(getattr(part, item.name)) for item in fields(part)}
+        changed = {item.name: _map_members(getattr(part, item.name), target) for item in fields(part)}
         return replace(part, **changed)
     return part
 
@@ -179,7 +184,9 @@ class PatternWrites:
             return False
         owner = next((name for name, bound in self.scope.items() if bound.kind in (Kind.NODE, Kind.EDGE)), None)
         hint = f'write `"{alias.name}"` for a string, or `${alias.name}` for a parameter'
-        if owner is not None:
+        if alias.name in ast.SYSTEM_FIELDS:
+            hint = f"write `${owner or 'v'}.{alias.name}`"
+        elif owner is not None:
             hint = f'write `${owner}.{alias.name}` for a property, or `"{alias.name}"` for a string'
         self._ctx.report("T7", alias.span, f"`{alias.name}` is not a value", hint)
         return True

@@ -13,7 +13,7 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import describe
+from omnigraph.lang.query.check_expressions import describe, has_property
 from omnigraph.lang.query.check_filters import Role, check_condition, check_expression
 from omnigraph.lang.query.check_search import rank
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
@@ -67,7 +67,11 @@ def _mentions_aggregate(expression: ast.Expression) -> bool:
 def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
     assert typed.type is not None
     alias = projection.alias.text if projection.alias else None
-    column = ir.Column(alias or _column_name(typed), typed, typed.type)
+    name, written = _column_name(typed), projection.expression
+    if isinstance(typed, ir.TypeRef) and isinstance(written, ast.PropertyAccess):
+        # `type($v)` and `$v.@type` are one value, named as they are written.
+        name = f"{written.variable.text}.{written.property.text}"
+    column = ir.Column(alias or name, typed, typed.type)
     type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
     return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
 
@@ -112,7 +116,7 @@ def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -
 
 def _column_name(expression: ir.Expr) -> str:
     if isinstance(expression, ir.PropertyRef):
-        return f"{expression.variable}.{expression.property}"
+        return f"{expression.variable}.{expression.written()}"
     if isinstance(expression, ir.Aggregate):
         return "count" if expression.argument is None else _column_name(expression.argument)
     return _described_name(expression)
@@ -272,9 +276,12 @@ def _is_call(expression: ast.Expression, function: str) -> bool:
 
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
-    if isinstance(expression, ast.Alias):
-        # An unknown column name is reported when the query runs, as in earlier releases.
+    if isinstance(expression, ast.Alias) and expression.name not in ast.SYSTEM_FIELDS:
         match = by_alias.get(expression.name)
+        if match is None and ctx.is_stage:
+            _report_unknown_key(ctx, scope, expression, by_alias)
+            return None
+        # An unknown column name is reported when the query runs, as in earlier releases.
         return ir.ColumnRef(expression.name, match.type if match else None)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         return rank(ctx, scope, expression)
@@ -289,6 +296,19 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mappi
         ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
         return None
     return typed
+
+
+def _report_unknown_key(ctx: Context, scope: Scope, name: ast.Alias, by_alias: Mapping[str, ir.Column]) -> None:
+    """Report a bare name in the `order` of a `with`, whose keys are variables and their properties."""
+    owner = next((item.name for item in scope.values() if has_property(ctx, item, name.name)), None)
+    values = [*by_alias, *(item.name for item in scope.values() if item.kind in (Kind.HOPS, Kind.VALUE))]
+    otherwise = "order by a value that it binds, `$n`, or by a property, `$v.property`"
+    hint = did_you_mean(name.name, values, prefix="$", otherwise=otherwise)
+    if owner is not None:
+        hint = f"write `${owner}.{name.name}`"
+    elif name.name in scope and name.name not in values:
+        hint = f"order by a property of `${name.name}`, or by `${name.name}.@id`"
+    ctx.report("T38", name.span, f"no variable of this `with` is called `{name.name}`", hint)
 
 
 def _ranking(typed: ir.Expr, by_alias: Mapping[str, ir.Column]) -> ir.Rank | None:

@@ -65,6 +65,10 @@ def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, co
         message = f"`{function}` searches one type, but `${variable.name}` is a `{variable.type_name}`"
         ctx.report(code, target.variable.span, message, "bind one of the types")
         return None
+    if target.property.text in ast.SYSTEM_FIELDS:
+        message = f"`{function}` needs a property, but `{target.property.text}` is a system field"
+        ctx.report(code, target.property.span, message, "compare it, as in `$v.@id = …`")
+        return None
     return resolve_property(ctx, scope, target, code="T15" if function == "nearest" else "T6")
 
 

@@ -149,8 +149,8 @@ def _show(expression: ir.Expr) -> str:
             return f"param {name}"
         case ir.Now():
             return "now()"
-        case ir.PropertyRef(variable=variable, property=name):
-            return f"${variable}.{name}"
+        case ir.PropertyRef(variable=variable):
+            return f"${variable}.{expression.written()}"
         case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef():
             return f"${expression.variable}"
         case ir.TypeRef(variable=variable):

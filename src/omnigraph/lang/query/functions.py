@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.lang.diagnostic import did_you_mean, join_words
 
 # Words of signatures that stand for several types.
 _CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
@@ -260,3 +261,22 @@ def reference_tables() -> str:
 def retype(type_: PropertyType, scalar: Scalar) -> PropertyType:
     """Return a type with another scalar, as a plain type without enum values."""
     return replace(type_, scalar=scalar, enum_values=None)
+
+
+def describe_arity(fewest: int, most: int | None) -> str:
+    """Return how many arguments a function takes, in words.
+
+    >>> describe_arity(1, 2), describe_arity(1, None)
+    ('1 or 2 arguments', 'at least 1 argument')
+    """
+    if most is None:
+        return f"at least {fewest} argument{'s' * (fewest != 1)}"
+    return f"{join_words([str(count) for count in range(fewest, most + 1)])} argument{'s' * (most != 1)}"
+
+
+def function_hint(name: str) -> str:
+    """Return a hint for a function that does not exist."""
+    if name in ("contains", "starts_with", "ends_with", "matches"):
+        return f"write it between its operands: `$v.property {name} …`"
+    near = did_you_mean(name, FUNCTION_NAMES)
+    return near or f"the functions are {join_words(sorted(FUNCTION_NAMES), conjunction='and')}"

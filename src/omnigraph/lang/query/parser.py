@@ -185,10 +185,13 @@ def _token_before(text: str, offset: int) -> tuple[str, int]:
 
 def _describe_expected(accepted: frozenset[str], before: str) -> str:
     """Describe the accepted terminals; `before` is the token just read."""
-    # Another alternative may nearly always follow, and is rarely what was meant.
-    left = set(accepted) - {"_BAR"} or set(accepted)
+    # Another alternative may nearly always follow, and is rarely what was meant; system fields stand where names do,
+    # and so do edges in parentheses.
+    left = set(accepted) - {"_BAR", "FIELD"} or set(accepted)
+    if "NAME" in left and (before.startswith("$") or before == ":"):
+        left -= {"LPAR"}
     if left == {"NAME"}:
-        special = {"query": "a query name", "as": "a column name"}
+        special = {"query": "a query name", "as": "a column name", "|": "an edge", "(": "an edge"}
         return special.get(before, "a property name")
     words: list[str] = []
     for word, required, also in _GROUPS:
@@ -214,7 +217,7 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return f"any number of hops is `{{1,}}`: `$a {before}{{1,}} $b`"
     if token == "set" and "UPDATE" in accepted:
         return "say which variable to change: `match { … } update $a set { … }`"
-    habit = _habit_hint(token, before, text, offset)
+    habit = _habit_hint(token, before, text, offset) or _condition_hint(token, before, accepted, text, offset)
     if habit:
         return habit
     if token == "null":
@@ -241,6 +244,23 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "the order is `order { … }`, then `skip`, then `limit`"
     if token.isidentifier() and accepted & {"VAR", "STRING"} and "NAME" not in accepted:
         return f"variables begin with `$`: `${token}`"
+    return None
+
+
+def _condition_hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
+    """Return a hint for a Bool that is not written as a condition."""
+    earlier, _ = _token_before(text, _token_before(text, offset)[1])
+    if token in ("true", "false") and "is" in (before, earlier) and "NULL" in accepted:
+        return f"compare a Bool with `= {token}`; alone it is a condition, and `not` before it the opposite"
+    if token == "}" and before.startswith("$") and {"COLON", "COMPARE"} <= accepted:
+        return f"a Bool alone goes in parentheses: `({before})`; a node is bound by its type: `{before}: Type`"
+    if accepted == {"COLON"} and before.startswith("$") and earlier.startswith("$"):
+        edge = f"an edge is bound with its name: `{earlier} {before}:edge $x`"
+        return f"{edge}; a Bool alone goes in parentheses: `({earlier})`"
+    if accepted == {"COLON"} and before.isidentifier() and token in ("}", ","):
+        return f"a property is matched with a value: `{before}: true`"
+    if token == "}" and before.isidentifier() and earlier.startswith("$") and "VAR" in accepted:
+        return f"an edge leads to another variable: `{earlier} {before} $x`; a property is written `{earlier}.{before}`"
     return None
 
 

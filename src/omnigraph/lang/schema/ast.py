@@ -13,7 +13,7 @@ from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Span
 
 Kind = Literal["interface", "node", "edge"]
-ArgumentKind = Literal["name", "string", "number", "bool", "range", "keyword", "call", "list"]
+ArgumentKind = Literal["name", "end", "string", "number", "bool", "range", "keyword", "call", "list"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ class TypeExpression:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an `@item`. `low` and `high` are set on ranges, `key` on keywords, `items` on lists."""
+    """One argument of an `@item`. `low` and `high` are set on ranges, `key` on keywords, `items` on lists.
+
+    An `end` is `@src` or `@dst`, without its `@`.
+    """
 
     kind: ArgumentKind
     text: str

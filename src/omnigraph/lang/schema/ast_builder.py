@@ -112,6 +112,10 @@ class Builder:
     def name(self, children: Children) -> Argument:
         return Argument("name", str(children[0]), span_of(children[0]))
 
+    def end(self, children: Children) -> Argument:
+        at, name = children
+        return Argument("end", str(name), span_of(at).to(span_of(name)))
+
     def value(self, children: Children) -> Argument:
         literal = _literal(children[-1])
         if len(children) == 1 or children[0] is None:
@@ -162,6 +166,12 @@ def _check_arguments(item: Item) -> None:
         if item.word in CONSTRAINT_WORDS:
             if argument.kind == "keyword":
                 raise SyntaxFault(f"`@{item.word}` takes no keyword arguments", argument.span)
+        elif argument.kind == "end":
+            raise SyntaxFault(
+                f"`@{item.word}` is an annotation and takes no `@{argument.text}`",
+                argument.span,
+                "`@src` and `@dst` belong to `@key`, `@unique` and `@index` in the body of an edge",
+            )
         elif argument.kind == "range" and item.word != "card":
             raise SyntaxFault(
                 f"`@{item.word}` is an annotation and takes no range",

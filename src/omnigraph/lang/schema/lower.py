@@ -116,7 +116,7 @@ def _lower_property(member: Member) -> PropertyShape:
 
 def _lower_constraint(item: Item) -> ConstraintShape:
     assert item.arguments is not None
-    columns = tuple(sorted({argument.text for argument in item.arguments if argument.kind == "name"}))
+    columns = tuple(sorted({argument.text for argument in item.arguments if argument.kind in ("name", "end")}))
     kind, last = cast(ConstraintKind, item.word), item.arguments[-1]
     if kind == "range":
         low, high = (None if text is None else parse_bound(text) for text in (last.low, last.high))

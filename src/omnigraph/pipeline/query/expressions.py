@@ -81,6 +81,9 @@ class Expressions:
             case ir.Literal() | ir.ParameterRef() | ir.Now():
                 value = self.constant(expression)
                 return Operand(self.literal(value, expression.type), expression.type, value, is_constant=True)
+            case ir.PropertyRef(variable=variable, property="id", owner=owner):
+                column = self.functions.col(self._names(variable, "id"))
+                return Operand(self.plain_id(column) if ir.is_union(owner) else column, expression.type)
             case ir.PropertyRef(variable=variable, property=name):
                 return Operand(self.functions.col(self._names(variable, name)), expression.type)
             case ir.NodeRef(variable=variable, node_type=node_type):

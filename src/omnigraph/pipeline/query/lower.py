@@ -219,7 +219,7 @@ class Lowering:
         about_target, others = _partition_conditions(others, {operator.target})
         if operator.path is not None:
             walked = self._search_paths(operator, operator.path, rows, bounds)
-        elif operator.is_single:
+        elif operator.is_single or operator.joins_types:
             edges = self._edges(operator, about_edge, operator.source_type, operator.target_type)
             if operator.hops_variable is not None:
                 single_hop = self._functions.lit(1).cast("long")
@@ -304,8 +304,8 @@ class Lowering:
             space = ir.walk_space(operator.source_type, operator.legs)
             return Hops(minimum, max(self._row_count(TypeKey.of("node", space)), minimum), operator.is_backwards)
         maximum = self._bound(operator.maximum)
-        if not operator.legs and operator.source_type != operator.target_type:
-            maximum = min(maximum, 1)
+        if operator.joins_types:
+            minimum, maximum = max(minimum, 1), min(maximum, 1)
         return Hops(minimum, maximum, operator.is_backwards)
 
     def _bound(self, bound: ir.HopBound, word: str = "hops", least: int = 0) -> int:

@@ -85,7 +85,10 @@ def collect_needs(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping
     for expression in _late_expressions(read, pipeline):
         for part in _read_parts(expression):
             if isinstance(part, ir.PropertyRef):
-                needs.setdefault(part.variable, Need()).properties[part.property] = part
+                need = needs.setdefault(part.variable, Need())
+                if part.property != ID:
+                    # Every row has the ids of its variables.
+                    need.properties[part.property] = part
             else:
                 [variable] = variables_of(part)
                 needs.setdefault(variable, Need()).marks[part] = None

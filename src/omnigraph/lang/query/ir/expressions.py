@@ -69,13 +69,18 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class PropertyRef:
-    """A property of a bound node or edge; nullable also when the variable may be missing."""
+    """A property of a bound node or edge, or its id or an end of it; nullable also when the variable may be missing."""
 
     variable: str
     owner_kind: str
     owner: str
     property: str
     type: PropertyType
+
+    def written(self) -> str:
+        """Return the name as a query has it; no property is called `id`, and none of an edge `src` or `dst`."""
+        is_end = self.owner_kind == "edge" and self.property in ("src", "dst")
+        return f"@{self.property}" if is_end or self.property == "id" else self.property
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +348,9 @@ def negate(condition: Expr) -> Expr:
     match condition:
         case Not(condition=inner):
             return inner
+        case And(conditions=(Not(condition=TextMatch() as match), *_)) if condition == negate(match):
+            # What is unknown is neither true nor false, so the guards must not become ways to be true.
+            return match
         case And(conditions=parts):
             return Or(tuple(negate(part) for part in parts))
         case Or(conditions=parts):

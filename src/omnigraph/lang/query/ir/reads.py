@@ -118,6 +118,11 @@ class Expand:
     def is_single(self) -> bool:
         return self.minimum == self.maximum == 1 and self.path is None
 
+    @property
+    def joins_types(self) -> bool:
+        """True for one edge between different types, which cannot follow itself: it is walked once or not at all."""
+        return not self.legs and self.source_type != self.target_type and self.path is None
+
 
 @dataclass(frozen=True, slots=True)
 class PathNodes:

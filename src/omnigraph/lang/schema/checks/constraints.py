@@ -13,6 +13,10 @@ from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
 from omnigraph.lang.schema.ast import Argument, Item
 from omnigraph.lang.schema.expand import Draft, Member, Owner
 
+# The ends of an edge, which its constraints may name like properties.
+ENDS: Final = ("src", "dst")
+_ID_HINT: Final = "`id` is always unique and indexed; it needs no constraint"
+
 
 def check_constraints(draft: Draft) -> Iterator[Diagnostic]:
     """Yield S19 to S24, for every owner."""
@@ -26,11 +30,31 @@ def check_constraints(draft: Draft) -> Iterator[Diagnostic]:
             for argument in item.arguments or ():
                 if argument.kind == "name":
                     yield from _check_argument(owner, item, argument, draft.source)
+                elif argument.kind == "end" and item.word in ("key", "unique", "index"):
+                    yield from _check_end(owner, item, argument, draft.source)
+
+
+def _check_end(owner: Owner, item: Item, argument: Argument, source: Source) -> Iterator[Diagnostic]:
+    name = argument.text
+    if owner.declaration.kind == "edge" and name in ENDS:
+        return
+    message = f"`@{item.word}` names `@{name}`, which `{owner.declaration.name.text}` does not have"
+    yield Diagnostic("S19", message, source, argument.span, _unknown_end_hint(owner, name))
+
+
+def _unknown_end_hint(owner: Owner, name: str) -> str | None:
+    if name == "id":
+        return _ID_HINT
+    if name in owner.members:
+        return f"a property is written without `@`: `{name}`"
+    if owner.declaration.kind != "edge":
+        return "only edges have ends, `@src` and `@dst`"
+    return "the ends of an edge are `@src` and `@dst`"
 
 
 def _check_argument(owner: Owner, item: Item, argument: Argument, source: Source) -> Iterator[Diagnostic]:
     name = argument.text
-    if owner.declaration.kind == "edge" and name in ("src", "dst"):
+    if owner.declaration.kind == "edge" and name in ENDS:
         return
     member = owner.members.get(name)
     if member is None:
@@ -53,7 +77,7 @@ def _unknown_hint(owner: Owner, name: str) -> str | None:
     if owner.declaration.kind == "edge" and name in ("from", "to"):
         return f"the endpoints of an edge are called `src` and `dst`: write `{'src' if name == 'from' else 'dst'}`"
     if name == "id":
-        return "`id` is always unique and indexed; it needs no constraint"
+        return _ID_HINT
     return did_you_mean(name, owner.members)
 
 

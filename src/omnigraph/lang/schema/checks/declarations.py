@@ -67,7 +67,7 @@ def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:
     assert item.arguments is not None
     if item.word in ("key", "unique", "index"):
         for argument in item.arguments:
-            if argument.kind != "name":
+            if argument.kind not in ("name", "end"):
                 message = f"`@{item.word}(…)` takes bare property names"
                 hint = f"write `{argument.text}` without quotes" if argument.kind == "string" else None
                 yield Diagnostic("S7", message, source, argument.span, hint)
