@@ -370,7 +370,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "negations are ignored": on(ir.ReadIR, pipeline=lambda node: _without_negations(node.pipeline)),
 }
 
-# What a query must contain for some defects to show, as a regular expression; without it nearly every query passes them.
+# What a query must contain for some defects to show, as a regular expression; nearly all others pass them.
 CONSTRUCTS: Mapping[str, str] = {
     "a with returns equal rows once": r"with \{",
     "a with takes the values of another row": r" as \$.*\} .*\n.*match",
