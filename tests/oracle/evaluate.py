@@ -42,12 +42,22 @@ TEXT_PREDICATES = frozenset({"search", "match_text", "fuzzy"})
 Row: TypeAlias = dict[str, Node | Edge | Way | int | None]
 
 
+class TooManyRows(Exception):
+    """Brute force has made more rows than the caller wants to wait for."""
+
+
 def evaluate(
-    graph: Graph, catalog: Catalog, query: ast.Query, params: Mapping[str, Any], now: dt.datetime | None = None
+    graph: Graph,
+    catalog: Catalog,
+    query: ast.Query,
+    params: Mapping[str, Any],
+    now: dt.datetime | None = None,
+    rows_max: float = math.inf,
 ) -> Answer:
-    """Return everything that a read may answer on a graph."""
+    """Return everything that a read may answer on a graph; raises `TooManyRows` beyond a number of them."""
     assert isinstance(query.body, ast.Read | ast.Union)
     evaluator = _Evaluator(graph, catalog, params, now)
+    evaluator.rows_left = rows_max
     return evaluator.read(query.body) if isinstance(query.body, ast.Read) else evaluator.union(query.body)
 
 
@@ -60,6 +70,7 @@ class _Evaluator:
         self.scope: Mapping[str, str] = {}
         self.is_stage = False
         self.patterns = Patterns(catalog)
+        self.rows_left = math.inf
 
     # -- patterns ----------------------------------------------------------------------------------------------
 
@@ -67,14 +78,20 @@ class _Evaluator:
         """Yield every way to extend a row by what a block binds."""
         rows = [row]
         for step in block.steps:
-            rows = [longer for one in rows for longer in self.extended(step, one)]
+            rows = self.count([longer for one in rows for longer in self.extended(step, one)])
         for inner, new in block.optionals:
-            rows = [longer for one in rows for longer in self.optional(inner, new, one)]
+            rows = self.count([longer for one in rows for longer in self.optional(inner, new, one)])
         for one in rows:
             if not all(self.condition(condition, one, block.scope) is True for condition in block.conditions):
                 continue
             if not any(next(self.solutions(inner, one), None) is not None for inner in block.negations):
                 yield one
+
+    def count(self, rows: list[Row]) -> list[Row]:
+        self.rows_left -= len(rows)
+        if self.rows_left < 0:
+            raise TooManyRows
+        return rows
 
     def optional(self, block: Block, new: list[str], row: Row) -> list[Row]:
         return list(self.solutions(block, row)) or [row | dict.fromkeys(new)]
