@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
+from omnigraph.errors import PipelineError
 from omnigraph.pipeline.spark.session import session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def wrong_master() -> PipelineError:
+    """Return how a session that cannot start is refused, asked for before there is one that runs."""
     os.environ["OMNIGRAPH_SPARK_ARCHIVE"] = "off"
+    with pytest.raises(PipelineError) as caught:
+        session("local[nonsense]")
+    return caught.value
+
+
+@pytest.fixture(scope="session")
+def spark(wrong_master: PipelineError) -> Iterator[Any]:
     running = session("local[2]")
     yield running
     running.stop()

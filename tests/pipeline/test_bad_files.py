@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import csv_rows, read_split
 from omnigraph.pipeline.bulk_load.splits import Columns
+from omnigraph.pipeline.spark import executors
+from omnigraph.pipeline.spark.executors import Executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
@@ -319,33 +323,62 @@ def test_line_of_a_gigabyte_is_refused_in_bounded_memory(tmp_path: Path) -> None
 # -- a full disk -----------------------------------------------------------------------------------------------
 
 # No file may grow past some size: what a task writes fails, as on a full disk, and what the graph notes does not.
-_ON_A_FULL_DISK = """
+_FILE_BYTES = 262_144
+_ON_A_FULL_DISK = f"""
 import resource, sys
 from omnigraph.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (262_144, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({_FILE_BYTES}, resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[1:]))
 """
 
 
+def many_people(folder: Path) -> Path:
+    file = folder / "in.ndjson"
+    file.write_bytes(lines_of([{"type": "Person", "data": {"name": os.urandom(100).hex()}} for _ in range(5_000)]))
+    return file
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_full_disk_under_a_task_fails_the_load_and_leaves_nothing(tmp_path: Path, engine: str) -> None:
-    graph, file = world(tmp_path / "g.omni"), tmp_path / "in.ndjson"
-    people = [{"type": "Person", "data": {"name": os.urandom(100).hex()}} for _ in range(5_000)]
-    file.write_bytes(lines_of(people))
+def test_full_disk_under_a_load_fails_it_and_leaves_nothing(tmp_path: Path) -> None:
+    graph, file = world(tmp_path / "g.omni"), many_people(tmp_path)
     before = state_of(graph)
-    command = ["load", graph.uri, "--data", str(file), "--mode", "merge", "--engine", engine, "--quiet", "--json"]
-    master = ["--master", "local[2]"] if engine == "spark" else []
-    run = subprocess.run(
-        [sys.executable, "-c", _ON_A_FULL_DISK, *command, *master],
-        env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
-        capture_output=True,
-        text=True,
-    )
+    command = ["load", graph.uri, "--data", str(file), "--mode", "merge", "--engine", "local", "--quiet", "--json"]
+    run = subprocess.run([sys.executable, "-c", _ON_A_FULL_DISK, *command], capture_output=True, text=True)
     assert run.returncode == 1, run.stderr
     said = json.loads(run.stdout)
     assert (said["code"], said["effect"]) == ("storage.failed", "none")
     assert "exceed the size" in said["error"]
+    assert state_of(graph) == before
+
+
+def run_on_a_full_disk(work: Callable[[Any], Any], payload: Any) -> Any:
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, most))
+    try:
+        return work(payload)
+    finally:
+        # The worker goes on to the tasks of other tests.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+
+
+class FullDisks(Executors):
+    """Executors without room for what their tasks write."""
+
+    def run(self, stage: str, work: Any, payloads: Any, sizes: Any = ()) -> Any:
+        return super().run(stage, partial(run_on_a_full_disk, work), payloads, sizes)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_full_disk_under_a_task_of_spark_fails_the_load_and_leaves_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, file = world(tmp_path / "g.omni"), many_people(tmp_path)
+    before = state_of(graph)
+    monkeypatch.setattr(executors, "start_executors", lambda _: FullDisks(spark))
+    with pytest.raises(StorageError, match="exceed the size") as caught:
+        load(graph, file, mode="merge", engine="spark")
+    assert (caught.value.code, caught.value.effect) == ("storage.failed", Effect.NONE)
     assert state_of(graph) == before
 
 

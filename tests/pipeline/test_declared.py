@@ -365,13 +365,13 @@ pipeline.run(og.open(sys.argv[1]), sys.argv[2])
 
 
 @pytest.mark.slow
-def test_killed_run_is_finished_by_the_next(graph: Graph, tmp_path: Path) -> None:
+def test_killed_run_is_finished_by_the_next(graph: Graph, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text(BRANCHED)
     command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "pipelines.yaml")]
     killed = subprocess.run(command, env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert ages(graph) == {}
-    assert pipeline.run(graph, tmp_path / "pipelines.yaml").status == "published"
+    assert pipeline.run(graph, tmp_path / "pipelines.yaml", spark=spark).status == "published"
     assert (ages(graph), edge_count(graph)) == ({"ann": 30, "bob": 40}, 1)
 
 

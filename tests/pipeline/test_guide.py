@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -35,18 +36,18 @@ def programs(needs: str | None) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_guide_runs_block_after_block(tmp_path: Path) -> None:
-    scripts = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "OMNIGRAPH_SPARK_ARCHIVE": "off"}
-    outputs = []
-    for language, text in programs(None):
-        command = [sys.executable, "-c", text] if language == "python" else ["sh", "-e", "-c", text]
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert run.returncode == 0, (text, run.stdout, run.stderr)
-        outputs.append(run.stdout)
-    [python, shell] = outputs
-    assert [line.split()[1:3] for line in python.splitlines()] == [["2", "E8"], ["3", "E9"]]
-    assert "already" in shell
+def test_guide_runs_block_after_block(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    [(_, python), (_, shell)] = programs(None)
+    exec(compile(python, GUIDE.name, "exec"), {})  # what a reader would paste, in a session that is running
+    printed = capsys.readouterr().out
+    assert [line.split()[1:3] for line in printed.splitlines()] == [["2", "E8"], ["3", "E9"]]
+    run = subprocess.run(["sh", "-e", "-c", shell], capture_output=True, text=True)
+    assert run.returncode == 0, (run.stdout, run.stderr)
+    assert "already" in run.stdout
     assert og.open(tmp_path / "people.omni").branches.list() == ["main", "review/more"]
 
 

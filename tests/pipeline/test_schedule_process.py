@@ -91,13 +91,15 @@ def test_killed_runner_takes_its_run_along_and_is_started_again(graph: Graph, tm
 
 
 def test_failed_run_says_why_and_sigterm_ends_the_runner(graph: Graph, tmp_path: Path) -> None:
-    (tmp_path / "rows.json").unlink()
+    # Said before a run starts Spark, which other tests do.
+    graph.branches.create("load/people")
+    graph.mutate('query q() { insert Person { name: "zoe" } }', branch="load/people")
     runner = start(graph, tmp_path)
     assert runner.stdout is not None
     events: list[dict[str, str]] = []
     while not events or events[-1]["event"] != "failed":
         events.append(json.loads(runner.stdout.readline()))
-    assert "source `rows` cannot be read" in events[-1]["message"]
+    assert "not of pipeline `people`" in events[-1]["message"]
     runner.send_signal(signal.SIGTERM)
     output, _ = runner.communicate(timeout=60)
     assert (runner.returncode, output) == (0, b"")

@@ -173,8 +173,7 @@ def test_session_without_spark_says_what_to_type(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_session_of_a_wrong_master_says_so(tmp_path: Path) -> None:
-    program = "from omnigraph.pipeline.spark.session import session\nsession('local[nonsense]')"
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert "PipelineError: Spark did not start" in done.stderr
+def test_session_of_a_wrong_master_says_so_and_another_can_be_started(spark: Any, wrong_master: PipelineError) -> None:
+    assert "Spark did not start" in wrong_master.message
+    assert "local[nonsense" in wrong_master.message
+    assert spark.range(3).count() == 3

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from tests.support import stream_driver
 from tests.support.change_fixtures import SCHEMA, World, apply, delete, edge, exported, new_graph, node, write
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.stream_driver import LOG
@@ -81,9 +82,12 @@ def history(folder: Path) -> og.Graph:
     return graph
 
 
-def killed(given: dict[str, str], is_time: Callable[[], bool]) -> None:
+def kill(given: dict[str, str], is_time: Callable[[], bool]) -> None:
     """Start the query, and end it and all its processes at once as soon as it is time."""
-    process = start(given)
+    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
+    command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)
     try:
         while not is_time():
             with suppress(subprocess.TimeoutExpired):
@@ -91,13 +95,6 @@ def killed(given: dict[str, str], is_time: Callable[[], bool]) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def start(given: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
-    command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)
 
 
 def logged(log: og.Graph, graph: og.Graph) -> World:
@@ -123,13 +120,13 @@ def is_published(log: og.Graph) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_time", [is_published, pytest.param(is_staged, marks=pytest.mark.long)])
 def test_stream_query_killed_and_started_again_loses_and_doubles_nothing(
-    tmp_path: Path, is_time: Callable[[og.Graph], bool]
+    spark: Any, tmp_path: Path, is_time: Callable[[og.Graph], bool]
 ) -> None:
     graph, log = history(tmp_path), og.init(tmp_path / "log.omni", LOG)
     given = {"graph": graph.uri, "log": log.uri, "checkpoint": str(tmp_path / "check")}
     # Right after a batch was published Spark has not noted it yet, and before that its tasks write.
-    killed(given, lambda: is_time(log))
-    assert start(given).wait() == 0
+    kill(given, lambda: is_time(log))
+    stream_driver.main(given)
     assert logged(log, graph) == exported(graph)
     # Every batch of two commits is one commit, however often it was tried.
     batches = -(-len(graph.changes(start="beginning").blocks) // 2)

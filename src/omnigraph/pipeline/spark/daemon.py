@@ -5,6 +5,7 @@ Imports only: workers are forks of this process, and a process that has used Lan
 
 from __future__ import annotations
 
+import gc
 import warnings
 
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
@@ -12,4 +13,7 @@ warnings.filterwarnings("ignore", message="lance is not fork-safe")
 import pyspark.daemon  # noqa: E402 - the import raises the warning
 
 if __name__ == "__main__":
+    # A worker collects garbage after each task. Frozen imports are passed over, and their pages stay shared.
+    gc.collect()
+    gc.freeze()
     pyspark.daemon.manager()
