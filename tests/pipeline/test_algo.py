@@ -269,6 +269,6 @@ def test_degree_of_a_graph_without_edge_types_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_measure_on_spark_of_a_read_only_graph_is_refused(graph: og.Graph) -> None:
+def test_measure_on_spark_of_a_read_only_graph_is_refused(graph: og.Graph, spark: Any) -> None:
     with pytest.raises(GraphError, match='use `engine="local"`'):
         pipeline_algo.degree(og.open(graph.uri, read_only=True), engine="spark")
