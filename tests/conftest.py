@@ -17,28 +17,9 @@ from hypothesis import settings
 from omnigraph.store.objects import durability
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
 from tests.support.examples import IS_LONG, examples, spread
+from tests.support.spark_environment import set_up_spark
 
-# Python workers of Spark start in the folder of whatever test started the JVM; they find the tests all the same.
-_PATHS = (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
-
-# Every Spark that a test starts, in this process or in another: tiny data needs few tasks, and no plan that is compiled
-# or thought over while it runs; a JVM that lives for seconds no optimised code and no proof of Spark's classes; and what
-# a lost executor held is not asked for again and again.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
-os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _JAVA)
-_SPARK = {
-    "spark.executor.extraJavaOptions": f"'{_JAVA}'",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.shuffle.io.maxRetries": "1",
-    "spark.shuffle.io.retryWait": "200ms",
-}
-_OPTIONS = " ".join(f"--conf {name}={value}" for name, value in _SPARK.items())
-os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{_OPTIONS} pyspark-shell")
+set_up_spark()
 
 # What commands print must not depend on the terminal that the tests are run in.
 os.environ.pop("COLUMNS", None)

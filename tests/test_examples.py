@@ -18,6 +18,8 @@ from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.source_files import read_source
 from tests.support.case_runner import DOMAIN
+from tests.support.examples import IS_LONG
+from tests.support.spark_environment import environment_of_a_user
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SUPPLY = EXAMPLES / "supply"
@@ -170,7 +172,9 @@ def test_debian_excerpt_obeys_the_schema(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_demo_shows_each_part_and_its_deliberate_mistake() -> None:
-    run = subprocess.run([sys.executable, str(EXAMPLES / "demo.py")], capture_output=True, text=True, check=True)
+    command = [sys.executable, str(EXAMPLES / "demo.py")]
+    environment = environment_of_a_user() if IS_LONG else None
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     for words in (
         "catalog",
         "status ok",

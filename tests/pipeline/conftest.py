@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,9 @@ from omnigraph.pipeline.spark.session import session
 @pytest.fixture(scope="session")
 def wrong_master() -> PipelineError:
     """Return how a session that cannot start is refused, asked for before there is one that runs."""
-    os.environ["OMNIGRAPH_SPARK_ARCHIVE"] = "off"
+    from pyspark import SparkContext
+
+    assert SparkContext._active_spark_context is None, "a test has started Spark without the fixture `spark`"
     with pytest.raises(PipelineError) as caught:
         session("local[nonsense]")
     return caught.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -107,7 +106,6 @@ def test_driver_killed_while_executors_write_can_be_run_again(tmp_path: Path) ->
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.spark_driver", json.dumps(given)],
         cwd=REPOSITORY,
-        env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
         capture_output=True,
         text=True,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -368,7 +367,7 @@ pipeline.run(og.open(sys.argv[1]), sys.argv[2])
 def test_killed_run_is_finished_by_the_next(graph: Graph, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text(BRANCHED)
     command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "pipelines.yaml")]
-    killed = subprocess.run(command, env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}, capture_output=True)
+    killed = subprocess.run(command, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert ages(graph) == {}
     assert pipeline.run(graph, tmp_path / "pipelines.yaml", spark=spark).status == "published"

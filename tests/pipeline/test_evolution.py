@@ -44,6 +44,7 @@ def edge_batch(count: int = 3) -> pa.Table:
 IDS = ['["p0","p1"]', '["p1","p2"]', '["p2","p3"]']
 
 
+@pytest.mark.spark
 def test_load_on_spark_is_idempotent_and_fills_defaults(spark: Any, tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     people(graph)
@@ -81,6 +82,7 @@ def test_dataframe_and_stream_writers_are_idempotent(tmp_path: Path, is_stream: 
     assert [(row["id"], row["since"]) for row in rows(graph, "edge")] == [(one, 7) for one in IDS]
 
 
+@pytest.mark.spark
 def test_apply_on_spark_checks_converts_and_rewrites(spark: Any, tmp_path: Path) -> None:
     here, there = (og.init(tmp_path / name, PLAIN) for name in ("here", "there"))
     for graph in (here, there):
@@ -102,6 +104,7 @@ def test_apply_on_spark_checks_converts_and_rewrites(spark: Any, tmp_path: Path)
     assert there.maintenance.verify(data=True).is_sound
 
 
+@pytest.mark.spark
 def test_ids_of_keyed_edges_on_spark_are_those_of_a_mutation(spark: Any, tmp_path: Path) -> None:
     schema = """
     node Person { name: String @key }

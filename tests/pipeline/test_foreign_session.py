@@ -45,6 +45,10 @@ def test_session_of_the_user_is_never_reconfigured(spark: Any, tmp_path: Path) -
     user.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     user.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     user.conf.set("spark.sql.shuffle.partitions", "2")
+    # As Spark comes: other tests do without these.
+    user.conf.set("spark.sql.adaptive.enabled", "true")
+    user.conf.set("spark.sql.codegen.wholeStage", "true")
+    user.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     user.range(3).createOrReplaceTempView("accounts")
     (tmp_path / "accounts").mkdir()
     pq.write_table(pa.table({"seq": [1, 2], "name": ["eve", "fay"]}), tmp_path / "accounts" / "1.parquet")

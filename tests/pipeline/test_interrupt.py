@@ -36,7 +36,6 @@ def test_load_command_interrupted_in_its_tasks_changes_nothing(tmp_path: Path) -
     process = subprocess.Popen(
         [*hearing, *command, "--engine", "spark", "--master", "local[2]"],
         cwd=REPOSITORY,
-        env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -45,8 +44,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def start(graph: Graph, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "omnigraph", "pipeline", "schedule", graph.uri, "-f", f"{folder}/pipelines.yaml"]
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
-    return subprocess.Popen([*command, "--json", *words], stdout=subprocess.PIPE, env=environment)
+    return subprocess.Popen([*command, "--json", *words], stdout=subprocess.PIPE)
 
 
 def children(pid: int) -> list[int]:

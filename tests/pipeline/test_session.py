@@ -351,7 +351,9 @@ def test_load_command_beside_a_configuration_prints_json_alone(tmp_path: Path) -
     ]
     run = subprocess.run(
         [sys.executable, "-m", "omnigraph", *words, "--master", "local[1]"],
-        env=os.environ | {"SPARK_CONF_DIR": str(tmp_path / "conf"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        env=os.environ
+        | {"SPARK_CONF_DIR": str(tmp_path / "conf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        | {"OMNIGRAPH_SPARK_ARCHIVE": "on"},
         capture_output=True,
         text=True,
     )

@@ -84,10 +84,9 @@ def history(folder: Path) -> og.Graph:
 
 def kill(given: dict[str, str], is_time: Callable[[], bool]) -> None:
     """Start the query, and end it and all its processes at once as soon as it is time."""
-    environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
     command = [sys.executable, "-m", "tests.support.stream_driver", json.dumps(given)]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, start_new_session=True, stderr=quiet)
+    process = subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, stderr=quiet)
     try:
         while not is_time():
             with suppress(subprocess.TimeoutExpired):

@@ -160,8 +160,7 @@ class Desk:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.support.fortnight_driver", json.dumps(given)],
             cwd=self.folder,
-            env=os.environ
-            | {"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", "OMNIGRAPH_SPARK_ARCHIVE": "off", **environment},
+            env=os.environ | {"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}", **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
