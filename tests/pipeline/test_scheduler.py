@@ -18,7 +18,7 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.metrics import PipelineMetrics
-from omnigraph.pipeline.scheduler.api import follow_file
+from omnigraph.pipeline.scheduler.api import follow_file, run_schedule
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
 from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
@@ -338,6 +338,13 @@ def test_runs_are_counted_as_metrics(world: World) -> None:
     assert len([line for line in lines if line.startswith("# HELP")]) == len(
         {line for line in lines if "# TYPE" in line}
     )
+
+
+def test_schedule_counts_in_the_metrics_that_it_is_given(world: World) -> None:
+    metrics = PipelineMetrics()
+    run_schedule(world.book, lambda: world.pipelines, once=True, metrics=metrics)
+    line = f'omnigraph_pipeline_next_run_timestamp_seconds{{pipeline="crm"}} {START.timestamp() + 1800:.0f}'
+    assert line in metrics.render().splitlines()
 
 
 def test_metrics_are_served_for_prometheus() -> None:

@@ -100,7 +100,13 @@ def run_schedule(
 
     with book.hold_lease(actor) as lease:
         runner = ScheduleRunner(
-            book, read, start, parallel=parallel, emit=on_event, is_lease_lost=lambda: lease.is_lost
+            book,
+            read,
+            start,
+            parallel=parallel,
+            emit=on_event,
+            is_lease_lost=lambda: lease.is_lost,
+            metrics=metrics,
         )
         try:
             with _stopping_on_signals(runner):
