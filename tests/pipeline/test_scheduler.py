@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import struct
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +21,7 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.metrics import PipelineMetrics
+from omnigraph.pipeline.scheduler import metrics_server
 from omnigraph.pipeline.scheduler.api import follow_file, run_schedule
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
@@ -356,6 +360,35 @@ def test_metrics_are_served_for_prometheus() -> None:
         port = int(address.rpartition(":")[2])
         with pytest.raises(UsageError, match="choose another port"), serving_metrics("127.0.0.1", port, str):
             pass
+
+
+def test_silent_client_of_the_metrics_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "METRICS_CLIENT_SECONDS_MAX", 0.05)
+    with serving_metrics("127.0.0.1", 0, lambda: "a_total 1\n") as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+            assert client.recv(1) == b""
+
+
+def test_client_that_leaves_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    is_asked, is_gone = threading.Event(), threading.Event()
+
+    def render() -> str:
+        is_asked.set()
+        is_gone.wait(10)
+        return "a_total 1\n"
+
+    with serving_metrics("127.0.0.1", 0, render) as address:
+        host, _, port = address.rpartition(":")
+        client = socket.create_connection((host, int(port)))
+        # It resets the connection when it closes it.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        is_asked.wait(10)
+        client.close()
+        is_gone.set()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_unreadable_book_is_an_error(world: World) -> None:
