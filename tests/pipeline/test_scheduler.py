@@ -344,6 +344,17 @@ def test_runs_are_counted_as_metrics(world: World) -> None:
     )
 
 
+def test_removed_pipeline_has_no_next_run_in_the_metrics(world: World) -> None:
+    metrics = PipelineMetrics()
+    runner = ScheduleRunner(world.book, lambda: world.pipelines, world.start, parallel=1, metrics=metrics)
+    runner.step()
+    assert "next_run" in metrics.render()
+    world.pipelines = {}
+    world.pass_time(minutes=1)
+    runner.step()
+    assert "next_run" not in metrics.render()
+
+
 def test_schedule_counts_in_the_metrics_that_it_is_given(world: World) -> None:
     metrics = PipelineMetrics()
     run_schedule(world.book, lambda: world.pipelines, once=True, metrics=metrics)

@@ -45,6 +45,11 @@ class PipelineMetrics:
         with self._lock:
             self._values[(name, (("pipeline", pipeline),))] = value  # type: ignore[assignment]
 
+    def remove(self, name: str, pipeline: str) -> None:
+        """Remove a gauge of a pipeline, if it has one."""
+        with self._lock:
+            self._values.pop((name, (("pipeline", pipeline),)), None)
+
     def observe(self, pipeline: str, status: str, at: float, report: Mapping[str, Any] | None) -> None:
         """Count a run that has ended at a time in Unix seconds; `report` is the JSON of its report, if there is one."""
         with self._lock:

@@ -178,6 +178,7 @@ class ScheduleRunner:
             if name in scheduled:
                 self._tell("added", f"scheduled: {_schedule_of(scheduled[name]).describe()}", name)
             else:
+                self._metrics.remove("next_run_timestamp_seconds", name)
                 self._tell("removed", "it is no longer scheduled", name)
         self._pipelines = scheduled
         self._next_look.clear()
