@@ -344,6 +344,31 @@ def test_runs_are_counted_as_metrics(world: World) -> None:
     )
 
 
+def test_once_starts_nothing_that_is_due_later(world: World) -> None:
+    world.pipelines = {"crm": declare("* * * * *")}
+    world.runner().step()
+    world.pass_time(minutes=1)
+
+    @dataclass
+    class LongRun(FakeRun):
+        """It fails after more time than there is between two due times."""
+
+        ends: datetime = field(default_factory=lambda: world.now + timedelta(seconds=90))
+
+        def poll(self) -> Outcome | None:
+            return Outcome(FAILED, "away") if world.now >= self.ends else None
+
+    def start(item: ScheduledPipeline, due: datetime) -> FakeRun:
+        world.runs.append(LongRun("crm", due))
+        assert len(world.runs) < 9, "it does not end"
+        return world.runs[-1]
+
+    runner = ScheduleRunner(world.book, lambda: world.pipelines, start, parallel=1, emit=world.events.append)
+    runner.run_once()
+    assert [run.due for run in world.runs] == [START + timedelta(minutes=1)] * 3
+    assert runner.has_failed
+
+
 def test_removed_pipeline_has_no_next_run_in_the_metrics(world: World) -> None:
     metrics = PipelineMetrics()
     runner = ScheduleRunner(world.book, lambda: world.pipelines, world.start, parallel=1, metrics=metrics)
