@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from omnigraph import clock
@@ -24,7 +26,14 @@ from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.scheduler import metrics_server
 from omnigraph.pipeline.scheduler.api import follow_file, run_schedule
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
-from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
+from omnigraph.pipeline.scheduler.child import (
+    FAILED,
+    Child,
+    Outcome,
+    ScheduledPipeline,
+    describe_job,
+    read_declaration,
+)
 from omnigraph.pipeline.scheduler.metrics_server import serving_metrics
 from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, list_upcoming
 
@@ -453,6 +462,28 @@ def test_wrong_schedule_is_refused_with_its_position(schedule: str, message: str
         parse_pipelines(FILE.replace(line, schedule))
     assert message in str(caught.value)
     assert str(caught.value).startswith("pipelines.yaml:3:")
+
+
+@pytest.mark.slow
+def test_process_of_a_run_leaves_nothing_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # There is no such graph, which a run notices before it starts Spark.
+    child = Child(replace(declare(), graph_uri=str(tmp_path / "g.omni")), START, None)
+    while (outcome := child.poll()) is None:
+        time.sleep(0.05)
+    assert (outcome.status, "there is no graph" in outcome.message) == (FAILED, True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_run_knows_where_its_pipeline_is_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("# Every night.\n" + FILE.replace("CRON", "@daily").replace("RULE", "last"))
+    read = follow_file(file, "graph.omni", None)
+    for line in (5, 6):
+        pipelines = read()
+        assert pipelines is not None
+        job = orjson.loads(describe_job(pipelines["NAME"], START, None))
+        assert read_declaration(job).positions["sources.rows"] == f"{file}:{line}:22"
+        file.write_text("# And all others.\n" + file.read_text())
 
 
 # -- a model ---------------------------------------------------------------------------------------------------

@@ -65,15 +65,16 @@ def schedule(
 
 def follow_file(file: Path, graph_uri: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the pipelines of a file if they have changed."""
-    seen: dict[str, str] | None = None
+    seen: dict[str, object] | None = None
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
         nonlocal seen
         declared = read_pipelines(file)
-        texts = {name: item.text for name, item in declared.items()}
-        if seen == texts:
+        # Errors of a run name positions in the file, so lines that moved count as well.
+        found: dict[str, object] = {name: (item.text, item.positions) for name, item in declared.items()}
+        if seen == found:
             return None
-        seen = texts
+        seen = found
         return {name: ScheduledPipeline(item, graph_uri, None, actor) for name, item in declared.items()}
 
     return read
