@@ -90,6 +90,7 @@ MISTAKES = [
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'age >' }", "11:14", "the condition `age >`"),
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'age + 1' }", "11:14", "is not valid"),
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'max(age) > 1' }", "11:14", "is not valid"),
+    ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'rand() < 2' }", "11:14", "is not valid"),
     ("not_null: [name]", "unique: [nam]", "11:14", "did you mean `name`"),
     ("incremental: seq", "incremental: friends", "5:17", "did you mean `friend`"),
     ("format: parquet", "format: parket", "5:17", "parket"),
