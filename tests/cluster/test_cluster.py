@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.applied_pipelines import read_applied_pipelines
+from omnigraph.cluster.apply import Apply
 from tests.support.cluster_folder import QUERIES, cluster, codes, write_folder
 
 
@@ -67,6 +69,54 @@ def test_deleting_a_graph_needs_an_approval_of_this_very_change(tmp_path: Path) 
     assert cluster(folder).approve("graph.b").ok
     (folder / "queries" / "people.gq").write_text(QUERIES + "// reviewed\n")
     assert "approval_stale" in codes(cluster(folder).apply())
+    assert cluster(folder).approve("graph.b").ok
+    assert cluster(folder).apply().members["converged"] is True
+    assert not (folder / "graphs" / "b.omni").exists()
+
+
+@pytest.mark.parametrize("branch", ["main", "draft"])
+def test_approval_is_stale_after_a_write_to_the_graph(tmp_path: Path, branch: str) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    cluster(folder).import_()
+    cluster(folder).apply()
+    write_folder(folder, graphs=("a",))
+    with og.open(folder / "graphs" / "b.omni") as graph:
+        graph.branches.create("draft")
+        assert cluster(folder).approve("graph.b").ok
+        graph.mutate('query add() { insert Person { name: "late" } }', branch=branch)
+    assert "approval_stale" in codes(cluster(folder).apply())
+    assert (folder / "graphs" / "b.omni").exists()
+    assert cluster(folder).approve("graph.b").ok
+    assert cluster(folder).apply().members["converged"] is True
+    assert not (folder / "graphs" / "b.omni").exists()
+
+
+def test_approval_holds_for_the_rest_of_an_interrupted_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    cluster(folder).import_()
+    cluster(folder).apply()
+    write_folder(folder, graphs=("a",))
+    assert cluster(folder).approve("graph.b").ok
+
+    def delete_some(self: Apply, path: str) -> None:
+        shutil.rmtree(folder / path / "__manifest")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Apply, "_delete_objects", delete_some)
+        cluster(folder).apply()
+    assert cluster(folder).apply().members["converged"] is True
+    assert not (folder / "graphs" / "b.omni").exists()
+
+
+def test_graph_that_cannot_be_read_can_be_deleted(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    cluster(folder).import_()
+    cluster(folder).apply()
+    write_folder(folder, graphs=("a",))
+    shutil.rmtree(folder / "graphs" / "b.omni" / "__manifest")
     assert cluster(folder).approve("graph.b").ok
     assert cluster(folder).apply().members["converged"] is True
     assert not (folder / "graphs" / "b.omni").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -167,3 +167,12 @@ def test_macros_and_rare_days_are_found() -> None:
     assert next(parse_cron("0 0 29 2 *").after(start, utc)) == datetime(2104, 2, 29, tzinfo=UTC)
     assert next(parse_cron("@Weekly").after(start, utc)) == datetime(2096, 3, 4, tzinfo=UTC)
     assert parse_cron("0 0 31 2 MON").is_on(datetime(2026, 2, 2).date()), "either day field suffices"
+
+
+def test_leap_day_that_is_a_sunday_comes_after_decades() -> None:
+    cron = parse_cron("0 0 29 2 */7")
+    years = [year for year in range(2032, 2200, 4) if year != 2100 and datetime(year, 2, 29).isoweekday() == 7]
+    # 40 years at most: 2100 is no leap year.
+    assert years[:4] == [2032, 2060, 2088, 2128]
+    for year, later in pairwise(years[:4]):
+        assert next(cron.after(datetime(year, 3, 1, tzinfo=UTC), ZoneInfo("UTC"))) == datetime(later, 2, 29, tzinfo=UTC)

@@ -90,6 +90,7 @@ MISTAKES = [
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'age >' }", "11:14", "the condition `age >`"),
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'age + 1' }", "11:14", "is not valid"),
     ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'max(age) > 1' }", "11:14", "is not valid"),
+    ("{ on: persons, not_null: [name] }", "{ on: persons, condition: 'rand() < 2' }", "11:14", "is not valid"),
     ("not_null: [name]", "unique: [nam]", "11:14", "did you mean `name`"),
     ("incremental: seq", "incremental: friends", "5:17", "did you mean `friend`"),
     ("format: parquet", "format: parket", "5:17", "parket"),
@@ -170,7 +171,7 @@ def test_watermark_of_another_column_or_type_is_refused(graph: Graph, spark: Any
 
 
 def test_range_that_selects_nothing_is_refused(graph: Graph, spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no value is above `5` and at most `1`; swap them"):
+    with pytest.raises(UsageError, match="no value is above `5` and at most `1`; the lower bound is not included"):
         run(graph, spark, tmp_path, backfill=("5", "1"))
     with pytest.raises(UsageError, match="a backfill needs a range"):
         run(graph, spark, tmp_path, backfill=(None, None))

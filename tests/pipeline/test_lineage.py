@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
+from omnigraph.pipeline.declared import lineage as lineage_module
 from omnigraph.pipeline.declared.config import SourceDeclaration, parse_pipelines
 from omnigraph.pipeline.declared.lineage import Lineage, name_dataset
 
@@ -108,6 +111,81 @@ def test_service_that_is_away_is_no_error(lineage: Lineage, monkeypatch: pytest.
     assert "could not be sent" in str(lineage.emit("START"))
 
 
+def test_error_of_an_event_names_variables_instead_of_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_SECRET", "hunter2")
+    declared = parse_pipelines(TEXT.replace("s3://lake/rows/", "s3://lake/${DB_SECRET}"))["crm"]
+    error = "path s3://lake/hunter2 is not there: jdbc:x?password=opensesame"
+    event = Lineage(declared, "graph.omni", new_ulid()).event("FAIL", {}, None, error)
+    message = "path s3://lake/${DB_SECRET} is not there: jdbc:x?password=***"
+    assert event["run"]["facets"]["errorMessage"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("user", "key", "message"),
+    [
+        ("ada:opensesame@", "", "the service responded with 503"),
+        ("", "opensesame\n", "`OPENLINEAGE_API_KEY` has characters that a header cannot have"),
+        ("", "öpensesame", "`OPENLINEAGE_API_KEY` has characters that a header cannot have"),
+        ("ada:opensesame#@", "", "`OPENLINEAGE_URL` is not an address"),
+    ],
+)
+def test_warning_of_lineage_shows_no_secret(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch, user: str, key: str, message: str
+) -> None:
+    with receiver(503) as (url, _):
+        monkeypatch.setenv("OPENLINEAGE_URL", url.replace("://", f"://{user}"))
+        monkeypatch.setenv("OPENLINEAGE_API_KEY", key)
+        warning = str(lineage.emit("START"))
+    assert message in warning
+    assert "pensesame" not in warning
+
+
+@contextmanager
+def slow_receiver(data: bytes, pause: float) -> Iterator[str]:
+    """A service whose response goes on for ever."""
+    is_over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 201 Created\r\n")
+            while not is_over.wait(pause):
+                connection.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "pause", "warning"),
+    [(b"a: b\r\n", 0.02, "took longer than 0.3 seconds"), (b"content-length: 999999999999\r\n\r\n", 0, "None")],
+    ids=["head", "body"],
+)
+def test_endless_response_does_not_delay_a_run(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch, data: bytes, pause: float, warning: str
+) -> None:
+    monkeypatch.setattr(lineage_module, "LINEAGE_TIMEOUT_SECONDS", 0.3)
+    with slow_receiver(data, pause) as url:
+        monkeypatch.setenv("OPENLINEAGE_URL", url)
+        assert warning in str(lineage.emit("START"))
+
+
+def test_file_that_nobody_reads_does_not_delay_a_run(
+    lineage: Lineage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_module, "LINEAGE_TIMEOUT_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "events")
+    monkeypatch.setenv("OMNIGRAPH_LINEAGE_FILE", str(tmp_path / "events"))
+    assert "took longer than 0.1 seconds" in str(lineage.emit("START"))
+
+
 def test_failed_run_is_told_before_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_LINEAGE_FILE", str(tmp_path / "events"))
     graph = og.init(tmp_path / "g.omni", "node Person { name: String @key }")
@@ -123,6 +201,9 @@ def test_failed_run_is_told_before_its_error(tmp_path: Path, monkeypatch: pytest
     [
         ("s3://lake/rows/", {}, ("s3://lake", "rows/")),
         ("rows", {}, ("file", "/team/rows")),
+        ("../rows/", {}, ("file", "/rows")),
+        ("file:///data/rows", {}, ("file", "/data/rows")),
+        ("file:/data/rows", {}, ("file", "/data/rows")),
         (None, {"url": "jdbc:derby:memory:x;create=true", "dbtable": "t"}, ("derby", "t")),
         (None, {"url": "jdbc:mysql://h/db?password=x", "query": "SELECT 1"}, ("mysql://h", "crm")),
     ],

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import struct
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,15 +16,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
+from omnigraph.pipeline.declared import metrics as metrics_module
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
-from omnigraph.pipeline.scheduler.api import follow_file
+from omnigraph.pipeline.scheduler.api import follow_file, run_schedule
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
-from omnigraph.pipeline.scheduler.child import FAILED, Outcome, ScheduledPipeline
+from omnigraph.pipeline.scheduler.child import (
+    FAILED,
+    Child,
+    Outcome,
+    ScheduledPipeline,
+    describe_job,
+    read_declaration,
+)
 from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, list_upcoming
 
 START = datetime(2026, 11, 17, 0, 30, tzinfo=UTC)
@@ -339,6 +352,49 @@ def test_runs_are_counted_as_metrics(world: World) -> None:
     )
 
 
+def test_once_starts_nothing_that_is_due_later(world: World) -> None:
+    world.pipelines = {"crm": declare("* * * * *")}
+    world.runner().step()
+    world.pass_time(minutes=1)
+
+    @dataclass
+    class LongRun(FakeRun):
+        """It fails after more time than there is between two due times."""
+
+        ends: datetime = field(default_factory=lambda: world.now + timedelta(seconds=90))
+
+        def poll(self) -> Outcome | None:
+            return Outcome(FAILED, "away") if world.now >= self.ends else None
+
+    def start(item: ScheduledPipeline, due: datetime) -> FakeRun:
+        world.runs.append(LongRun("crm", due))
+        assert len(world.runs) < 9, "it does not end"
+        return world.runs[-1]
+
+    runner = ScheduleRunner(world.book, lambda: world.pipelines, start, parallel=1, emit=world.events.append)
+    runner.run_once()
+    assert [run.due for run in world.runs] == [START + timedelta(minutes=1)] * 3
+    assert runner.has_failed
+
+
+def test_removed_pipeline_has_no_next_run_in_the_metrics(world: World) -> None:
+    metrics = PipelineMetrics()
+    runner = ScheduleRunner(world.book, lambda: world.pipelines, world.start, parallel=1, metrics=metrics)
+    runner.step()
+    assert "next_run" in metrics.render()
+    world.pipelines = {}
+    world.pass_time(minutes=1)
+    runner.step()
+    assert "next_run" not in metrics.render()
+
+
+def test_schedule_counts_in_the_metrics_that_it_is_given(world: World) -> None:
+    metrics = PipelineMetrics()
+    run_schedule(world.book, lambda: world.pipelines, once=True, metrics=metrics)
+    line = f'omnigraph_pipeline_next_run_timestamp_seconds{{pipeline="crm"}} {START.timestamp() + 1800:.0f}'
+    assert line in metrics.render().splitlines()
+
+
 def test_metrics_are_served_for_prometheus() -> None:
     with serving_metrics("127.0.0.1", 0, lambda: "a_total 1\n") as address:
         answer = httpx.get(f"http://{address}/metrics")
@@ -348,6 +404,35 @@ def test_metrics_are_served_for_prometheus() -> None:
         port = int(address.rpartition(":")[2])
         with pytest.raises(UsageError, match="choose another port"), serving_metrics("127.0.0.1", port, str):
             pass
+
+
+def test_silent_client_of_the_metrics_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "METRICS_CLIENT_SECONDS_MAX", 0.05)
+    with serving_metrics("127.0.0.1", 0, lambda: "a_total 1\n") as address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+            assert client.recv(1) == b""
+
+
+def test_client_that_leaves_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    is_asked, is_gone = threading.Event(), threading.Event()
+
+    def render() -> str:
+        is_asked.set()
+        is_gone.wait(10)
+        return "a_total 1\n"
+
+    with serving_metrics("127.0.0.1", 0, render) as address:
+        host, _, port = address.rpartition(":")
+        client = socket.create_connection((host, int(port)))
+        # It resets the connection when it closes it.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        is_asked.wait(10)
+        client.close()
+        is_gone.set()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_unreadable_book_is_an_error(world: World) -> None:
@@ -376,6 +461,28 @@ def test_wrong_schedule_is_refused_with_its_position(schedule: str, message: str
         parse_pipelines(FILE.replace(line, schedule))
     assert message in str(caught.value)
     assert str(caught.value).startswith("pipelines.yaml:3:")
+
+
+@pytest.mark.slow
+def test_process_of_a_run_leaves_nothing_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # There is no such graph, which a run notices before it starts Spark.
+    child = Child(replace(declare(), graph_uri=str(tmp_path / "g.omni")), START, None)
+    while (outcome := child.poll()) is None:
+        time.sleep(0.05)
+    assert (outcome.status, "there is no graph" in outcome.message) == (FAILED, True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_run_knows_where_its_pipeline_is_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("# Every night.\n" + FILE.replace("CRON", "@daily").replace("RULE", "last"))
+    read = follow_file(file, "graph.omni", None)
+    for line in (5, 6):
+        pipelines = read()
+        assert pipelines is not None
+        job = orjson.loads(describe_job(pipelines["NAME"], START, None))
+        assert read_declaration(job).positions["sources.rows"] == f"{file}:{line}:22"
+        file.write_text("# And all others.\n" + file.read_text())
 
 
 # -- a model ---------------------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import orjson
+
 from omnigraph.cluster.desired import sha256
 from omnigraph.cluster.ledger import Json, Ledger, graph_path
 from omnigraph.errors import GraphNotFound, OmniGraphError
 from omnigraph.graph import open as open_graph
+from omnigraph.graph import session_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,17 @@ def inspect_graph(ledger: Ledger, graph_id: str, schema: str, applied: str | Non
         return LiveGraph(False)
     except OmniGraphError as failure:
         return LiveGraph(bool(ledger.objects.list(graph_path(graph_id))), error=failure.message)
+
+
+def digest_heads(ledger: Ledger, graph_id: str) -> str | None:
+    """Return a digest of the newest commits of all branches of a graph; None if it cannot be read."""
+    try:
+        with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
+            kernel = session_of(graph).kernel
+            heads = sorted((branch, str(kernel.snapshot(branch).head)) for branch in graph.branches.list())
+    except OmniGraphError:
+        return None
+    return sha256(orjson.dumps(heads))
 
 
 def preview_migration(ledger: Ledger, graph_id: str, schema: str) -> Json:

@@ -32,8 +32,9 @@ _MACROS: Final = {
     "@yearly": "0 0 1 1 *",
 }
 _ITEM: Final = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?")
-# A day that an expression names exists at least once in this time: 29 February, around a year that is no leap year.
-_DAYS_MAX: Final = 9 * 366
+# A day that an expression names exists at least once in this time: 29 February on a weekday comes every 28 years, or
+# every 40 around a year such as 2100.
+_DAYS_MAX: Final = 41 * 366
 _LONGEST_MONTH: Final = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 _DAY: Final = timedelta(days=1)
 # A runner asks for the same days again and again.
@@ -74,16 +75,16 @@ class Cron:
         for number in range(_DAYS_MAX):
             begin = start + number * _DAY
             # A day of UTC has moments of two or three local days, in any order where the clock changes at midnight.
-            local = (begin.date() + offset * _DAY for offset in (-1, 0, 1))
+            local = [day for offset in (-1, 0, 1) if self.is_on(day := begin.date() + offset * _DAY)]
             due_moments = {due for day in local for due in _moments(self, day, zone) if begin <= due < begin + _DAY}
             yield from (due for due in sorted(due_moments) if due > moment)
 
 
 @lru_cache(_DAYS_CACHED_MAX)
 def _moments(cron: Cron, day: date, zone: ZoneInfo) -> tuple[datetime, ...]:
-    """Return the moments at which an expression is due on a local day."""
+    """Return the moments at which an expression is due on one of its local days."""
     moments: list[datetime] = []
-    for hour in cron.hours if cron.is_on(day) else ():
+    for hour in cron.hours:
         for minute in cron.minutes:
             wall = datetime.combine(day, time(hour, minute), zone)
             first, second = (wall.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

@@ -72,7 +72,8 @@ def row_condition(frame: Any, expectation: Expectation) -> Any:
         # Unknown fails, so that a null does not pass unnoticed.
         try:
             condition = functions.coalesce(functions.expr(expectation.condition), functions.lit(False))
-            _ = frame.filter(condition).schema
+            # Rows are counted and then left out by it, so it must have the same value twice.
+            _ = frame.filter(condition).agg(functions.count_if(condition)).schema
         except Exception as error:
             message = f"the condition `{expectation.condition}` is not valid: {first_line(error)}"
             raise UsageError(message, part=expectation.part) from error

@@ -7,9 +7,11 @@ would bring an HTTP stack of its own.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -20,12 +22,14 @@ from ulid import ULID
 from omnigraph import clock, settings
 from omnigraph.limits import LINEAGE_TIMEOUT_SECONDS
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration
+from omnigraph.pipeline.declared.redaction import redact
 from omnigraph.pipeline.declared.schedule import moment_of
 
 EventType = Literal["START", "COMPLETE", "FAIL"]
 _PRODUCER: Final = "https://github.com/omnigraph/omnigraph"
 _SPEC: Final = "https://openlineage.io/spec"
 _SCHEMA_URL: Final = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_FILE_URI: Final = re.compile(r"^file:/+")
 _JDBC: Final = re.compile(r"jdbc:(?P<kind>\w+):(?://(?:[^@/]*@)?(?P<host>[^/;?]+))?")
 
 
@@ -56,11 +60,8 @@ class Lineage:
         if not self.is_on:
             return None
         event = self.event(kind, counts or {}, commit_id, error)
-        try:
-            _send(event)
-        except (OSError, ValueError) as failure:
-            return f"the lineage event {kind} could not be sent: {failure}"
-        return None
+        failure = _send_in_time(event)
+        return None if failure is None else f"the lineage event {kind} could not be sent: {failure}"
 
     def event(
         self, kind: EventType, counts: Mapping[str, int], commit_id: str | None, error: str | None
@@ -74,7 +75,7 @@ class Lineage:
             )
         if error is not None:
             run_facets["errorMessage"] = _facet(
-                "1-0-1/ErrorMessageRunFacet", message=error, programmingLanguage="PYTHON"
+                "1-0-1/ErrorMessageRunFacet", message=redact(error, self.pipeline), programmingLanguage="PYTHON"
             )
         job_type = _facet("2-0-3/JobTypeJobFacet", processingType="BATCH", integration="OMNIGRAPH", jobType="PIPELINE")
         return {
@@ -129,10 +130,11 @@ def name_dataset(source: SourceDeclaration, folder: Path | None) -> tuple[str, s
     options = source.options
     if source.path is not None:
         scheme, separator, rest = source.path.partition("://")
-        if separator:
+        if separator and scheme != "file":
             bucket, _, name = rest.partition("/")
             return f"{scheme}://{bucket}", name
-        return "file", str(folder / source.path) if folder is not None else source.path
+        path = _FILE_URI.sub("/", source.path)
+        return "file", normpath(path if folder is None else folder / path)
     match = _JDBC.match(options.get("url", ""))
     namespace = (
         source.format if match is None else f"{match['kind']}://{match['host']}" if match["host"] else match["kind"]
@@ -145,6 +147,27 @@ def _facet(schema: str, **members: object) -> dict[str, object]:
     return {"_producer": _PRODUCER, "_schemaURL": f"{_SPEC}/facets/{version}/{name}.json", **members}
 
 
+def _send_in_time(event: Mapping[str, Any]) -> str | None:
+    """Send an event, and give up after a while; returns why it was not sent.
+
+    The time-outs of a client are for each read, so a service that sends a byte now and then would never meet them.
+    """
+    failures: list[str] = []
+
+    def send() -> None:
+        try:
+            _send(event)
+        except (OSError, ValueError) as failure:
+            failures.append(str(failure))
+
+    thread = threading.Thread(target=send, name="omnigraph-lineage", daemon=True)
+    thread.start()
+    thread.join(LINEAGE_TIMEOUT_SECONDS)
+    if thread.is_alive():
+        return f"it took longer than {LINEAGE_TIMEOUT_SECONDS} seconds"
+    return failures[0] if failures else None
+
+
 def _send(event: Mapping[str, Any]) -> None:
     data = orjson.dumps(event)
     file, url = settings.read("OMNIGRAPH_LINEAGE_FILE"), settings.read("OPENLINEAGE_URL")
@@ -153,13 +176,24 @@ def _send(event: Mapping[str, Any]) -> None:
         with open(file, "ab", buffering=0) as events:
             events.write(data + b"\n")
     if url:
-        import httpx
+        _post(f"{url.rstrip('/')}/{settings.read('OPENLINEAGE_ENDPOINT').lstrip('/')}", data)
 
-        key = settings.read("OPENLINEAGE_API_KEY")
-        headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
-        address = f"{url.rstrip('/')}/{settings.read('OPENLINEAGE_ENDPOINT').lstrip('/')}"
-        try:
-            answer = httpx.post(address, content=data, headers=headers, timeout=LINEAGE_TIMEOUT_SECONDS)
-            answer.raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
-            raise OSError(str(failure)) from failure
+
+def _post(address: str, data: bytes) -> None:
+    """Post an event. Errors show neither the key nor the address, which may have a password."""
+    import httpx
+
+    key = settings.read("OPENLINEAGE_API_KEY")
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError("`OPENLINEAGE_API_KEY` has characters that a header cannot have, such as a line break")
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+    try:
+        # The body of the response is not read: it may have any length.
+        with httpx.stream("POST", address, content=data, headers=headers, timeout=LINEAGE_TIMEOUT_SECONDS) as response:
+            status = response.status_code
+    except httpx.InvalidURL:
+        raise ValueError("`OPENLINEAGE_URL` is not an address such as `https://host:5000`") from None
+    except httpx.HTTPError as failure:
+        raise OSError(str(failure)) from None
+    if not 200 <= status < 300:
+        raise OSError(f"the service responded with {status}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from threading import Lock, Thread
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
+from omnigraph.limits import METRICS_CLIENT_SECONDS_MAX
 from omnigraph.prometheus import MEDIA_TYPE, Labels, head, sample
 
 _PREFIX: Final = "omnigraph_pipeline"
@@ -47,6 +49,11 @@ class PipelineMetrics:
         """Set a gauge of a pipeline."""
         with self._lock:
             self._values[(name, (("pipeline", pipeline),))] = value  # type: ignore[assignment]
+
+    def remove(self, name: str, pipeline: str) -> None:
+        """Remove a gauge of a pipeline, if it has one."""
+        with self._lock:
+            self._values.pop((name, (("pipeline", pipeline),)), None)
 
     def observe(self, pipeline: str, status: str, at: float, report: Mapping[str, Any] | None) -> None:
         """Count a run that has ended at a time in Unix seconds; `report` is the JSON of its report, if there is one."""
@@ -94,11 +101,20 @@ def _samples(pipeline: str, status: str, report: Mapping[str, Any]) -> Iterator[
             yield name, (label, ("stage", stage)), value
 
 
+class _MetricsServer(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Leave a client that has gone away out of the log; other errors are shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextmanager
 def serving_metrics(host: str, port: int, render: Callable[[], str]) -> Iterator[str]:
     """Serve `/metrics` within the block; yields the address. Port 0 picks a free one."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = METRICS_CLIENT_SECONDS_MAX
+
         def do_GET(self) -> None:
             is_found = self.path.partition("?")[0] == "/metrics"
             body = render().encode() if is_found else b"see /metrics\n"
@@ -112,7 +128,7 @@ def serving_metrics(host: str, port: int, render: Callable[[], str]) -> Iterator
             """Scrapes are not logged."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = _MetricsServer((host, port), Handler)
     except (OSError, OverflowError) as error:
         raise UsageError(f"metrics cannot be served at {host}:{port}: {error}; choose another port") from None
     thread = Thread(target=server.serve_forever, name="omnigraph-metrics", daemon=True)

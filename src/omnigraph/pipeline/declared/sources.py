@@ -176,7 +176,8 @@ def _require_range(frame: Any, column: str, bounds: Window) -> None:
         return
     is_empty = _bound(frame, column, bounds.low) >= _bound(frame, column, bounds.high)
     if frame.sparkSession.range(1).select(is_empty.alias("is_empty")).first()["is_empty"]:
-        raise UsageError(f"no value is above `{bounds.low}` and at most `{bounds.high}`; swap them")
+        advice = "the lower bound is not included, so give a smaller one"
+        raise UsageError(f"no value is above `{bounds.low}` and at most `{bounds.high}`; {advice}")
 
 
 def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str | None, int]:

@@ -65,15 +65,16 @@ def schedule(
 
 def follow_file(file: Path, graph_uri: str, actor: str | None) -> ReadPipelines:
     """Return a function that reads the pipelines of a file if they have changed."""
-    last_texts: dict[str, str] | None = None
+    last_read: dict[str, object] | None = None
 
     def read() -> Mapping[str, ScheduledPipeline] | None:
-        nonlocal last_texts
+        nonlocal last_read
         declared = read_pipelines(file)
-        texts = {name: item.text for name, item in declared.items()}
-        if texts == last_texts:
+        # Errors of a run name positions in the file, so lines that moved count as well.
+        content: dict[str, object] = {name: (item.text, item.positions) for name, item in declared.items()}
+        if content == last_read:
             return None
-        last_texts = texts
+        last_read = content
         return {name: ScheduledPipeline(item, graph_uri, None, actor) for name, item in declared.items()}
 
     return read
@@ -100,7 +101,13 @@ def run_schedule(
 
     with book.hold_lease(actor) as lease:
         runner = ScheduleRunner(
-            book, read, start, parallel=parallel, emit=on_event, is_lease_lost=lambda: lease.is_lost
+            book,
+            read,
+            start,
+            parallel=parallel,
+            emit=on_event,
+            is_lease_lost=lambda: lease.is_lost,
+            metrics=metrics,
         )
         try:
             with _stopping_on_signals(runner):

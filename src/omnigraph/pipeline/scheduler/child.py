@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,6 +46,29 @@ class Outcome:
     report: dict[str, Any] | None = None
 
 
+def describe_job(item: ScheduledPipeline, due: datetime, report: Path | None) -> bytes:
+    """Return what the process of a run needs to know, as JSON."""
+    declaration = item.declaration
+    job = {
+        "graph": item.graph_uri,
+        "pipeline": declaration.text,
+        "positions": declaration.positions,
+        "folder": None if declaration.folder is None else str(declaration.folder),
+        "queries": None if item.queries is None else [[source.name, source.text] for source in item.queries],
+        "actor": item.actor,
+        "due": due,
+        "report": None if report is None else str(report / declaration.name / f"{due:%Y%m%dT%H%M%SZ}"),
+    }
+    return orjson.dumps(job)
+
+
+def read_declaration(job: dict[str, Any]) -> PipelineDeclaration:
+    """Return the pipeline of a job; its text has only this pipeline, so the positions in its file come with it."""
+    folder = None if job["folder"] is None else Path(job["folder"])
+    [declaration] = parse_pipelines(job["pipeline"], folder=folder).values()
+    return replace(declaration, positions=job["positions"])
+
+
 class RunningPipeline(Protocol):
     """A run that was started."""
 
@@ -60,27 +83,18 @@ class Child:
     """A run in a child process."""
 
     def __init__(self, item: ScheduledPipeline, due: datetime, report: Path | None) -> None:
-        declaration = item.declaration
-        job = {
-            "graph": item.graph_uri,
-            "pipeline": declaration.text,
-            "folder": None if declaration.folder is None else str(declaration.folder),
-            "queries": None if item.queries is None else [[source.name, source.text] for source in item.queries],
-            "actor": item.actor,
-            "due": due,
-            "report": None if report is None else str(report / declaration.name / f"{due:%Y%m%dT%H%M%SZ}"),
-        }
         # A file has room for a report of any size; a pipe that is read at the end has not.
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the run has ended
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            # The package imports this module, so `-m` would run it a second time, with a warning.
+            [sys.executable, "-c", f"import sys; from {__name__} import main; sys.exit(main())"],
             stdin=subprocess.PIPE,
             stdout=self._answer,
             # A signal of the terminal is for the runner, which lets its runs finish.
             start_new_session=True,
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(orjson.dumps(job) + b"\n")
+        self._process.stdin.write(describe_job(item, due, report) + b"\n")
         self._process.stdin.flush()
 
     def poll(self) -> Outcome | None:
@@ -125,10 +139,9 @@ def main() -> int:
 def _run(job: dict[str, Any]) -> Outcome:
     from omnigraph.graph import open as open_graph
 
-    folder = None if job["folder"] is None else Path(job["folder"])
     queries = None if job["queries"] is None else [Source(name, text) for name, text in job["queries"]]
     try:
-        [declaration] = parse_pipelines(job["pipeline"], folder=folder).values()
+        declaration = read_declaration(job)
         with open_graph(job["graph"], actor=job["actor"]) as graph:
             report = run(
                 graph,
@@ -143,9 +156,7 @@ def _run(job: dict[str, Any]) -> Outcome:
 
 
 def _exit_with_parent() -> None:
-    sys.stdin.buffer.read()
+    # Not by the reader of `sys.stdin`: Python aborts at its exit if a thread holds the lock of that.
+    while os.read(0, 1):
+        pass
     os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -102,6 +102,8 @@ class ScheduleRunner:
         self._next_look: dict[str, datetime] = {}
         self._running: dict[str, _Started] = {}
         self._read_at: float | None = None
+        # Of a runner that works once: runs that are due later are left to the next one.
+        self._last_due: datetime | None = None
         self._is_stopping = False
         self.has_failed = False
 
@@ -126,10 +128,12 @@ class ScheduleRunner:
 
     def run_once(self) -> None:
         """Start what is due now, and wait for it and its retries."""
+        self._last_due = moment_of(clock.now_us())
         self.step()
         while not self.is_idle and not self._is_stopping:
             clock.pause(SCHEDULE_POLL_SECONDS)
             self.step()
+        self._last_due = None
         self.drain()
 
     def step(self) -> None:
@@ -178,6 +182,7 @@ class ScheduleRunner:
             if name in scheduled:
                 self._tell("added", f"scheduled: {_schedule_of(scheduled[name]).describe()}", name)
             else:
+                self._metrics.remove("next_run_timestamp_seconds", name)
                 self._tell("removed", "it is no longer scheduled", name)
         self._pipelines = scheduled
         self._next_look.clear()
@@ -194,7 +199,7 @@ class ScheduleRunner:
         after = entry.settled_until
         if entry.retry_at is not None and entry.due is not None and schedule.catch_up != "all":
             after = max(after, entry.due)
-        due_runs, skipped = schedule.due_runs(after, now)
+        due_runs, skipped = schedule.due_runs(after, self._last_due or now)
         due = due_runs[0] if due_runs else entry.due if entry.retry_at is not None else None
         if due is not None and due == entry.due and entry.retry_at is not None and now < entry.retry_at:
             return
