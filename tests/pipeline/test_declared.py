@@ -18,6 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.branches import Branches
 from omnigraph.errors import OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.config import parse_pipelines
@@ -361,6 +362,26 @@ import omnigraph as og
 from omnigraph import pipeline
 pipeline.run(og.open(sys.argv[1]), sys.argv[2])
 """
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["fast-forward", "main has moved"])
+def test_branch_that_a_killed_run_has_merged_is_deleted_by_the_next(
+    graph: Graph, spark: Any, tmp_path: Path, is_moved: bool
+) -> None:
+    merge = Branches.merge
+
+    def die_before_deletion(self: Branches, source: str, into: str, *, delete_branch: bool) -> None:
+        if is_moved:
+            graph.mutate('query q() { insert Person { name: "zoe" } }')
+        merge(self, source, into)
+        raise KeyboardInterrupt
+
+    for options in ({}, {"backfill": ("0", "1")}):
+        with patch.object(Branches, "merge", die_before_deletion), pytest.raises(KeyboardInterrupt):
+            run(graph, spark, tmp_path, BRANCHED, **options)
+        assert graph.branches.list() == ["load/people", "main"]
+        assert run(graph, spark, tmp_path, BRANCHED, **options).status in ("nothing_new", "already_done")
+        assert graph.branches.list() == ["main"]
 
 
 @pytest.mark.slow

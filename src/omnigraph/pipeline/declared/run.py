@@ -8,7 +8,7 @@ the other finds that it is done; a run that was killed is run again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import BranchNotFound, UsageError
+from omnigraph.errors import BranchNotFound, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.diagnostic import did_you_mean
@@ -241,6 +241,7 @@ class _Run:
             is_more_wanted = options.is_full or options.backfill is not None or options.scheduled_for is not None
             if finished is not None and not (finished.status == "published" and is_more_wanted):
                 return finished
+            self._delete_leftover_branch()
         before = record.find_progress(self.graph, self.pipeline)
         # Read after the progress: a run for the same time that is published later starts from the same progress.
         done = options.scheduled_for and record.find_scheduled(self.graph, self.pipeline, options.scheduled_for)
@@ -421,20 +422,35 @@ class _Run:
         compared = orjson.dumps(self.compared, option=orjson.OPT_SORT_KEYS).decode()
         return properties | {record.WATERMARKS: watermarks, record.COMPARED: compared}
 
+    def _find_unmerged_commits(self) -> list[Commit] | None:
+        """Return the commits of the load's branch that its target lacks; None without a branch that has any commit."""
+        target = self.pipeline.publication
+        if target.merge_into is None or target.branch not in self.graph.branches.list():
+            return None
+        kernel = session_of(self.graph).kernel
+        snapshot = kernel.snapshot(target.branch)
+        # A branch without commits was just made, perhaps by another run. After a fast-forward it is at the head of its
+        # target, too, but then it has made that commit.
+        if snapshot.head is None or kernel.find_commit(snapshot.head).branch != snapshot.state.branch_id:
+            return None
+        published = {commit.commit_id for commit in kernel.history(target.merge_into)}
+        return [commit for commit in kernel.history(target.branch) if commit.commit_id not in published]
+
+    def _delete_leftover_branch(self) -> None:
+        """Delete a branch that was merged by a run which was killed before it could delete it."""
+        if self._find_unmerged_commits() == []:
+            # Another run may delete it as well, and an actor who may not delete it can still run the pipeline.
+            with suppress(BranchNotFound, PolicyDenied):
+                self.graph.branches.delete(self.pipeline.publication.branch)
+
     def _remove_merged_branch(self) -> bool:
         """Delete a branch that was merged by hand, so that the load starts from the newest state of the target.
 
         Returns whether the branch has commits of this pipeline that are not published.
         """
-        target = self.pipeline.publication
-        if target.merge_into is None or target.branch not in self.graph.branches.list():
+        target, waiting = self.pipeline.publication, self._find_unmerged_commits()
+        if waiting is None:
             return False
-        kernel = session_of(self.graph).kernel
-        head = kernel.snapshot(target.branch).head
-        if head == kernel.snapshot(target.merge_into).head:
-            return False
-        published = {commit.commit_id for commit in kernel.history(target.merge_into)}
-        waiting = [commit for commit in kernel.history(target.branch) if commit.commit_id not in published]
         is_own = [
             commit.properties.get(record.PIPELINE) == self.pipeline.name
             or commit.properties.get(MESSAGE) == deletes_message(self.pipeline.name)
