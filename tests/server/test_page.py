@@ -8,7 +8,7 @@ import re
 import pytest
 
 import omnigraph as og
-from tests.support.browser import open_browser
+from tests.support.browser import Browser, open_browser
 from tests.support.live_server import TOKENS, Live, serving_graph
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -126,3 +126,50 @@ def test_browser_reports_errors_and_asks_for_a_token(linked_uri: str) -> None:
             )
             browser.wait_for("document.getElementById('error').textContent !== ''")
             assert message in browser.run("document.getElementById('error').textContent")
+
+
+ADA = 'match { $a: Person { name: "Ada" } } '
+
+
+def ask(browser: Browser, query: str) -> None:
+    browser.run(
+        f"document.getElementById('source').value = {json.dumps(query)}; document.querySelector('#ask button').click()"
+    )
+
+
+def cells(browser: Browser) -> list[str]:
+    shown: list[str] = browser.run("[...document.querySelectorAll('#rows td')].map((cell) => cell.textContent)")
+    return shown
+
+
+@pytest.mark.slow
+def test_browser_shows_integers_and_the_newest_answer_alone(linked_uri: str) -> None:
+    with serving_graph(linked_uri) as live, open_browser() as browser:
+        browser.open(f"http://{live.host}:{live.port}/")
+        browser.wait_for("document.getElementById('schema').textContent.includes('node Person')")
+        # More than a number of JavaScript has digits for.
+        ask(browser, ADA + "return { max(9007199254740993) as n, collect(-9007199254740993) as l }")
+        browser.wait_for("document.querySelectorAll('#rows td').length === 2")
+        assert cells(browser) == ["9007199254740993", "[-9007199254740993]"]
+        # An answer that comes late is that of a query which is no longer in the box.
+        browser.run(
+            "const real = window.fetch; window.fetch = (path, options) => {"
+            " if (!String(options.body).includes('slow')) return real(path, options);"
+            " return new Promise((resolve, reject) => {"
+            "  window.release = () => resolve(real(path, { ...options, signal: undefined }));"
+            "  if (options.signal) options.signal.addEventListener('abort', () => reject(options.signal.reason)); }); }"
+        )
+        ask(browser, ADA + 'return { "slow" as word }')
+        ask(browser, ADA + 'return { "fast" as word }')
+        browser.wait_for("document.querySelector('#rows td')?.textContent === 'fast'")
+        browser.run("window.release(); new Promise((resolve) => setTimeout(resolve, 300))")
+        assert cells(browser) == ["fast"]
+        assert browser.run("document.getElementById('error').hidden")
+        # A proxy may answer instead of the server; rows of another query do not stay beside the error.
+        browser.run("window.fetch = async () => new Response('<html>Bad Gateway', { status: 502 })")
+        ask(browser, "match { $a: Person } return { $a }")
+        browser.wait_for("!document.getElementById('error').hidden")
+        assert "status 502" in browser.run("document.getElementById('error').textContent")
+        assert cells(browser) == []
+        browser.run("document.querySelector('#place button').click()")
+        browser.wait_for("!document.getElementById('schema').textContent.includes('node Person')")

@@ -9,19 +9,20 @@ const GRAVITY = 0.4;
 const WIDTH = 760;
 const HEIGHT = 420;
 const COLOURS = ["#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#14b8a6", "#ec4899", "#84cc16"];
+const UNOPENED = "Name a graph and open it.";
 const EXAMPLE = "match { $a: TYPE }\nreturn { $a.* }\nlimit 25";
 
 const element = (id) => document.getElementById(id);
 
-async function request(path, body) {
+async function request(path, signal, body) {
   const headers = { Accept: "application/json" };
   const token = element("token").value;
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const options = { headers, method: body === undefined ? "GET" : "POST", credentials: "omit", cache: "no-store" };
+  const options = { headers, method: body === undefined ? "GET" : "POST", credentials: "omit", cache: "no-store", signal };
   if (body !== undefined) options.body = JSON.stringify(body);
   const response = await fetch(path, options);
-  const answer = await response.json();
+  const answer = parse(await response.text(), response.status);
   if (!response.ok) {
     const hint = response.status === 401 ? "\nEnter a token above, then press Open." : "";
     const diagnostics = (answer.context && answer.context.diagnostics) || [];
@@ -29,6 +30,22 @@ async function request(path, body) {
   }
   return answer;
 }
+
+// An integer of 64 bits has more digits than a number of JavaScript; browsers that tell its source get a BigInt.
+function parse(text, status) {
+  const exact = (key, value, context) =>
+    typeof value === "number" && context && /^-?\d+$/.test(context.source) && !Number.isSafeInteger(value)
+      ? BigInt(context.source)
+      : value;
+  try {
+    return JSON.parse(text, exact);
+  } catch {
+    throw new Error(`The answer (status ${status}) is not JSON; it is incomplete, or that of a proxy.`);
+  }
+}
+
+const toJson = (value) =>
+  JSON.stringify(value, (key, item) => (typeof item === "bigint" ? JSON.rawJSON(String(item)) : item));
 
 // A mistake in a query as the command line shows it: where it is, and what to write instead.
 function describe({ code, message, hint, line, column, end_line: endLine, end_column: endColumn, source_line: text }) {
@@ -49,20 +66,28 @@ function state() {
   return { branch: element("branch").value.trim() || "main", ...(at ? { at } : {}) };
 }
 
-async function report(work) {
+// What was asked before is cancelled: its answer belongs to a query or graph that is no longer in its field.
+const running = { open: new AbortController(), ask: new AbortController() };
+
+async function report(kind, work) {
+  for (const other of kind === "open" ? ["open", "ask"] : ["ask"]) running[other].abort();
+  const { signal } = (running[kind] = new AbortController());
   element("error").hidden = true;
   try {
-    await work();
+    await work(signal);
   } catch (problem) {
+    if (signal.aborted) return;
+    if (kind === "open") element("schema").textContent = UNOPENED;
+    showAnswer([], [], []);
     element("status").textContent = "";
     element("error").textContent = problem.message;
     element("error").hidden = false;
   }
 }
 
-async function listGraphs() {
+async function listGraphs(signal) {
   try {
-    const { graphs } = await request("graphs");
+    const { graphs } = await request("graphs", signal);
     element("graphs").replaceChildren(...graphs.map(({ graph_id }) => new Option(graph_id, graph_id)));
     if (!element("graph").value && graphs.length === 1) element("graph").value = graphs[0].graph_id;
   } catch {
@@ -70,17 +95,18 @@ async function listGraphs() {
   }
 }
 
-async function openGraph() {
-  await listGraphs();
+async function openGraph(signal) {
+  await listGraphs(signal);
   if (!element("graph").value.trim()) return;
-  const { schema_source: source } = await request(graphPath(`/schema?branch=${encodeURIComponent(state().branch)}`));
+  const { schema_source: source } = await request(graphPath(`/schema?branch=${encodeURIComponent(state().branch)}`), signal);
   element("schema").textContent = source;
+  showAnswer([], [], []);
   const first = /^\s*node\s+(\w+)/m.exec(source);
   if (!element("source").value && first) element("source").value = EXAMPLE.replace("TYPE", first[1]);
   element("status").textContent = `Opened ${element("graph").value.trim()}.`;
 }
 
-async function runQuery() {
+async function runQuery(signal) {
   let params;
   try {
     params = JSON.parse(element("params").value || "{}");
@@ -90,15 +116,16 @@ async function runQuery() {
   element("status").textContent = "Running …";
   const query = element("source").value;
   const started = performance.now();
-  const answer = await request(graphPath("/query"), { query, params, ...state() });
+  const answer = await request(graphPath("/query"), signal, { query, params, ...state() });
   const took = Math.round(performance.now() - started);
   const more = answer.row_count > SHOWN_ROWS ? `, the first ${SHOWN_ROWS} are shown` : "";
   element("status").textContent = `${answer.row_count} row${answer.row_count === 1 ? "" : "s"}${more}; ${took} ms`;
-  showRows(answer.columns, answer.rows.slice(0, SHOWN_ROWS));
-  element("drawing").replaceChildren(...draw(findGraph(query, answer.columns, answer.rows)));
+  const drawing = draw(findGraph(query, answer.columns, answer.rows));
+  showAnswer(answer.columns, answer.rows.slice(0, SHOWN_ROWS), drawing);
 }
 
-function showRows(columns, rows) {
+function showAnswer(columns, rows, drawing) {
+  element("drawing").replaceChildren(...drawing);
   const head = document.createElement("thead");
   const body = document.createElement("tbody");
   head.append(rowOf(columns.map((name) => cell("th", name))));
@@ -122,8 +149,8 @@ function cell(kind, text, style = "") {
 
 function valueCell(value) {
   if (value === null) return cell("td", "null", "null");
-  if (typeof value === "number") return cell("td", String(value), "number");
-  return cell("td", typeof value === "string" ? value : JSON.stringify(value));
+  if (typeof value === "number" || typeof value === "bigint") return cell("td", String(value), "number");
+  return cell("td", typeof value === "string" ? value : toJson(value));
 }
 
 // The nodes of a result are the variables that it returns, and its edges the walks between two of them.
@@ -147,7 +174,7 @@ function findGraph(query, columns, rows) {
     const value = row[columnOf.get(variable)];
     if (value === null || value === undefined || typeof value === "object") return null;
     const type = types.get(variable);
-    const key = JSON.stringify([type, value]);
+    const key = toJson([type, value]);
     if (!nodes.has(key) && nodes.size < DRAWN_NODES) nodes.set(key, { label: String(value), group: type });
     return nodes.has(key) ? key : null;
   };
@@ -266,20 +293,20 @@ function labelled(kind, attributes, text) {
 
 element("place").addEventListener("submit", (event) => {
   event.preventDefault();
-  report(openGraph);
+  report("open", openGraph);
 });
 element("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  report(runQuery);
+  report("ask", runQuery);
 });
 element("source").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    report(runQuery);
+    report("ask", runQuery);
   }
 });
-report(async () => {
-  const { version } = await request("healthz");
+report("open", async (signal) => {
+  const { version } = await request("healthz", signal);
   element("version").textContent = version;
-  await openGraph();
+  await openGraph(signal);
 });
