@@ -6,7 +6,7 @@ import atexit
 import gc
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-from omnigraph.store.objects import durability
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
 from tests.support.examples import IS_LONG, examples, spread
 from tests.support.spark_environment import set_up_spark
 
 set_up_spark()
+
+# Nothing that a test writes need survive a power cut, but where `power_durability` or a `Zygote` says otherwise.
+os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
 
 # What commands print must not depend on the terminal that the tests are run in.
 os.environ.pop("COLUMNS", None)
@@ -31,11 +33,10 @@ settings.register_profile("long", deadline=None)
 settings.load_profile("long" if IS_LONG else "omnigraph")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_sync() -> Iterator[None]:
-    """Skip fsync in this process: power loss is simulated where it is tested, by `tests.support.power_loss`."""
-    with durability.replaced(lambda path: None):
-        yield
+@pytest.fixture
+def power_durability(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync as the product does by default."""
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "power")
 
 
 class ModuleFilter:

@@ -340,6 +340,7 @@ def test_terminal_gets_no_page_token(
     assert page.splitlines()[-1].startswith("more changes follow: raise --limit, or page with --json")
 
 
+@pytest.mark.usefixtures("power_durability")
 def test_changes_baseline_is_whole_before_its_cursor_is_told(
     graph: og.Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:

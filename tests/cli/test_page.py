@@ -131,7 +131,6 @@ def prepare(line: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shutil.copytree(world, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OMNIGRAPH_HOME", str(folder / "home"))
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
     monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "text-small")
     if line.startswith("omnigraph schema infer"):

@@ -24,7 +24,6 @@ MEMBERS = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     with og.init("g.omni", SCHEMA) as graph:

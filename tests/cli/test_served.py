@@ -32,7 +32,6 @@ SAY = "query say($name: String) { match { $p: Person { name: $name } } return { 
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     home = tmp_path / "home"
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_HOME", str(home))
     for name in ("OMNIGRAPH_STORE", "OMNIGRAPH_PROFILE", "OMNIGRAPH_BEARER_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -61,11 +61,6 @@ ALL = """query all() {
 SMALL = "query small($key: String) { match { $t: Thing { key: $key } } return { $t.small as small } }"
 
 
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def things(tmp_path: Path) -> str:
     uri = str(tmp_path / "things.omni")

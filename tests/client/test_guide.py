@@ -19,8 +19,7 @@ BLOCK = re.compile(r"^```(?P<language>python|text)\n(?P<text>.*?)^```$", re.MULT
 
 
 @pytest.fixture
-def supply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+def supply(tmp_path: Path) -> Path:
     uri = tmp_path / "supply.omni"
     with og.init(uri, ROOT / "examples" / "supply" / "schema.pg") as graph:
         graph.ingest(ROOT / "examples" / "supply" / "data.ndjson", mode="append")

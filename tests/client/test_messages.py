@@ -18,8 +18,7 @@ STORED = "query add($name: String) { insert Person { name: $name } }"
 
 
 @pytest.fixture
-def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+def live(tmp_path: Path) -> Iterator[Live]:
     uri = str(tmp_path / "g.omni")
     with og.init(uri, SCHEMA) as graph:
         graph.ingest([{"type": "Person", "data": {"name": "p0", "age": 0}}])

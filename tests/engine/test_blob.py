@@ -22,11 +22,6 @@ from tests.support.policy_recorder import Recorder
 LARGE = bytes(range(256)) * 400
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     graph = new_graph(tmp_path)

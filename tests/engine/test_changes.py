@@ -37,11 +37,6 @@ from tests.support.examples import examples
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     return new_graph(tmp_path)
@@ -76,8 +71,7 @@ def check(graph: og.Graph, branch: str) -> None:
 @settings(max_examples=examples(15))
 @given(STEPS)
 def test_diff_of_any_two_commits_says_what_their_exports_say(steps: list[tuple[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMNIGRAPH_DURABILITY", "process")
+    with tempfile.TemporaryDirectory() as directory:
         graph, branch = run(directory, steps)
         check(graph, branch)
         graph.close()

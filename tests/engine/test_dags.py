@@ -28,9 +28,7 @@ merging = sys.modules["omnigraph.engine.merge.merge"]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMNIGRAPH_DURABILITY", "process")
-        return template(tmp_path_factory.mktemp("start"))
+    return template(tmp_path_factory.mktemp("start"))
 
 
 def run(start: Path, root: Path, seeds: Iterable[int], steps: int = STEPS, *, verifies: bool = False) -> Counter[str]:
@@ -48,14 +46,7 @@ def run(start: Path, root: Path, seeds: Iterable[int], steps: int = STEPS, *, ve
     return merges
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync nothing: what a power cut leaves is for other tests."""
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
     merges = run(start, tmp_path, SEEDS)
     # Every way in which a merge can end has been gone.
@@ -63,7 +54,6 @@ def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("first", range(100, 1_100, 50))
 def test_many_random_histories_equal_the_model_and_verify(start: Path, tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 50):
@@ -206,7 +196,6 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
 @pytest.mark.sampled(3)
 def test_model_of_histories_catches_a_broken_engine(

@@ -41,11 +41,6 @@ pytestmark = pytest.mark.slow
 __all__ = ["s3_server"]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     return new_graph(tmp_path)
@@ -123,8 +118,7 @@ def check(graph: og.Graph, branch: str, sizes: dict[str, int]) -> None:
 @settings(max_examples=examples(40))
 @given(STEPS, SIZES)
 def test_feed_replayed_from_the_beginning_gives_the_graph(steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMNIGRAPH_DURABILITY", "process")
+    with tempfile.TemporaryDirectory() as directory:
         graph, branch = run(directory, steps)
         check(graph, branch, sizes)
         graph.close()

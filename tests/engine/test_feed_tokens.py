@@ -29,11 +29,6 @@ from tests.support.change_fixtures import (
 )
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     return new_graph(tmp_path)

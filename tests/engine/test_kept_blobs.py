@@ -33,11 +33,6 @@ BODY = 4_500_000
 SMALL = 400_000
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 def blob_text(raw: bytes) -> str:
     return f"base64:{b64encode(raw).decode()}"
 

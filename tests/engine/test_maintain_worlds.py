@@ -22,12 +22,6 @@ pytestmark = pytest.mark.slow
 STEPS = 45
 
 
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about power cuts, and a world writes thousands of files."""
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 def play(root: Path, seed: int, steps: int = STEPS) -> None:
     world = World(root, seed)
     world.run(steps)

@@ -36,12 +36,6 @@ NODE, EDGE = TypeKey("node:N"), TypeKey("edge:E")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync nothing: what a power cut leaves is for other tests."""
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     return og.init(tmp_path / "g.omni", SCHEMA)

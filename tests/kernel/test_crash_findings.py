@@ -135,6 +135,7 @@ def test_first_write_on_a_branch_passes_by_a_fork_that_was_never_finished(root: 
     assert ids_of(open_graph(root), PERSON, "x") == ["a", "b"]
 
 
+@pytest.mark.usefixtures("power_durability")
 def test_log_syncs_its_rows_before_a_version_names_them(root: str) -> None:
     store = create(root).store
     rows = pa.table({"a": ["x"]})

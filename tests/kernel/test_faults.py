@@ -317,6 +317,7 @@ def test_disk_full_at_any_durable_operation_loses_nothing(root: str) -> None:
     check_invariants(open_graph(root))
 
 
+@pytest.mark.usefixtures("power_durability")
 def test_sync_that_fails_after_the_publish_does_not_deny_the_effect(root: str) -> None:
     kernel = create(root)
     armed = threading.Event()

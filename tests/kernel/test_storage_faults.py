@@ -12,7 +12,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.manifest import branches, intents
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.store.objects import durability, uri
+from omnigraph.store.objects import uri
 from omnigraph.store.store import Store
 from tests.support import storage_fault_world
 from tests.support.s3_server import S3Server, s3_server
@@ -32,10 +32,8 @@ __all__ = ["s3_server"]
 
 
 @pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DiskWorld]:
-    # No power is lost here, and waiting for the disk is most of the time.
-    with durability.replaced(lambda path: None):
-        yield DiskWorld(tmp_path_factory.mktemp("disk"))
+def disk(tmp_path_factory: pytest.TempPathFactory) -> DiskWorld:
+    return DiskWorld(tmp_path_factory.mktemp("disk"))
 
 
 @pytest.fixture

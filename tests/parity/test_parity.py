@@ -29,7 +29,6 @@ SURFACES = ("client", "http", "commands", "served commands")
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("OMNIGRAPH_BEARER_TOKEN", TOKENS["ada"])
 

@@ -35,8 +35,7 @@ rules:
 
 
 @pytest.fixture
-def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+def uri(tmp_path: Path) -> str:
     with og.init(tmp_path / "graph.omni", SCHEMA) as graph:
         graph.ingest([{"type": "Notes", "data": {"name": "n"}}], mode="append")
         graph.branches.create("review")

@@ -34,12 +34,6 @@ query add($name: String) { insert Person { name: $name } }
 """
 
 
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What survives a power cut is tested elsewhere; here it would only cost time."""
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph_uri(tmp_path: Path) -> str:
     """A small graph of people."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,7 @@ from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.uri import Location
 from tests.support.power_loss import PowerLoss
 
-
-@pytest.fixture(autouse=True)
-def real_sync() -> Iterator[None]:
-    """Sync as the package does, which other tests do not."""
-    with durability.replaced(durability._fsync):
-        yield
+pytestmark = pytest.mark.usefixtures("power_durability")
 
 
 @pytest.fixture

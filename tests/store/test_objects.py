@@ -448,6 +448,7 @@ def test_local_file_system_without_hard_links_is_named(tmp_path: Path, monkeypat
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.usefixtures("power_durability")
 def test_local_failed_sync_before_the_name_has_no_effect(tmp_path: Path) -> None:
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "")
@@ -457,6 +458,7 @@ def test_local_failed_sync_before_the_name_has_no_effect(tmp_path: Path) -> None
     assert (caught.value.effect, os.listdir(tmp_path)) == (Effect.NONE, [])
 
 
+@pytest.mark.usefixtures("power_durability")
 def test_local_failed_sync_after_the_name_says_nothing_about_the_graph(tmp_path: Path) -> None:
     def fault_in_directories(path: str) -> None:
         if os.path.isdir(path):

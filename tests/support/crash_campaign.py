@@ -39,6 +39,7 @@ class Zygote:
             env={
                 **os.environ,
                 "OPENBLAS_NUM_THREADS": "1",
+                "OMNIGRAPH_DURABILITY": "power",
                 "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}",
             },
         )

@@ -94,6 +94,10 @@ JOBS: dict[str, Callable[[Request, Emit], None]] = {
 }
 
 
+# Of the others only the outcome counts, and syncing is most of their time.
+SYNCING_JOBS = ("run", "cut_power")
+
+
 class _Moments:
     """Every failpoint and every fsync that the work passes, numbered; kills at the one asked for."""
 
@@ -175,6 +179,8 @@ def _work(request: Request, pipe: int) -> None:
 
     signal.alarm(CHILD_SECONDS_MAX)
     os.environ.update(request.get("environment", {}))
+    if request["job"] not in SYNCING_JOBS:
+        os.environ["OMNIGRAPH_DURABILITY"] = "process"
     try:
         if request.get("mutant"):
             MUTANTS[request["mutant"]]()

@@ -28,8 +28,7 @@ SEARCH = "query q($w: String) { match { $d: Doc search($d.text, $w) } return { $
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+def graph(tmp_path: Path) -> Graph:
     graph = og.init(tmp_path / "g.omni", schema=SCHEMA)
     graph.ingest([{"type": "Doc", "data": {"name": name, "text": text}} for name, text in TEXTS.items()])
     with earlier_analyser():

@@ -29,8 +29,7 @@ STEPS = 12
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sync nothing, and let every path of a search be gone by worlds of a few dozen entities."""
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+    """Let every path of a search be gone by worlds of a few dozen entities."""
     for module, name, value in (
         (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
         (exact_knn, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),

@@ -38,11 +38,6 @@ RANK = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_syncing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 def record(name: str, text: str, n: int = 0, **more: Any) -> dict[str, Any]:
     return {"type": "Doc", "data": {"name": name, "text": text, "n": n, **more}}
 

@@ -26,11 +26,6 @@ HUMAN = SCHEMA.replace("node Person {", 'node Human @rename_from("Person") {').r
 TOWNS = SCHEMA + "\nnode Town { name: String @key }\nedge In: Person -> Town\n"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     graph = people(tmp_path)

@@ -20,11 +20,6 @@ WITHOUT_CITY = SCHEMA.replace("  city: String?\n", "")
 WITHOUT_KNOWS = SCHEMA.replace("edge Knows: Person -> Person { since: I32? }", "")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
-
-
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     graph = people(tmp_path)

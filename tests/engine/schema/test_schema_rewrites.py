@@ -21,8 +21,7 @@ NAMED = SCHEMA.replace("name: String @key", "name: String @key\n  born: I32")
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+def graph(tmp_path: Path) -> Graph:
     graph = people(tmp_path)
     graph.branches.create("review")
     return graph

@@ -22,7 +22,6 @@ from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
-from omnigraph.store.objects import durability
 from tests.support.examples import examples
 from tests.support.failpoint_actions import fail_with
 from tests.support.write_crash_child import Killer
@@ -181,9 +180,7 @@ def run_histories(count: int, steps: int, machine: type[Histories] = Histories, 
     options = settings(
         max_examples=count, stateful_step_count=steps, deadline=None, suppress_health_check=checks, **more
     )
-    # Nobody pulls the plug here, so nothing has to reach the disk.
-    with durability.replaced(lambda path: None):
-        run_state_machine_as_test(machine, settings=options)
+    run_state_machine_as_test(machine, settings=options)
 
 
 def test_histories_on_any_schema_agree_with_the_model() -> None:
