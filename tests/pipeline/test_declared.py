@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -267,11 +267,11 @@ def test_run_that_broke_off_before_its_merge_is_finished(graph: Graph, spark: An
 def test_run_for_a_due_time_is_done_once(graph: Graph, spark: Any, tmp_path: Path) -> None:
     """Whole inputs are loaded again by every run, so a due time that is run twice would show."""
     text = BRANCHED.replace(", incremental: seq", "")
-    two, three = datetime(2026, 11, 17, 2, tzinfo=UTC), datetime(2026, 11, 17, 3, tzinfo=UTC)
+    two, three = datetime(2026, 1, 17, 2, tzinfo=UTC), datetime(2026, 1, 17, 3, tzinfo=UTC)
     first = run(graph, spark, tmp_path, text, scheduled_for=two)
     assert (first.status, pipeline.list_runs(graph, parse_pipelines(text)["people"])[0].scheduled_for) == (
         "published",
-        "2026-11-17T02:00:00+00:00",
+        "2026-01-17T02:00:00+00:00",
     )
     # A run by hand in between changes nothing.
     assert run(graph, spark, tmp_path, text).status == "published"
@@ -287,6 +287,8 @@ def test_run_for_a_due_time_is_done_once(graph: Graph, spark: Any, tmp_path: Pat
     assert graph.branches.list() == ["main"]
     runs = pipeline.list_runs(graph, parse_pipelines(text)["people"])
     assert [item.scheduled_for is not None for item in runs] == [True, False, True]
+    with pytest.raises(UsageError, match="is in the future"):
+        run(graph, spark, tmp_path, text, scheduled_for=datetime.now(UTC) + timedelta(days=1))
     with pytest.raises(UsageError, match="needs a time zone"):
         run(graph, spark, tmp_path, text, scheduled_for=datetime(2026, 11, 17))
 
@@ -295,7 +297,7 @@ def test_run_tells_stages_jobs_and_lineage(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMNIGRAPH_LINEAGE_FILE", str(tmp_path / "lineage.ndjson"))
-    report = run(graph, spark, tmp_path, QUERIED, scheduled_for=datetime(2026, 11, 17, 2, tzinfo=UTC))
+    report = run(graph, spark, tmp_path, QUERIED, scheduled_for=datetime(2026, 1, 17, 2, tzinfo=UTC))
     assert report.rows_read["load"] >= 3, "two rows for the nodes, and the same again for the edges"
     assert report.bytes_read["load"] > 0
     [record] = pipeline.list_runs(graph, parse_pipelines(QUERIED)["people"])
@@ -309,7 +311,7 @@ def test_run_tells_stages_jobs_and_lineage(
     start, complete = map(json.loads, (tmp_path / "lineage.ndjson").read_text().splitlines())
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
     assert start["run"]["runId"] == complete["run"]["runId"]
-    assert complete["run"]["facets"]["nominalTime"]["nominalStartTime"] == "2026-11-17T02:00:00+00:00"
+    assert complete["run"]["facets"]["nominalTime"]["nominalStartTime"] == "2026-01-17T02:00:00+00:00"
     assert complete["inputs"][0]["name"] == str(tmp_path / "accounts")
     fields = complete["inputs"][0]["facets"]["schema"]["fields"]
     assert {"name": "age", "type": "bigint"} in fields

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from omnigraph.errors import BranchNotFound, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
 from omnigraph.pipeline.bulk_load.api import load
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
@@ -40,6 +41,7 @@ from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.redaction import redact_errors
+from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
 from omnigraph.pipeline.declared.transform import complete_rows, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
@@ -164,6 +166,12 @@ def _check_options(pipeline: PipelineDeclaration, options: RunOptions, report: o
         )
     if options.scheduled_for is not None and options.scheduled_for.tzinfo is None:
         raise UsageError(f"`scheduled_for` needs a time zone, and {options.scheduled_for.isoformat()} has none")
+    latest = moment_of(clock.now_us()) + timedelta(seconds=SCHEDULE_AHEAD_SECONDS_MAX)
+    if options.scheduled_for is not None and options.scheduled_for > latest:
+        raise UsageError(
+            f"`scheduled_for` {options.scheduled_for.isoformat()} is in the future; all runs until then would count as"
+            " done. Nothing was written; give the time that this run was due"
+        )
     if options.scheduled_for is not None and options.backfill is not None:
         raise UsageError("a backfill is not part of a schedule; leave out `scheduled_for`")
     if options.sample is not None and options.sample < 1:
