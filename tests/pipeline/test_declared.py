@@ -363,7 +363,7 @@ pipeline.run(og.open(sys.argv[1]), sys.argv[2])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_run_is_finished_by_the_next(graph: Graph, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text(BRANCHED)
     command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "pipelines.yaml")]
