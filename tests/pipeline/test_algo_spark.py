@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.algo import blocks
+from tests.support.examples import IS_LONG
 
 SCHEMA = """
 node Person { name: String @key  level: I64? }
@@ -22,7 +24,7 @@ edge LivesIn: Person -> Town
 MEASURES = {
     "degree": algo.degree,
     "components": algo.components,
-    "pagerank": algo.pagerank,
+    "pagerank": partial(algo.pagerank, iterations=100 if IS_LONG else 5),
     "label_propagation": algo.label_propagation,
 }
 

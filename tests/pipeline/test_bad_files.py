@@ -370,7 +370,7 @@ class FullDisks(Executors):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_full_disk_under_a_task_of_spark_fails_the_load_and_leaves_nothing(
+def test_full_disk_under_a_spark_task_fails_the_load_and_leaves_nothing(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, file = world(tmp_path / "g.omni"), many_people(tmp_path)

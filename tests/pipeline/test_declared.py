@@ -367,6 +367,7 @@ pipeline.run(og.open(sys.argv[1]), sys.argv[2])
 
 
 @pytest.mark.parametrize("is_moved", [False, True], ids=["fast-forward", "main has moved"])
+@pytest.mark.sampled(1)
 def test_branch_that_a_killed_run_has_merged_is_deleted_by_the_next(
     graph: Graph, spark: Any, tmp_path: Path, is_moved: bool
 ) -> None:
@@ -386,7 +387,7 @@ def test_branch_that_a_killed_run_has_merged_is_deleted_by_the_next(
         assert graph.branches.list() == ["main"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_run_is_finished_by_the_next(graph: Graph, spark: Any, tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text(BRANCHED)
     command = [sys.executable, "-c", KILLED, graph.uri, str(tmp_path / "pipelines.yaml")]

@@ -16,6 +16,7 @@ from omnigraph.errors import DataError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.run import RunReport
+from tests.support.examples import IS_LONG
 
 pytestmark = pytest.mark.spark
 
@@ -102,7 +103,7 @@ def random_batch(rng: random.Random, state: State, first: int) -> list[Change]:
 def test_changes_of_nodes_and_edges_equal_the_model(spark: Any, tmp_path: Path) -> None:
     rng, graph, seq = random.Random(19), og.init(tmp_path / "g.omni", SCHEMA), 1
     state: State = ({}, set())
-    for day in range(6):
+    for day in range(6 if IS_LONG else 4):
         batch = random_batch(rng, state, seq)
         seq += len(batch)
         state = apply_batch(state, batch)

@@ -59,6 +59,8 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
     asked: list[tuple[ir.CompareOp, Any, Any]] = [
         (op, ir.ParameterRef("p", nullable(scalar)), value) for op in _OPS for scalar, value in constants
     ]
+    # Outside the long campaign two of the operators for each constant.
+    asked = asked if IS_LONG else asked[::3]
     made, wanted = [], []
     for op in _OPS:
         made.append(expressions.condition(ir.Compare(op, own, other)))

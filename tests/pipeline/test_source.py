@@ -23,6 +23,7 @@ from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.query import collect
 from tests.support.datasource_fixtures import FULL, things
+from tests.support.examples import IS_LONG
 
 pytestmark = pytest.mark.slow
 
@@ -197,11 +198,13 @@ def test_wrong_options_in_spark_say_code_and_message(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = things(tmp_path / "g")
-    for options, message in (
+    wrong = [
+        ({"branch": "nowhere"}, "branch.not_found: "),
         ({"tyep": "x"}, "usage.invalid: unknown option `tyep`"),
         ({"type": "Thign"}, "usage.invalid: "),
-        ({"branch": "nowhere"}, "branch.not_found: "),
-    ):
+    ]
+    # Spark throws a worker away that has failed, and the next one imports everything again.
+    for options, message in wrong if IS_LONG else wrong[:1]:
         with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
             read(spark, graph, **options)
         said = str(caught.value)
