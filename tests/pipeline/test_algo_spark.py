@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ node Town { name: String @key }
 edge Knows: Person -> Person
 edge LivesIn: Person -> Town
 """
-MEASURES = {
+MEASURES: dict[str, Callable[..., algo.Measured]] = {
     "degree": algo.degree,
     "components": algo.components,
     "pagerank": partial(algo.pagerank, iterations=100 if IS_LONG else 5),

@@ -22,8 +22,8 @@ SAMPLE = ("ic1", "ic3", "ic7", "ic14")
 def test_reads_are_equal_on_both_engines(tmp_path: Path, quick: Any, is_sample: bool) -> None:
     graph = og.init(tmp_path / "g.omni", schema=FOLDER / "schema.pg")
     graph.ingest(NETWORK, mode="append")
-    first = {name: asked for name, *asked in reversed(ASKED)}
-    for name, params, columns, expected in [(name, *first[name]) for name in SAMPLE] if is_sample else ASKED:
+    first = {item[0]: item for item in reversed(ASKED)}
+    for name, params, columns, expected in [first[name] for name in SAMPLE] if is_sample else ASKED:
         on_spark = collect(graph, READS, params, name=name, spark=quick).to_arrow()
         assert list(zip(*(on_spark[column].to_pylist() for column in columns), strict=True)) == expected, name
         assert on_spark.equals(graph.query(READS, params, name=name).to_arrow()), name
