@@ -83,11 +83,17 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave all but a sample of some tests to the long campaign; put the tests on Spark first, then other slow ones.
 
-    With `--dist worksteal` each worker begins with one half of this order and takes from the end of the other's when
-    it is done, so that one worker has the only Spark session and no long test is left for the end.
+    With `--dist worksteal` each worker begins with a part of this order and takes from the end of another's when it is
+    done. So one worker has the only Spark session, tests that start a Spark of their own are the first that others take
+    from it, and no long test is left for the end.
     """
     leave_all_but_samples(items)
-    items.sort(key=lambda item: (not item.get_closest_marker("spark"), not item.get_closest_marker("slow")))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    has_session = "spark" in getattr(item, "fixturenames", ())
+    return not has_session, not item.get_closest_marker("spark"), not item.get_closest_marker("slow")
 
 
 def leave_all_but_samples(items: list[pytest.Item]) -> None:

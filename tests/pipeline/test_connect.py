@@ -15,6 +15,7 @@ import omnigraph as og
 from tests.pipeline.test_cluster import LOOPBACK, free_port, start, wait_for
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents
+from tests.support.spark_environment import SETTINGS
 
 SCHEMA = """
 node Person { name: String @key  age: I64? }
@@ -75,11 +76,10 @@ def test_pipeline_runs_over_a_spark_connect_server(tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text(FILE)
     graph = og.init(tmp_path / "g.omni", SCHEMA)
     port = free_port()
-    settings = {
+    settings = SETTINGS | {
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
-        "spark.sql.shuffle.partitions": "2",
     }
     command = [
         "org.apache.spark.deploy.SparkSubmit",

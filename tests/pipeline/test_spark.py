@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import stat
@@ -54,6 +55,16 @@ def test_executors_give_back_every_result_once(spark: Any, tmp_path: Path) -> No
     assert runner.run("dying", partial(die_once, str(tmp_path / "mark")), [5, 6, 7]) == [5, 6, 7]
     with pytest.raises(PipelineError, match="ZeroDivisionError: task 3"):
         runner.run("failing", fail, [3])
+
+
+def count_frozen(_: int) -> int:
+    return gc.get_freeze_count()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_workers_pass_over_their_imports_when_they_collect_garbage(spark: Any) -> None:
+    assert min(Executors(spark).run("counting", count_frozen, [1, 2])) > 10_000
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ _JAVA: Final = (
 # Tiny data needs few tasks, and no plan that is compiled, or changed while it runs. What a lost executor held is not
 # asked for again and again.
 SETTINGS: Final = {
-    "spark.executor.extraJavaOptions": f"'{_JAVA}'",
+    "spark.executor.extraJavaOptions": _JAVA,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -36,8 +37,8 @@ def set_up_spark() -> None:
     os.environ.setdefault("OMNIGRAPH_SPARK_ARCHIVE", "off")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _JAVA)
-    options = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{options} pyspark-shell")
+    options = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", shlex.join([*options, "pyspark-shell"]))
     spec = find_spec("pyspark")
     if spec is not None and spec.origin is not None:
         os.environ.setdefault("SPARK_HOME", str(_link_home(Path(spec.origin).parent)))
