@@ -31,6 +31,8 @@ MOMENTS_MAX = 1
 # Where files are written side by side; elsewhere what one operation leaves is what the next one finds, so that only the
 # long campaign dies on both sides of each.
 SIDE_BY_SIDE = ("insert_three", "first_write_of_two_types_on_branch")
+# What every commit passes in the same way; one scenario dies there, and the long campaign all of them.
+COMMON = ("sync", "commit.staged", "commit.synced", "link.before")
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +56,16 @@ def crash_everywhere(zygote: Zygote, name: str, folder: Path, *passed_by: str, m
 def test_crash_around_the_commit_point_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
     campaign = Campaign(zygote, "insert_three", LocalPlace(tmp_path))
     campaign.prepare()
-    for moment in ("commit.synced", "publish.before", "publish.after", "link.before"):
+    for moment in ("commit.staged", "commit.synced", "publish.before", "publish.after", "link.before"):
         campaign.kill_at(moment, 1)
+    campaign.kill_at("link.before", campaign.moments["link.before"])
     assert campaign.violations == []
 
 
 @pytest.mark.parametrize("name", [name for name in (*WRITES, *CONTROL, *MERGES) if name not in PARTS])
 def test_crash_anywhere_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     passed_by = () if name in SIDE_BY_SIDE else ("durable.after",)
-    crash_everywhere(zygote, name, tmp_path, "sync", *passed_by, most=MOMENTS_MAX)
+    crash_everywhere(zygote, name, tmp_path, *COMMON, *passed_by, most=MOMENTS_MAX)
 
 
 @pytest.mark.parametrize("name", MAINTENANCE)
@@ -70,7 +73,7 @@ def test_crash_anywhere_in_maintenance_leaves_before_or_after(zygote: Zygote, tm
     # Temporary files of control objects are a matter of other scenarios, and what a reconcile does step by step is done
     # by `sweep` and `optimize` as well.
     known = ("durable.before",) if name == "reconcile" else ()
-    crash_everywhere(zygote, name, tmp_path, "sync", "sync.temporary", "durable.after", *known, most=MOMENTS_MAX)
+    crash_everywhere(zygote, name, tmp_path, *COMMON, "sync.temporary", "durable.after", *known, most=MOMENTS_MAX)
 
 
 @pytest.mark.long

@@ -161,11 +161,10 @@ def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False, most: in
     assert isinstance(place, LocalPlace)
     place.restore()
     states = place.folder / "states"
-    request = campaign.request(mutant=campaign.mutant, states=str(states), at_syncs=at_syncs)
+    request = campaign.request(mutant=campaign.mutant, kind=kind, states=str(states), at_syncs=at_syncs, most=most)
     answer = campaign.zygote.ask("cut_power", request)
     assert answer["status"] == 0, answer
     assert "error" not in answer, answer["error"]
-    found = sorted(states.glob(f"* {kind} *"))
-    for state in (found[number - 1] for number in draw(len(found), most, campaign.scenario)):
+    for state in sorted(states.iterdir()):
         place.put(state)
         campaign.judge({"status": 0, "acknowledged": state.name.endswith("acknowledged")}, f"power cut {state.name}")

@@ -26,6 +26,7 @@ from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
 from tests.support.crash_checks import Check, image_of
 from tests.support.crash_mutants import MUTANTS
 from tests.support.crash_scenarios import SCENARIOS
+from tests.support.examples import draw
 from tests.support.kernel_fixtures import open_graph
 from tests.support.power_loss import PowerLoss
 
@@ -59,7 +60,7 @@ def cut_power(request: Request, emit: Emit) -> None:
     """Do the work, and write down what a power cut would leave at each durable operation or, if asked, each sync."""
     root = Path(request["root"])
     with PowerLoss(root.parent) as loss, ExitStack() as stack:
-        cut = _PowerCut(loss, root.name, Path(request["states"]))
+        cut = _PowerCut(loss, root.name, request["kind"])
 
         def sync(path: str) -> None:
             if request["at_syncs"]:
@@ -74,6 +75,7 @@ def cut_power(request: Request, emit: Emit) -> None:
             cut(ACKNOWLEDGED)
         kernel.close()
         cut(ACKNOWLEDGED)
+    cut.write_states(Path(request["states"]), request["most"], request["scenario"])
 
 
 def image(request: Request, emit: Emit) -> None:
@@ -128,41 +130,38 @@ class _Moments:
 
 
 class _PowerCut:
-    """Writes down what a power cut would leave, at every moment it is called: one directory for each new state.
+    """Remembers what a power cut would leave, at every moment it is called.
 
-    A disk may also store names before bytes, whoever asks; what that leaves is a state of its own.
+    `asked`: the disk holds what it was asked to hold. `names`: it has stored names before bytes, unasked.
     """
 
-    def __init__(self, loss: PowerLoss, name: str, states: Path) -> None:
-        self._loss = loss
+    def __init__(self, loss: PowerLoss, name: str, kind: str) -> None:
+        self._surviving = loss.surviving if kind == "asked" else loss.surviving_names_first
         self._prefix = f"{name}/"
-        self._states = states
         self._lock = threading.Lock()
-        self._seen: set[int] = set()
+        self._labels: dict[tuple[bool, frozenset[tuple[str, bytes]]], str] = {}
 
     def __call__(self, detail: str) -> None:
-        self._write("asked", self._loss.surviving, detail)
-        self._write("names", self._loss.surviving_names_first, detail)
-
-    def _write(self, kind: str, surviving: Callable[[], dict[str, bytes]], detail: str) -> None:
         with self._lock:
-            files = {
-                path.removeprefix(self._prefix): data
-                for path, data in _steadily(surviving).items()
+            files = frozenset(
+                (path.removeprefix(self._prefix), data)
+                for path, data in _steadily(self._surviving).items()
                 if path.startswith(self._prefix)
-            }
+            )
             is_acknowledged = detail == ACKNOWLEDGED
-            key = hash((is_acknowledged, frozenset(files.items())))
-            if key in self._seen:
-                return
-            self._seen.add(key)
             label = ACKNOWLEDGED if is_acknowledged else "".join(one if one.isalnum() else "-" for one in detail)
-            state = self._states / f"{len(self._seen):04d} {kind} {label[:80]}"
-            for path, data in files.items():
-                target = state / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-            state.mkdir(parents=True, exist_ok=True)
+            self._labels.setdefault((is_acknowledged, files), label[:80])
+
+    def write_states(self, target: Path, most: int | None, salt: str) -> None:
+        """Write the states that differ to a directory each: all, or so many drawn."""
+        states = [(label, files) for (_, files), label in self._labels.items()]
+        for number in draw(len(states), most, salt):
+            label, files = states[number - 1]
+            state = target / f"{number:04d} {label}"
+            state.mkdir(parents=True)
+            for path, data in files:
+                (state / path).parent.mkdir(parents=True, exist_ok=True)
+                (state / path).write_bytes(data)
 
 
 def _steadily(look: Callable[[], T]) -> T:

@@ -438,9 +438,17 @@ SCENARIOS: Final = {
         Scenario("reconcile", _littered, _reconcile),
     )
 }
-# What these do is part of `sweep_beside_long_work`, `spill_folding`, `merge` and `schema_apply_on_a_branch`; by
-# themselves they are for the long campaign, which goes through all.
-PARTS: Final = ("long_work", "spill", "revert", "schema_apply_beside_a_branch")
+# What these do is part of `insert_three`, `first_write_of_two_types_on_branch`, `sweep_beside_long_work`,
+# `spill_folding`, `merge` and `schema_apply_on_a_branch`; by themselves they are for the long campaign, which goes
+# through all.
+PARTS: Final = (
+    "insert_one",
+    "first_write_on_branch",
+    "long_work",
+    "spill",
+    "revert",
+    "schema_apply_beside_a_branch",
+)
 
 
 def _rename(kernel: Kernel) -> None:
