@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph import failpoints
 from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.applied_pipelines import read_applied_pipelines
 from omnigraph.cluster.apply import Apply
+from omnigraph.failpoints import Point
 from tests.support.cluster_folder import QUERIES, cluster, codes, write_folder
 
 
@@ -86,6 +88,33 @@ def test_approval_is_stale_after_a_write_to_the_graph(tmp_path: Path, branch: st
         graph.mutate('query add() { insert Person { name: "late" } }', branch=branch)
     assert "approval_stale" in codes(cluster(folder).apply())
     assert (folder / "graphs" / "b.omni").exists()
+    assert cluster(folder).approve("graph.b").ok
+    assert cluster(folder).apply().members["converged"] is True
+    assert not (folder / "graphs" / "b.omni").exists()
+
+
+def test_graph_that_is_written_to_during_the_apply_is_kept(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "team", graphs=("a", "b"))
+    cluster(folder).import_()
+    cluster(folder).apply()
+    write_folder(folder, graphs=("a", "c"))
+    assert cluster(folder).approve("graph.b").ok
+
+    def write(_: str) -> None:
+        with og.open(folder / "graphs" / "b.omni") as graph:
+            graph.mutate('query add() { insert Person { name: "late" } }')
+
+    # The plan is made, and `c` is being created.
+    with failpoints.armed({Point.INIT_CLAIMED: write}):
+        report = cluster(folder).apply()
+    assert report.ok
+    assert "approval_stale" in codes(report)
+    assert report.members["converged"] is False
+    assert (folder / "graphs" / "c.omni").exists()
+    with og.open(folder / "graphs" / "b.omni") as graph:
+        assert graph.query("query all() { match { $p: Person } return { $p.name } }").rows() == [{"p.name": "late"}]
+    dispositions = {item["resource"]: item["disposition"] for item in report.members["changes"]}
+    assert (dispositions["graph.b"], dispositions["graph.c"]) == ("blocked", "applied")
     assert cluster(folder).approve("graph.b").ok
     assert cluster(folder).apply().members["converged"] is True
     assert not (folder / "graphs" / "b.omni").exists()

@@ -26,7 +26,7 @@ from omnigraph.cluster.ledger import (
 )
 from omnigraph.cluster.live_graphs import inspect_graph, preview_migration
 from omnigraph.cluster.lock import ClusterLock
-from omnigraph.cluster.plan import Change, Plan, block_after_failure, graph_of, make_plan
+from omnigraph.cluster.plan import Change, Plan, block_after_failure, block_deletion, graph_of, make_plan
 from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
 from omnigraph.errors import OmniGraphError, StorageError
 from omnigraph.graph import Graph, init, session_of
@@ -79,7 +79,7 @@ class Apply:
         progress.findings = [*swept.findings, *plan.findings]
         plan = self._move_graphs(plan, progress)
         self._store_payloads(plan, progress)
-        self._delete_graphs(plan, progress, approvals)
+        plan = self._delete_graphs(plan, progress)
         state = self._record(plan, progress)
         is_settled = not swept.pending and not has_errors(progress.findings)
         is_converged = is_settled and all(change.disposition != "blocked" for change in plan.changes)
@@ -175,12 +175,15 @@ class Apply:
                 assert resource.payload is not None
                 self.ledger.write_payload(address, resource.digest, resource.payload)
 
-    def _delete_graphs(self, plan: Plan, progress: _Progress, approvals: Approvals) -> None:
+    def _delete_graphs(self, plan: Plan, progress: _Progress) -> Plan:
+        """Delete graphs whose approval still holds; keep one that was written to since the plan was made."""
         for change in plan.of("graph", "delete"):
             graph_id = change.resource.removeprefix("graph.")
-            approval = approvals.find(change, self.desired.config_digest)
-            assert approval is not None
             self.lock.require()
+            approval = Approvals.read(self.ledger, progress.state).find(change, self.desired.config_digest)
+            if approval is None:
+                plan = block_deletion(plan, change, "approval_stale")
+                continue
             before = progress.state.digest(f"schema.{graph_id}") or ""
             sidecar = write_sidecar(
                 self.ledger,
@@ -195,6 +198,7 @@ class Apply:
             self._delete_objects(graph_path(graph_id))
             progress.sidecars.append(sidecar)
             progress.used_approvals.append(consumed(approval, self.operation_id))
+        return plan
 
     def _delete_objects(self, folder: str) -> None:
         """Delete a graph in batches; a holder that was paused and has lost the lock stops with the next one."""

@@ -129,7 +129,16 @@ def _is_graph_delete(change: Change) -> bool:
     return change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "applied"
 
 
-def _block(changes: list[Change], graph_address: str, reason: str) -> list[Change]:
+def block_deletion(plan: Plan, deletion: Change, reason: str) -> Plan:
+    """Keep a graph that a plan deletes, with all that belongs to it."""
+    required = tuple(
+        {**item, "satisfied": False} if item["resource"] == deletion.resource else item
+        for item in plan.approvals_required
+    )
+    return replace(plan, changes=tuple(_block(plan.changes, deletion.resource, reason)), approvals_required=required)
+
+
+def _block(changes: Iterable[Change], graph_address: str, reason: str) -> list[Change]:
     """Block the deletion of a graph with all that belongs to it."""
     graph = graph_of(graph_address)
     return [
