@@ -15,7 +15,7 @@ from benchmarks.reads.compare import Disagreement, Timing
 from benchmarks.reads.construct_lines import ANY_LINE
 from benchmarks.reads.data import TINY, make_tables, vocabulary, write_data
 from benchmarks.reads.draws import Deck
-from benchmarks.reads.engines import Engine, load_maker
+from benchmarks.reads.engines import Engine, duckdb_engine, load_maker
 from benchmarks.reads.lines import BY_NAME, Draw, Line
 from benchmarks.reads.quality import Truth
 from benchmarks.reads.tables import make_tables as page_tables
@@ -48,10 +48,13 @@ def deck(data: Path) -> Deck:
 @pytest.fixture(scope="module")
 def engines(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
     opened = {}
-    for name in ("ours", "duckdb"):
-        home = tmp_path_factory.mktemp(name) / "home"
-        load_maker(name).build(data, home)
-        opened[name] = load_maker(name).open_engine(home)
+    # Threads of DuckDB spin while they wait for each other, on a machine that has other tests to run.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duckdb_engine, "THREADS", 1)
+        for name in ("ours", "duckdb"):
+            home = tmp_path_factory.mktemp(name) / "home"
+            load_maker(name).build(data, home)
+            opened[name] = load_maker(name).open_engine(home)
     return opened
 
 

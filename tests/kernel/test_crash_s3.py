@@ -40,6 +40,7 @@ def crash_at_requests(zygote: Zygote, name: str, *sides: Side, most: int | None 
 # What a request leaves is what the next one finds, so one side reaches every state but that of the last answer.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_SIDED)
+@pytest.mark.sampled(2)
 def test_crash_before_any_request_leaves_before_or_after(zygote: Zygote, name: str) -> None:
     assert crash_at_requests(zygote, name, "before", most=REQUESTS_MAX) >= 4
 

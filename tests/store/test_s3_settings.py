@@ -31,7 +31,9 @@ def made(address: str) -> object:
 BOTH = pytest.mark.parametrize("work", [opened, made])
 
 
+# Lance repeats its first listing some times before it gives up, so that an open takes two seconds.
 @BOTH
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
