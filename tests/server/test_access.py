@@ -314,7 +314,7 @@ def test_stored_queries_are_listed_only_to_who_may_call_them(guarded: Live, grap
         # Without a policy a token lets its actor read, and no more.
         assert listed(live, "ada") == []
         refused = live.post(f"{G}/queries/people", {}, actor="ada")
-        assert (refused.status, "does not grant `invoke_query`" in refused.json()["error"]) == (404, True)
+        assert (refused.status, "that takes `invoke_query`" in refused.json()["error"]) == (404, True)
     with serving_graph(graph_uri, queries=queries) as live:
         assert "people" in listed(live, "ada")
         assert live.post(f"{G}/queries/people", {}).status == 200

@@ -42,8 +42,8 @@ def _is_callable(call: Call[wire.NoInput], stored: StoredQuery) -> bool:
 def unknown_query() -> GraphError:
     """Return the error for a stored query that does not exist, or that the caller may not call."""
     return GraphError(
-        "the stored query does not exist, or the policy does not grant `invoke_query` for it; `GET /queries` lists"
-        " those that you may call",
+        "the stored query does not exist, or the policy does not let you call it: that takes `invoke_query`, and `read`"
+        " or `change` of its types. `GET /queries` lists those that you may call",
         code="query.not_found",
     )
 
