@@ -239,7 +239,7 @@ def test_compile_path_imports_no_heavy_library() -> None:
 
 def test_functions_with_a_session_take_no_actor_beside_it() -> None:
     for module in MODULES.values():
-        for node in syntax_nodes(module):
+        for node in syntax_nodes(module, "session", "actor"):
             if isinstance(node, ast.FunctionDef):
                 names = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
                 assert not {"session", "actor"} <= names, f"{module}:{node.lineno}"
@@ -249,7 +249,7 @@ def test_session_of_a_graph_is_reached_by_session_of_alone() -> None:
     for module in MODULES.values():
         if "engine" in module.parts or module.name == "graph.py":
             continue
-        for node in syntax_nodes(module):
+        for node in syntax_nodes(module, "session"):
             if isinstance(node, ast.Attribute) and node.attr in ("session", "_session"):
                 # An object's own attribute is its own matter; that of a graph is not.
                 assert ast.unparse(node.value) == "self", f"{module}:{node.lineno}"

@@ -34,6 +34,8 @@ PAGES = [
 BANNED_NAMES = frozenset(
     {"found", "given", "held", "made", "one", "own", "place", "seen", "taken", "told", "wanted", "whole"}
 )
+ANY_BANNED_NAME = re.compile(rf"\b(?:{'|'.join(BANNED_NAMES)})\b")
+BINDERS = (ast.Name, ast.arg, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.FunctionDef, ast.AsyncFunctionDef)
 ANY_BANNED = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 
 
@@ -51,6 +53,8 @@ def findings(source: str) -> Iterator[tuple[int, str]]:
 def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield what code binds: variables, fields, arguments, the names of `match` patterns, and functions."""
     for node in ast.walk(tree):
+        if not isinstance(node, BINDERS):
+            continue
         match node:
             case ast.Name(id=str(name), ctx=ast.Store()) | ast.arg(arg=str(name)):
                 yield node.lineno, name
@@ -62,7 +66,7 @@ def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def filler_names(source: str) -> list[tuple[int, str]]:
     """Return the bound names that say nothing."""
-    if not any(name in source for name in BANNED_NAMES):
+    if not ANY_BANNED_NAME.search(source):
         return []
     return [(line, name) for line, name in bound_names(ast.parse(source)) if name in BANNED_NAMES]
 
