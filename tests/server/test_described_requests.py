@@ -19,6 +19,7 @@ from tests.support.examples import IS_LONG
 from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
 
 pytestmark = pytest.mark.slow
+pytest_plugins = ["schemathesis.pytest.plugin"]
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text(encoding="utf-8"))
 
