@@ -73,8 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass by the modules and the thousands of tests, which stay until the end."""
+    """Let the garbage collector run seldom, and pass by the modules and thousands of tests that stay until the end."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
     atexit.register(gc.unfreeze)
 
