@@ -187,7 +187,8 @@ def test_async_methods_are_those_of_the_blocking_graph(awaited: type, blocking: 
     assert public(awaited) == public(blocking)
 
 
-def test_connect_nobody_listens_is_an_error_without_effect() -> None:
+def test_connect_nobody_listens_is_an_error_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.client.retry.CLIENT_BACKOFF_MILLISECONDS", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
@@ -19,6 +20,7 @@ NAMES = {name: str(n) for n, name in enumerate(("sun", "mon", "tue", "wed", "thu
 MONTHS = {f"{datetime(2026, n, 1):%b}".lower(): str(n) for n in range(1, 13)}
 
 
+@cache
 def matches_field(word: str, value: int, low: int, high: int) -> bool:
     """The definition of a field: one of its items has the value."""
     for item in word.split(","):
@@ -30,13 +32,20 @@ def matches_field(word: str, value: int, low: int, high: int) -> bool:
     return False
 
 
-def matches(text: str, wall: datetime) -> bool:
-    """The definition of an expression, for a wall time."""
+@cache
+def split_fields(text: str) -> list[str]:
+    """Return the fields of an expression, with numbers instead of names."""
     minute, hour, day, month, weekday = text.lower().split()
     for names in (NAMES, MONTHS):
         for name, number in names.items():
             month = month.replace(name, number) if names is MONTHS else month
             weekday = weekday.replace(name, number) if names is NAMES else weekday
+    return [minute, hour, day, month, weekday]
+
+
+def matches(text: str, wall: datetime) -> bool:
+    """The definition of an expression, for a wall time."""
+    minute, hour, day, month, weekday = split_fields(text)
     is_day = matches_field(day, wall.day, 1, 31)
     # Sunday is 0 and 7.
     is_weekday = any(

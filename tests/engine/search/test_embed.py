@@ -238,7 +238,7 @@ def test_embed_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_embed_silent_provider_is_given_up_at_the_timeout() -> None:
-    impatient = RetryPolicy(deadline_seconds=None, timeout_seconds=0.4, attempts_max=2, backoff_seconds=0)
+    impatient = RetryPolicy(deadline_seconds=None, timeout_seconds=0.2, attempts_max=2, backoff_seconds=0)
     with running(Provider(lambda number, body: openai_answer([1.0, 0.0]), holds=True)) as provider:
         refusal(openai(provider, impatient))
     assert len(provider.requests) == 2

@@ -131,7 +131,9 @@ def serving_metrics(host: str, port: int, render: Callable[[], str]) -> Iterator
         server = _MetricsServer((host, port), Handler)
     except (OSError, OverflowError) as error:
         raise UsageError(f"metrics cannot be served at {host}:{port}: {error}; choose another port") from None
-    thread = Thread(target=server.serve_forever, name="omnigraph-metrics", daemon=True)
+    # The interval is how long it may take to stop.
+    interval = {"poll_interval": 0.05}
+    thread = Thread(target=server.serve_forever, kwargs=interval, name="omnigraph-metrics", daemon=True)
     thread.start()
     try:
         yield f"{host}:{server.server_port}"
