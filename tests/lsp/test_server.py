@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.lsp.server import find_schema
 from tests.support.lsp_client import LspClient, running_server
 
 SCHEMA = 'node Port {\n  code: String @key @description("UN/LOCODE 🚢")\n  berths: I32?\n}\n'
@@ -16,6 +15,8 @@ QUERY = 'query q() {\n  match { $p: Port $p.code = "🚢🚢" and $p.berths > 1 
 
 
 def test_find_schema_takes_the_nearest_and_the_setting_wins(tmp_path: Path) -> None:
+    from omnigraph.lsp.server import find_schema  # which takes a while to import
+
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     query = below / "q.gq"

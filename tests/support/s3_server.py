@@ -15,9 +15,6 @@ from functools import cache
 from typing import Any, Final, Literal
 
 import pytest
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import create_backend_app
-from moto.s3.models import s3_backends
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 BUCKET: Final = "graphs"
@@ -122,8 +119,8 @@ class S3Server:
         self._stopped = threading.Event()
 
     def __enter__(self) -> S3Server:
-        s3_backends.reset()
-        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
+        _reset_backend()
+        _backend().create_bucket(BUCKET, "us-east-1")
         self._server = _Server("127.0.0.1", 0, self._serve, _QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
@@ -134,7 +131,7 @@ class S3Server:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-        s3_backends.reset()
+        _reset_backend()
         # Moto's answers form cycles with their buffers; collected now, they cannot warn in somebody else's test.
         gc.collect()
 
@@ -166,7 +163,7 @@ class S3Server:
 
     def saved(self) -> Callable[[], None]:
         """Keep what the bucket holds now; the returned function puts it back."""
-        backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        backend = _backend()
         keys = backend.buckets[BUCKET].keys
         with self._apply:
             kept = {name: (key.value, key.last_modified, dict(key.metadata)) for name, key in keys.items()}
@@ -254,8 +251,24 @@ class _Answer:
             close()
 
 
+# Moto is imported when a server starts: modules that have one test on S3 are also collected for others.
+def _backend() -> Any:
+    from moto.core.models import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+
+def _reset_backend() -> None:
+    from moto.s3.models import s3_backends
+
+    s3_backends.reset()
+
+
 @cache
 def _application() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
+    from moto.moto_server.werkzeug_app import create_backend_app
+
     application: Callable[[Environ, StartResponse], Iterable[bytes]] = create_backend_app("s3")
     return application
 
