@@ -18,7 +18,9 @@ TARGETS = ("help", "setup", "demo", "test", "check", "bench", "docs", "clean")
 
 @cache
 def make_help() -> str:
-    return subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["make", "PYTHON=python3", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def declared() -> set[str]:
@@ -48,7 +50,9 @@ def test_document_names_only_targets_that_exist(document: str) -> None:
 
 def selection(*words: str) -> CodeType:
     """Return the marks of the tests that a command of make runs, as an expression."""
-    commands = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    commands = subprocess.run(
+        ["make", "-n", "PYTHON=python3", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     [expression] = re.findall(r' -m "([^"]+)"', commands)
     return compile(expression, "Makefile", "eval")
 

@@ -309,6 +309,7 @@ def test_retired_graph_is_closed_after_its_last_request(tmp_path: Path) -> None:
         assert registry.retired == []
 
 
+@pytest.mark.slow
 def test_many_reloads_keep_nothing_open(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "team", graphs=("a", "b"))
     deploy(folder)

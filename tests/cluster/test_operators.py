@@ -119,6 +119,7 @@ def test_plan_of_an_older_revision_is_made_again_by_apply(folder: Path) -> None:
     assert again.members["state_written"] is False
 
 
+@pytest.mark.slow
 def test_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
     died = subprocess.run([sys.executable, "-c", DYING, str(folder)], env=dict(os.environ), check=False)
     assert died.returncode == 1

@@ -245,7 +245,7 @@ def test_check_source_without_a_schema_checks_the_syntax_of_queries() -> None:
     assert [finding.code for finding in check_source(Source("x", "query"), "gq", None)] == ["Q000"]
 
 
-@pytest.mark.parametrize("language", ["pg", "gq"])
+@pytest.mark.parametrize("language", [pytest.param("pg", marks=pytest.mark.slow), "gq"])
 def test_any_cursor_position_is_answered(language: LanguageName) -> None:
     text = (
         SCHEMA.text

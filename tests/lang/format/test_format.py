@@ -75,6 +75,7 @@ def test_format_scattered_program_keeps_its_meaning(
     check(scattered, language)
 
 
+@pytest.mark.slow
 @relaxed(max_examples=examples(250))
 @given(st.data())
 def test_format_random_query_compiles_to_the_same_plan(data: st.DataObject) -> None:
