@@ -51,7 +51,7 @@ def _example_namespace(request: pytest.FixtureRequest, doctest_namespace: dict[s
 
     folder: Path = request.getfixturevalue("tmp_path")
     path = folder / "people.omni"
-    shutil.copytree(request.getfixturevalue("example_graph"), path)
+    shutil.copytree(request.getfixturevalue("example_graph"), path, copy_function=shutil.copyfile)
     with ExitStack() as stack:
         if example.name.startswith(_CLIENT):
             from tests.support.live_server import serving_graph

@@ -62,7 +62,7 @@ class Engine:
                     engine.graph.close()
 
     def use_fixture(self, name: str) -> None:
-        shutil.copytree(_fixture(name), self.directory / "graph.omni")
+        shutil.copytree(_fixture(name), self.directory / "graph.omni", copy_function=shutil.copyfile)
         self.graph = og.open(self.directory / "graph.omni")
 
     def use_schema(self, text: str) -> None:

@@ -27,7 +27,8 @@ def copy_built(build: Callable[[Path], Graph], target: Path | str, **options: An
 def build_graph(target: Path | str, schema: str, data: bytes) -> Graph:
     """Return such a graph that is made now, for tests that hold the clock."""
     graph = og.init(target, schema)
-    graph.ingest(data, mode="append")
+    if data:
+        graph.ingest(data, mode="append")
     return graph
 
 

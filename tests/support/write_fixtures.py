@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from tests.support.case_file import CASES
-from tests.support.graph_template import copy_graph
+from tests.support.graph_template import build_graph, copy_graph
 
 FIXTURE = CASES / "fixtures" / "F.pg"
 DATA = CASES / "fixtures" / "F.ndjson"
@@ -28,10 +27,8 @@ def fixture(root: Path | str) -> Graph:
 
 def create(root: Path | str, schema: str, *lines: str) -> Graph:
     """Return a graph of a schema, with some lines of data."""
-    graph = og.init(str(root), schema=schema)
-    if lines:
-        graph.ingest("\n".join(lines).encode(), mode="append")
-    return graph
+    make = build_graph if "://" in str(root) else copy_graph
+    return make(root, schema, "\n".join(lines).encode())
 
 
 def run(graph: Graph, body: str, params: str = "", **values: object) -> Any:
