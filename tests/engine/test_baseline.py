@@ -21,6 +21,7 @@ from omnigraph.lang.catalog import TypeKey
 from tests.engine.test_feed_tokens import rejected
 from tests.support.change_fixtures import (
     SCHEMA,
+    copied_graph,
     edge,
     exported,
     head,
@@ -37,7 +38,7 @@ from tests.support.policy_recorder import Recorder
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    return new_graph(tmp_path)
+    return copied_graph(tmp_path)
 
 
 # -- boundaries and gaps -----------------------------------------------------------------------------------------------

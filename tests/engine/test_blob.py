@@ -16,7 +16,7 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs import cells
 from omnigraph.store.read.lookup import blob_sizes
-from tests.support.change_fixtures import SCHEMA, image, new_graph, node, write
+from tests.support.change_fixtures import SCHEMA, copied_graph, image, node, write
 from tests.support.policy_recorder import Recorder
 
 LARGE = bytes(range(256)) * 400
@@ -24,7 +24,7 @@ LARGE = bytes(range(256)) * 400
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    graph = new_graph(tmp_path)
+    graph = copied_graph(tmp_path)
     write(
         graph, node("a", image=image(b"hello")), node("b", image=image(LARGE)), node("e", image=image(b"")), node("n")
     )

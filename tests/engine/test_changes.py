@@ -22,12 +22,12 @@ from tests.support.change_fixtures import (
     SCHEMA,
     World,
     apply,
+    copied_graph,
     delete,
     edge,
     exported,
     head,
     image,
-    new_graph,
     node,
     order,
     write,
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    return new_graph(tmp_path)
+    return copied_graph(tmp_path)
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from omnigraph.errors import (
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.store.objects.request_meter import Meter
 from tests.support.change_fixtures import (
+    copied_graph,
     delete,
     edge,
     exported,
@@ -43,7 +44,7 @@ __all__ = ["s3_server"]
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    return new_graph(tmp_path)
+    return copied_graph(tmp_path)
 
 
 # -- replay ------------------------------------------------------------------------------------------------------------

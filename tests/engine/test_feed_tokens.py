@@ -19,6 +19,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.catalog import TypeKey
 from tests.support.change_fixtures import (
+    copied_graph,
     edge,
     head,
     new_graph,
@@ -31,7 +32,7 @@ from tests.support.change_fixtures import (
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    return new_graph(tmp_path)
+    return copied_graph(tmp_path)
 
 
 def forge(token: str, **members: object) -> str:

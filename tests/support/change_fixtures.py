@@ -9,6 +9,7 @@ from typing import Any
 
 import omnigraph as og
 from omnigraph.engine.changes import FeedPage
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node P { k: String @key  v: F64?  tags: [String]?  image: Blob? }
@@ -23,6 +24,15 @@ World = dict[tuple[str, str, str], Any]
 
 def new_graph(root: Path | str, schema: str = SCHEMA) -> og.Graph:
     return og.init(f"{root}/graph.omni", schema, actor="ada")
+
+
+def copied_graph(root: Path) -> og.Graph:
+    """Return a copy of an empty graph; its identifiers are those of every other copy."""
+    return copy_built(_build, root / "graph.omni", actor="ada")
+
+
+def _build(path: Path) -> og.Graph:
+    return og.init(path, SCHEMA, actor="ada")
 
 
 def node(key: str, type_: str = "P", **data: Any) -> dict[str, Any]:
