@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import Literal
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -98,9 +99,11 @@ def _settle(before: set[threading.Thread]) -> None:
 
     Threads from before it lived serve others, in this very process too, who may keep their connections open for ever.
     """
-    for thread in set(threading.enumerate()) - before:
-        if "process_request_thread" in thread.name:
-            thread.join(DEATH_SECONDS_MAX)
+    until = time.monotonic() + DEATH_SECONDS_MAX
+    # Also a thread that is about to start, which cannot be joined yet.
+    while any("process_request_thread" in thread.name for thread in set(threading.enumerate()) - before):
+        assert time.monotonic() < until, "a request of the dead child does not end"
+        time.sleep(0.002)
 
 
 def campaign(zygote: Zygote, scenario: str, server: S3Server) -> S3Campaign:
