@@ -164,14 +164,17 @@ def slow_receiver(data: bytes, pause: float) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("data", "pause", "warning"),
-    [(b"a: b\r\n", 0.02, "took longer than 0.3 seconds"), (b"content-length: 999999999999\r\n\r\n", 0, "None")],
+    ("data", "pause", "limit", "warning"),
+    [
+        (b"a: b\r\n", 0.02, 0.3, "took longer than 0.3 seconds"),
+        (b"content-length: 999999999999\r\n\r\n", 0, 30.0, "None"),
+    ],
     ids=["head", "body"],
 )
 def test_endless_response_does_not_delay_a_run(
-    lineage: Lineage, monkeypatch: pytest.MonkeyPatch, data: bytes, pause: float, warning: str
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch, data: bytes, pause: float, limit: float, warning: str
 ) -> None:
-    monkeypatch.setattr(lineage_module, "LINEAGE_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(lineage_module, "LINEAGE_TIMEOUT_SECONDS", limit)
     with slow_receiver(data, pause) as url:
         monkeypatch.setenv("OPENLINEAGE_URL", url)
         assert warning in str(lineage.emit("START"))
