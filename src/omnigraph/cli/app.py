@@ -65,7 +65,7 @@ def version() -> int:
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
     "store": ("--store", "URI", "URI of the graph: a path, `file://…` or `s3://…`."),
     "server": ("--server", "NAME", "Server, by its name in `config.yaml` or its URL."),
-    "graph": ("--graph", "ID", "ID of the graph {place}."),
+    "graph": ("--graph", "ID", "ID of the graph {where}."),
     "cluster": ("--cluster", "CLUSTER", "Cluster of the graph, as applied: a folder, its storage, or a name."),
     "profile": ("--profile", "NAME", "Profile of `config.yaml` to use."),
     "actor": ("--as", "ACTOR", "Actor to record in the commit."),
@@ -309,10 +309,10 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     if use is not None and accepts_flag(capability, "store"):
         hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
         parameters.append(_parameter("uri", str | None, hint, None))
-    place = _graph_place(accepts_flag(capability, "server"), accepts_flag(capability, "cluster"))
+    where = _graph_location(accepts_flag(capability, "server"), accepts_flag(capability, "cluster"))
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
-            hint = typer.Option(option, metavar=metavar, help=text.format(place=place))
+            hint = typer.Option(option, metavar=metavar, help=text.format(where=where))
             parameters.append(_parameter(name, str | None, hint, None))
     if use is not None and accepts_flag(capability, "store"):
         parameters.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
@@ -323,10 +323,10 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     return parameters
 
 
-def _graph_place(on_server: bool, in_cluster: bool) -> str:
+def _graph_location(on_server: bool, in_cluster: bool) -> str:
     """Return where `--graph` looks for its id."""
-    places = [text for text, is_taken in (("on the server", on_server), ("in the cluster", in_cluster)) if is_taken]
-    return ", or ".join(places)
+    locations = [text for text, is_taken in (("on the server", on_server), ("in the cluster", in_cluster)) if is_taken]
+    return ", or ".join(locations)
 
 
 def _single_store(store: str | None, uri: str | None) -> str | None:
