@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from lance import LanceDataset
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
-from omnigraph.store import append_log
+from omnigraph.store import append_log, dataset_cache
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 from omnigraph.store.write import transaction
@@ -104,3 +106,21 @@ def test_append_by_many_stores_in_turns_keeps_every_row(tmp_path: Path) -> None:
 
 def test_read_log_that_nobody_wrote_is_none(tmp_path: Path) -> None:
     assert append_log.read(store_at(tmp_path), LOG) is None
+
+
+def test_log_that_another_process_creates_during_an_append_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def open_too_early(*arguments: Any, **options: Any) -> Any:
+        opened.append(arguments)
+        try:
+            return LanceDataset(*arguments, **options)
+        finally:
+            if len(opened) == 1:
+                append(store_at(tmp_path), "theirs")
+
+    monkeypatch.setattr(dataset_cache, "LanceDataset", open_too_early)
+    append(store_at(tmp_path), "ours")
+    assert names(store_at(tmp_path)) == ["theirs", "ours"]

@@ -85,25 +85,38 @@ class DatasetCache:
 
     def _open_version(self, ref: DatasetRef, manifest: bytes | None = None) -> Dataset:
         """Open a version, from the bytes of its manifest if those are passed."""
+        lance = self._open_lance(ref, manifest)
+        dataset = self._dataset(ref.at(lance.version), lance)
+        if manifest is None and self._is_based_elsewhere(dataset):
+            raw = self.objects.read(dataset.ref.manifest_path)
+            return self._open_version(dataset.ref, self._rebased(dataset.ref, raw))
+        return dataset
+
+    def _open_lance(self, ref: DatasetRef, manifest: bytes | None, *, is_retry: bool = False) -> LanceDataset:
         try:
-            lance = LanceDataset(
+            return LanceDataset(
                 self.root.child(ref.directory).uri,
                 ref.version or None,
                 session=self._session,
                 storage_options=self.lance_options or None,
                 serialized_manifest=manifest,
             )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(ref, error) from error
         except BaseException as error:
-            if not is_panic(error):
+            # Lance reports every failed open as ValueError or OSError, or panics.
+            if not isinstance(error, OSError | ValueError) and not is_panic(error):
                 raise
-            raise self._why_unreadable(ref, error) from error
-        dataset = self._dataset(ref.at(lance.version), lance)
-        if manifest is None and self._is_based_elsewhere(dataset):
-            raw = self.objects.read(dataset.ref.manifest_path)
-            return self._open_version(dataset.ref, self._rebased(dataset.ref, raw))
-        return dataset
+            failure = storage_error(f"opening {ref}", error)
+            if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):
+                raise failure from error
+            # It is not known which: a probe decides whether the version exists.
+            if not (self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)):
+                raise StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref)) from error
+            if is_retry:
+                raise StorageError(
+                    f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
+                ) from error
+        # Another process may have written it between the open and the probe; if not, it is damaged.
+        return self._open_lance(ref, manifest, is_retry=True)
 
     def _is_based_elsewhere(self, dataset: Dataset) -> bool:
         """Return True if a fork was made under another URI: the graph was moved, copied, or is mounted elsewhere."""
@@ -204,19 +217,6 @@ class DatasetCache:
         """Return True if a dataset has any linked version."""
         folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
         return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
-
-    def _why_unreadable(self, ref: DatasetRef, error: BaseException) -> Exception:
-        # Lance reports every failed open as ValueError or OSError; a failure of storage is the reason itself.
-        failure = storage_error(f"opening {ref}", error)
-        if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):
-            return failure
-        # Otherwise a probe decides whether the version exists.
-        present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
-        if present:
-            return StorageError(
-                f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
-            )
-        return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
 
     def in_parallel(self, tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
         """Run tasks in parallel and return their results in order; raise the first error once all have finished.
