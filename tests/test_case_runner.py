@@ -8,6 +8,8 @@ from tests.support.case_expectations import CaseFailure
 from tests.support.case_file import parse_cases
 from tests.support.case_runner import run_case
 
+pytestmark = pytest.mark.slow
+
 PORTS = """== 78 ports
 -- fixture F
 -- query

@@ -11,6 +11,8 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 
+pytestmark = pytest.mark.slow
+
 COUNT = "query people() { match { $p: Person } return { count($p) as people } }"
 
 

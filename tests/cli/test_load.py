@@ -13,6 +13,8 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.limits import WRITE_ENTITIES_MAX
 
+pytestmark = pytest.mark.slow
+
 COUNT = "query q() { match { $p: P } return { count($p) as n } }"
 
 

@@ -15,7 +15,10 @@ from omnigraph.cli import main
 from tests.cli.test_page import RUNNABLE, prepare, run, world
 
 __all__ = ["world"]
-pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full"),
+]
 SCHEMA = "node Person { name: String @key  photo: Blob? }"
 PERSON = {"type": "Person", "data": {"name": "ann", "photo": "base64:aGVsbG8="}}
 READ = "query q() { match { $p: Person } return { $p.name } }"
@@ -36,7 +39,6 @@ def sampled(line: str) -> object:
     return pytest.param(line, marks=[] if is_sample else [pytest.mark.long])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("line", [sampled(line) for line in RUNNABLE if not any(one in line for one in SILENT)])
 def test_command_whose_output_fails_says_so(
     line: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -58,7 +60,6 @@ def shell(words: list[str], redirect: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--help"], ["version"], ["commit", "list", "--json"], ["export"]])
 def test_process_whose_output_fails_ends_with_its_own_status(root: str, words: list[str]) -> None:
     store = ["--store", root] if len(words) > 1 or words == ["export"] else []
@@ -69,7 +70,6 @@ def test_process_whose_output_fails_ends_with_its_own_status(root: str, words: l
     assert "Exception ignored" not in finished.stderr
 
 
-@pytest.mark.slow
 def test_process_whose_output_is_closed_says_so(root: str) -> None:
     for words in (["commit", "list"], ["commit", "list", "--json"], ["export"]):
         finished = shell([*words, "--store", root], ">&-")
@@ -81,7 +81,6 @@ def test_process_whose_output_is_closed_says_so(root: str) -> None:
     assert (written.returncode, "effect: applied" in written.stderr) == (1, True)
 
 
-@pytest.mark.slow
 def test_process_without_standard_streams_works(root: str) -> None:
     assert shell(["commit", "list", "--store", root], "2> /dev/full").returncode == 0
     failed = shell(["commit", "list", "--store", root, "--branch", "nope"], "2> /dev/full")

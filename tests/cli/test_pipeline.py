@@ -15,6 +15,8 @@ from omnigraph.graph import Graph
 from omnigraph.pipeline import load
 from omnigraph.pipeline.scheduler.book import ScheduleBook
 
+pytestmark = pytest.mark.slow
+
 FILE = """\
 pipelines:
   crm:

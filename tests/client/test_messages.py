@@ -12,6 +12,8 @@ import omnigraph as og
 from omnigraph.errors import LimitExceeded, UsageError
 from tests.support.live_server import SCHEMA, Live, serving_graph
 
+pytestmark = pytest.mark.slow
+
 WHY = "Grow: «ü»\nas agreed"
 GROW = 'query grow() { update Person set { age: 9 } where name = "p0" }'
 STORED = "query add($name: String) { insert Person { name: $name } }"

@@ -23,6 +23,8 @@ from omnigraph.server.reconcilers import Reconcilers
 from omnigraph.server.registry import GraphRegistry, open_cluster_registry
 from tests.support.cluster_folder import QUERIES, SCHEMA, cluster, deploy, write_folder
 
+pytestmark = pytest.mark.slow
+
 POLICIES = "policies:\n  team: {file: team.yaml, applies_to: [knowledge]}\n"
 
 
@@ -309,7 +311,6 @@ def test_retired_graph_is_closed_after_its_last_request(tmp_path: Path) -> None:
         assert registry.retired == []
 
 
-@pytest.mark.slow
 def test_many_reloads_keep_nothing_open(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "team", graphs=("a", "b"))
     deploy(folder)

@@ -16,6 +16,8 @@ from omnigraph.cluster.apply import Apply
 from omnigraph.failpoints import Point
 from tests.support.cluster_folder import QUERIES, cluster, codes, write_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

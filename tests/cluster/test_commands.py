@@ -10,6 +10,8 @@ import omnigraph as og
 from omnigraph.cli.app import main
 from tests.support.cluster_folder import QUERIES, cluster, deploy, write_folder
 
+pytestmark = pytest.mark.slow
+
 POLICIES = "policies:\n  team: {file: team.yaml, applies_to: [knowledge]}\n"
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
 

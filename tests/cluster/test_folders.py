@@ -14,6 +14,8 @@ from omnigraph.cli import main
 from tests.cluster.test_boot import query_names, served
 from tests.support.cluster_folder import cluster, codes, deploy
 
+pytestmark = pytest.mark.slow
+
 FOLDERS = Path(__file__).parent / "folders"
 
 

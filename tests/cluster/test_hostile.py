@@ -14,6 +14,8 @@ from omnigraph.cluster import ClusterError
 from omnigraph.cluster.recovery import write_sidecar
 from tests.support.cluster_folder import QUERIES, cluster, codes, crash_apply, deploy, write_folder
 
+pytestmark = pytest.mark.slow
+
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
 PROVIDER = "providers: {embedding: {texts: {kind: openai, api_key: '${KEY}', base_url: 'URL'}}}\n"
 BLOBS = "    external_blobs: {allow: [{base: 'BASE', scope: server_safe}]}\n"

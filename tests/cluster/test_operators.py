@@ -19,6 +19,8 @@ from omnigraph.cluster.lock import hold_lock, read_lock
 from omnigraph.failpoints import Point, armed
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
 
+pytestmark = pytest.mark.slow
+
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
 # Takes the lock and dies without releasing it.
 DYING = """
@@ -119,7 +121,6 @@ def test_plan_of_an_older_revision_is_made_again_by_apply(folder: Path) -> None:
     assert again.members["state_written"] is False
 
 
-@pytest.mark.slow
 def test_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
     died = subprocess.run([sys.executable, "-c", DYING, str(folder)], env=dict(os.environ), check=False)
     assert died.returncode == 1

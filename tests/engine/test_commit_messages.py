@@ -21,6 +21,8 @@ from omnigraph.pipeline import algo
 from omnigraph.public_values import Commit
 from tests.support.graph_template import copy_built
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key  age: I32? @index  rank: F64? }\nedge Knows: Person -> Person"
 WIDER = SCHEMA.replace("rank: F64?", "rank: F64?  mail: String?")
 GROW = 'query q() { update Person set { age: 9 } where name = "ann" }'

@@ -23,6 +23,8 @@ from tests.support.orphan_sweep import sweep
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
+
+pytestmark = pytest.mark.slow
 SCHEMA = "node Person { name: String @key }"
 YEARS = 10 * 365 * 24 * 3_600
 
@@ -58,7 +60,6 @@ def stage(graph: Graph) -> set[str]:
     return files(graph) - before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, -7_200, 7_200, YEARS])
 def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
@@ -69,7 +70,6 @@ def test_cleanup_with_a_wrong_clock_removes_nothing_young(graph: Graph, seconds:
     assert sum(one.versions_removed for one in report.datasets) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, YEARS])
 def test_cleanup_with_a_wrong_clock_removes_what_is_old(graph: Graph, seconds: float) -> None:
     staged = stage(graph)
@@ -91,7 +91,6 @@ def test_cleanup_on_s3_with_a_wrong_clock_removes_nothing_young(s3_server: S3Ser
     assert sum(one.versions_removed for one in report.datasets) == 0
 
 
-@pytest.mark.slow
 def test_write_held_up_while_a_fast_clock_cleans_is_whole(graph: Graph) -> None:
     """A writer stands still between staging and publishing, and a cleanup elsewhere runs with a clock ahead."""
 
@@ -109,7 +108,6 @@ def test_write_held_up_while_a_fast_clock_cleans_is_whole(graph: Graph) -> None:
 # -- live work ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-YEARS, 0, YEARS])
 @pytest.mark.parametrize("beats", [1, 2])
 def test_cleanup_spares_live_work_whose_clock_is_wrong(graph: Graph, seconds: float, beats: int) -> None:

@@ -13,6 +13,8 @@ from omnigraph.limits import CLAIM_SECONDS_MAX
 from omnigraph.manifest.claims import Claim, ClaimQueue, Contention
 from tests.support.fairness_model import Process, Rounds, World
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 200
 YEAR = 365 * 86_400.0
 INSERT = Rounds()
@@ -85,7 +87,6 @@ def longest_wait_of_newcomer(**rules: object) -> float:
     return max([*newcomer.durations, 0.0 if newcomer.durations else SECONDS])
 
 
-@pytest.mark.slow
 def test_order_of_claims_is_by_storage_time_whatever_the_clocks() -> None:
     assert longest_wait_of_newcomer() < 10
     assert longest_wait_of_newcomer(queue=OrderedByName) > 30

@@ -43,6 +43,8 @@ from tests.support.kernel_fixtures import (
     open_graph,
 )
 
+pytestmark = pytest.mark.slow
+
 DAY_US = 24 * 3_600 * 1_000_000
 
 
@@ -218,7 +220,6 @@ def test_unknown_scheme_is_a_usage_error_that_lists_the_forms(address: str) -> N
         open_graph(address)
 
 
-@pytest.mark.slow
 def test_moved_root_opens_with_its_branches(root: str, tmp_path: Path) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"]})
@@ -243,7 +244,6 @@ def test_moved_root_opens_with_its_branches(root: str, tmp_path: Path) -> None:
     assert {name: ids_of(back, PERSON, name) for name in expected} == expected
 
 
-@pytest.mark.slow
 def test_copied_root_and_its_original_go_their_own_ways(root: str, tmp_path: Path) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"]})
@@ -291,7 +291,6 @@ def full() -> StorageError:
     return StorageError("the disk is full: free some space", kind=StorageKind.FULL, errno="ENOSPC")
 
 
-@pytest.mark.slow
 def test_disk_full_at_any_durable_operation_loses_nothing(root: str) -> None:
     kernel = create(root)
     operations = count_durable(lambda: insert(kernel, {PERSON: ["p00"], CITY: ["c00"]}))
@@ -353,7 +352,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-@pytest.mark.slow
 def test_really_full_disk_refuses_commits_and_heals_when_there_is_space(small_disk: Path) -> None:
     root = str(small_disk / "graph.omni")
     kernel = create(root)
@@ -417,7 +415,6 @@ def test_read_only_media_with_pending_links_can_be_read_but_not_written(small_di
 # -- clocks ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_clock_that_jumps_by_a_day_keeps_history_linear_and_ids_unique(root: str) -> None:
     kernel = create(root)
     now = clock.now_us()
@@ -457,7 +454,6 @@ def race(works: list[Callable[[], None]]) -> list[str]:
 LOST = {"graph.already_initialized", "graph.initialization_claimed"}
 
 
-@pytest.mark.slow
 def test_racing_initialisers_in_threads_make_exactly_one_graph(tmp_path: Path) -> None:
     for number in range(5):
         root = str(tmp_path / f"graph{number}")
@@ -485,7 +481,6 @@ except GraphError as error:
 """
 
 
-@pytest.mark.slow
 def test_racing_initialisers_in_processes_make_exactly_one_graph(tmp_path: Path) -> None:
     for number in range(4 if IS_LONG else 1):
         root = str(tmp_path / f"graph{number}")

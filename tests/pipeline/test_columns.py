@@ -33,6 +33,8 @@ from tests.support.write_fixtures import rows
 
 __all__ = ["s3_server"]
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Thing {
   code: I64 @key
@@ -209,7 +211,6 @@ def test_load_overwrite_with_an_empty_file_empties_the_type(graph: Graph, tmp_pa
     assert rows(graph, "node:Thing") == {}
 
 
-@pytest.mark.slow
 def test_load_ndjson_compressed_in_directories_and_patterns(graph: Graph, tmp_path: Path) -> None:
     records = [{"type": "Thing", "data": {"code": place, "name": f"{place}"}} for place in range(40)]
     folder = tmp_path / "in"
@@ -436,7 +437,6 @@ def test_load_csv_rejects_rows_that_are_no_rows(graph: Graph, tmp_path: Path) ->
     assert json.loads(rejected[4][3]) == {"code": "x", "name": "i"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", [24, 1 << 20])
 def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """The oracle numbers rows with Python's reader, which says at which line a row ended."""
@@ -467,7 +467,6 @@ def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.Mo
         assert texts == values
 
 
-@pytest.mark.slow
 def test_csv_rows_without_a_value_are_no_empty_lines(graph: Graph, tmp_path: Path) -> None:
     file = tmp_path / "free.csv"
     for text, count, lines in (

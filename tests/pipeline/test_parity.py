@@ -32,6 +32,8 @@ from tests.support.case_runner import run_case
 from tests.support.examples import examples
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
 
+pytestmark = pytest.mark.slow
+
 _EMAILS, _TEAMS = st.sampled_from(["ann@x", "bob@x", "c@x", None]), st.sampled_from(["red", "blue", "RED", None])
 _NAMES, _NOTES = (
     st.sampled_from(["ann", "bob", "cy", "dee", "ann\u0301", ""]),
@@ -91,14 +93,12 @@ def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
 _SIZES, _KEYS = st.sampled_from([17, 200, 10_000]), st.sampled_from([1, 7, 1_000_000])
 
 
-@pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
 @settings(max_examples=examples(15))
 def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
     compare(raw, mode, size, keys)
 
 
-@pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
 @settings(max_examples=examples(50))
 def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
@@ -129,7 +129,6 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(TELLING)))
 def test_load_telling_input_equals_ingest(place: int) -> None:
     mode, records = TELLING[place]
@@ -175,7 +174,6 @@ def _losing(split: Any) -> tuple[bytes, bool]:
     return found if split.start == 0 else found.partition(b"\n")[2], is_cut
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
 @pytest.mark.sampled(3)
 def test_compare_mutant_is_caught(mutant: str) -> None:

@@ -27,6 +27,8 @@ from tests.support.flow_fixtures import (
 
 __all__ = ["policy", "root", "template"]
 
+pytestmark = pytest.mark.slow
+
 
 # -- the branch that a commit was made on ------------------------------------------------------------------------------
 
@@ -194,7 +196,6 @@ def hidden_base(root: Graph) -> Graph:
 TAKE_BASE = {"type_key": "node:Salary", "entity_id": "s1", "take": "base"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("resolutions", [None, [TAKE_BASE]])
 @pytest.mark.parametrize("dry_run", [True, False])
 @pytest.mark.parametrize("actor", ["eve", "pul"])
@@ -214,7 +215,6 @@ def test_merge_from_a_base_that_is_hidden_is_refused(
     assert hidden_base.query(PAY, branch="right").rows() == [{"s.slip": "s1", "s.amount": 11}]
 
 
-@pytest.mark.slow
 def test_merge_from_a_base_that_is_hidden_does_not_tell_equal_values(hidden_base: Graph) -> None:
     # A side that holds the hidden value of the base would lose without a conflict, which tells what the value is.
     told = []
@@ -224,7 +224,6 @@ def test_merge_from_a_base_that_is_hidden_does_not_tell_equal_values(hidden_base
     assert told == ["policy.denied"] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_merge_from_a_virtual_base_with_a_hidden_part_is_refused(root: Graph, dry_run: bool) -> None:
     root.branches.create("left")
@@ -242,7 +241,6 @@ def test_merge_from_a_virtual_base_with_a_hidden_part_is_refused(root: Graph, dr
     assert code_of(lambda: root.acting_as("eve").branches.merge("left", "right", dry_run=dry_run)) == "policy.denied"
 
 
-@pytest.mark.slow
 def test_merge_from_a_hidden_base_passes_where_the_sides_do_not_differ(root: Graph) -> None:
     root.branches.create("left")
     set_amount(root, "left", 10)

@@ -10,6 +10,8 @@ import pytest
 from omnigraph.store.index.edit_distance import Words
 from tests.oracle.truth import distance
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", range(20))
 def test_words_within_equal_those_found_one_by_one(seed: int) -> None:
@@ -22,7 +24,6 @@ def test_words_within_equal_those_found_one_by_one(seed: int) -> None:
         assert sorted(held.within(word, edits)) == [one for one in words if distance(one, word) <= edits]
 
 
-@pytest.mark.slow
 def test_words_of_any_length_are_compared() -> None:
     long = "abcdefghij" * 500
     held = Words(pa.array(["sea", long]))

@@ -12,6 +12,8 @@ from omnigraph.graph import Graph
 from tests.support.merge_fixtures import SCHEMA, change, people, put
 from tests.support.write_fixtures import rows
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 YEARS = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")')
 WINTERS = YEARS.replace("years", "winters")

@@ -15,6 +15,8 @@ from omnigraph.errors import DataError, UsageError
 from omnigraph.store.objects.request_meter import Meter
 from tests.support.embedding_provider import Provider, openai_answer, running
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = 'node Note { name: String @key  text: String?  vec: Vector(2)? @embed(text, model="m1")  free: Vector(2)? }'
 QUERY = """
 query near($words: String, $name: String) {

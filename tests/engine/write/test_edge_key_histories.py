@@ -11,6 +11,8 @@ import omnigraph as og
 from omnigraph.errors import DataError, UsageError
 from tests.support.write_fixtures import create, rows, run
 
+pytestmark = pytest.mark.slow
+
 NODES = "node P { k: String @key  n: String @default(uuid()) }\n"
 PLAIN = NODES + "edge E: P -> P { w: I32?  s: String? }"
 KEYED = NODES + "edge E: P -> P { w: I32?  s: String?  @key(src, dst) }"

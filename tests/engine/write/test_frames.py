@@ -17,6 +17,8 @@ from omnigraph.engine.write.frames import encode_frames
 from tests.support.live_server import serving_graph
 from tests.support.write_fixtures import create, unchanged
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person {
   name: String @key

@@ -11,6 +11,8 @@ import pytest
 import omnigraph as og
 from tests.support.write_fixtures import refused, rows, run
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Port { code: String @key  berths: I32 @default(1)  token: String @default(uuid())  land: String? @default("NL") }
 node Note { text: String }

@@ -12,6 +12,8 @@ from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_M
 from tests.support.examples import examples
 from tests.support.schema_compiling import FIXTURE, compiled, refused
 
+pytestmark = pytest.mark.slow
+
 TOKENS = [
     *("node", "edge", "interface", "implements", "enum", "Vector", "String", "Blob", "I32", "F64", "A", "B", "a", "id"),
     *(
@@ -76,14 +78,12 @@ def test_compile_any_text_is_coded(text: str) -> None:
     check(text)
 
 
-@pytest.mark.slow
 @given(st.lists(st.sampled_from(TOKENS), max_size=60))
 @settings(max_examples=examples(300))
 def test_compile_any_tokens_are_coded(tokens: list[str]) -> None:
     check(" ".join(tokens))
 
 
-@pytest.mark.slow
 @given(st.integers(0, len(FIXTURE)), st.integers(0, 20), st.sampled_from(TOKENS))
 @settings(max_examples=examples(300))
 def test_compile_mutated_schema_is_coded(start: int, length: int, token: str) -> None:
