@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -409,3 +410,31 @@ def test_second_spark_of_a_process_is_refused() -> None:
     with pytest.raises(PipelineError, match="`local\\[2\\]` is running in this process"):
         session._require_same_master(running, "local-cluster[1,1,1024]")
     assert session._require_same_master(running, "local[8]") is running
+
+
+# -- jobs that are interrupted -----------------------------------------------------------------------------------------
+
+
+def test_interrupted_job_that_goes_on_logs_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped, ended = threading.Event(), threading.Event()
+
+    def lose_the_gateway() -> None:
+        stopped.wait()
+        logging.error("Exception while sending command.")
+        ended.set()
+
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+    monkeypatch.setattr(session, "_STOP_SECONDS", 0)
+    monkeypatch.setattr(session, "_count_done_tasks", interrupt)
+    context = SimpleNamespace(setJobGroup=lambda *_, **__: None, cancelJobGroup=lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        session.run_job(SimpleNamespace(sparkContext=context), "reading", lose_the_gateway, lambda _: None)
+    stopped.set()
+    assert ended.wait(10)
+    logging.error("another")
+    assert caplog.messages == ["another"]

@@ -5,6 +5,7 @@ The only module that starts Spark.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -329,6 +330,8 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
     except BaseException:
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
+        if thread.is_alive():
+            _silence(thread)
         raise
     if outcome.error is not None:
         raise _job_failure(stage, outcome.error) from outcome.error
@@ -337,6 +340,11 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
         measured.add_input(context, group)
     value: T = outcome.value
     return value
+
+
+def _silence(thread: threading.Thread) -> None:
+    """Drop what an abandoned thread logs: Py4J logs a traceback when Spark stops before the answer of its job."""
+    logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
 
 
 @dataclass(slots=True)
