@@ -35,11 +35,8 @@ def append(store: Store, path: str, rows: pa.Table) -> None:
 
 
 def _append_once(store: Store, path: str, rows: pa.Table) -> None:
-    try:
-        log = store.open_latest(path, None)
-    except StorageError as error:
-        if error.storage_kind is not StorageKind.NOT_FOUND:
-            raise
+    log = open_log(store, path)
+    if log is None:
         store.create(path, rows.schema, rows, checksums_as=CHECKSUMS)
         return
     fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
@@ -71,12 +68,8 @@ def _recorded(log: Dataset) -> str:
 
 def recorded_checksums(store: Store, path: str) -> str:
     """Return the checksums of a log's files that its newest version records; an empty string without a log."""
-    try:
-        return _recorded(store.open_latest(path, None))
-    except StorageError as error:
-        if error.storage_kind is StorageKind.NOT_FOUND:
-            return ""
-        raise
+    log = open_log(store, path)
+    return "" if log is None else _recorded(log)
 
 
 def read(store: Store, path: str) -> pa.Table | None:
