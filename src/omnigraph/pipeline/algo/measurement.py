@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.display import commit_note, summarize
-from omnigraph.engine.algo import NodeValues, check_writable, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
+from omnigraph.engine.algo.nodes import NodeValues, check_writable, read_edges, select_nodes, write_values
 from omnigraph.engine.query.result import to_pandas
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import View
