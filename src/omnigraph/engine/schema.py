@@ -237,7 +237,7 @@ class _Apply:
     def _create(self, type_: NodeType | EdgeType) -> Pin:
         """Create the empty dataset of a new type; a retry reuses it."""
         if type_.table_key not in self._created:
-            identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+            identity = TypeIdentity.of(type_)
             path = identity.path(type_.table_key)
             schema = physical_schema(arrow_schema(type_))
             try:
@@ -293,11 +293,10 @@ def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) 
 
 def _has_any(catalog: Catalog, types: Collection[tuple[int, int]], properties: Collection[int]) -> bool:
     """Return True if a schema has one of the types or properties."""
-    all_types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     return any(
         (type_.type_id, type_.incarnation_id) in types
         or any(property_.property_id in properties for property_ in type_.properties.values())
-        for type_ in all_types
+        for type_ in catalog.types
     )
 
 
@@ -383,7 +382,7 @@ class Schema(SchemaProtocol):
 
     @property
     def types(self) -> tuple[NodeType | EdgeType, ...]:
-        return (*self.nodes.values(), *self.edges.values())
+        return self.catalog.types
 
     def __repr__(self) -> str:
         return "\n\n".join(map(str, self.types)) or "<Schema: no types>"

@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from omnigraph.engine.graph_formats.text_columns import (
     DATETIME_FORMAT,
-    GraphType,
     join_columns,
     shown_properties,
     type_batches,
 )
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, Type
 from omnigraph.rules.arrow_typing import pc
 
 _I64_MAX: Final = 2**63 - 1
@@ -29,7 +28,7 @@ _CONTROLS: Final = "[\\x00-\\x07\\x0b\\x0e-\\x1f]"
 _NO_NUMBERS: Final = (('"NaN"', "(0.0/0.0)"), ('"Infinity"', "(1.0/0.0)"), ('"-Infinity"', "(-1.0/0.0)"))
 
 
-def write_cypher(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
+def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield an index per node type, then a statement per node, then one per edge."""
     for name in (type_.name for type_ in types if isinstance(type_, NodeType)):
         yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{name}`) ON (n.`id`);\n".encode()
@@ -38,7 +37,7 @@ def write_cypher(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
             yield join_columns(_parts(type_, batch))
 
 
-def _parts(type_: GraphType, batch: pa.RecordBatch) -> Iterator[Any]:
+def _parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
     """Yield literal texts and columns of text that make up the statements of a batch."""
     if isinstance(type_, EdgeType):
         yield f"MATCH (a:`{type_.source}` {{`id`: "

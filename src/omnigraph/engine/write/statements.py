@@ -243,7 +243,7 @@ class Run:
         return (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
 
     def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
-        for column, end in (("src", edge.source), ("dst", edge.target)):
+        for column, end in edge.ends.items():
             if end == node:
                 fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
                 # Incident edges of hidden types are deleted as well, but not counted.

@@ -20,7 +20,7 @@ from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
-from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
+from omnigraph.errors import BranchExists, Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, Kind, TypeKey
@@ -233,8 +233,8 @@ def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
     try:
         with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, session.full_view(base).snapshot, session.actor)
-    except GraphError as error:
-        if error.code != "branch.exists" or missing_base(session, branch, base) is not None:
+    except BranchExists:
+        if missing_base(session, branch, base) is not None:
             raise
         return False
     return True
@@ -263,7 +263,7 @@ def _plan_input(
     splits = plan_ndjson(data)
     for key, columns in named.items():
         splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
-    table_keys = _all_table_keys(catalog) if data else sorted(named)
+    table_keys = sorted(type_.table_key for type_ in catalog.types) if data else sorted(named)
     return LoadPlan(splits, frames, table_keys, list(named), schema)
 
 
@@ -281,10 +281,6 @@ def _parse_typed_sources(
                 )
             named[find_table_key(catalog, kind, str(name))] = columns
     return named
-
-
-def _all_table_keys(catalog: Catalog) -> list[TypeKey]:
-    return sorted(type_.table_key for types in (catalog.nodes, catalog.edges) for type_ in types.values())
 
 
 def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Columns]) -> Runner:

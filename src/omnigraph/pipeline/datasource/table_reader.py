@@ -20,11 +20,10 @@ from pyspark.sql.types import StructType
 from omnigraph.engine.export import column_names, split_batch
 from omnigraph.engine.graph_access import GraphAccess, graph_access, parse_catalog
 from omnigraph.engine.session import View
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.lang.catalog import Scalar, TypeKey
+from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SPLIT_BYTES, SPARK_PARTITION_ROWS, SPARK_PARTITIONS_MAX

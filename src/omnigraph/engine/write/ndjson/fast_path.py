@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from omnigraph.engine.write.ndjson.blocks import Lines, Part, Type
+from omnigraph.engine.write.ndjson.blocks import Lines, Part
 from omnigraph.engine.write.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX

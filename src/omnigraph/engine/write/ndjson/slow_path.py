@@ -201,14 +201,13 @@ class Aliases:
         if self._findings.violations:
             return
         for entities in loaded.values():
-            if isinstance(entities.type, EdgeType):
-                for column, end in (("src", entities.type.source), ("dst", entities.type.target)):
-                    if end in self._ids:
-                        entities.parts = [
-                            replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
-                        ]
-                if {"src", "dst"} & set(entities.type.key):
-                    entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
+            for column, end in entities.type.ends.items():
+                if end in self._ids:
+                    entities.parts = [
+                        replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
+                    ]
+            if entities.type.ends.keys() & set(entities.type.key):
+                entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
 
 
 def with_key_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.Table:
