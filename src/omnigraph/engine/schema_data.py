@@ -18,7 +18,7 @@ from omnigraph.engine.past_names import Columns, compare_columns
 from omnigraph.engine.tasks import Runner
 from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, NodeType, Property, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.limits import LOAD_SPLIT_BYTES, VIOLATIONS_MAX
+from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.arrow_typing import Column, arrays
 from omnigraph.rules.coerce import shown
 from omnigraph.rules.defaults import default_column
@@ -169,7 +169,7 @@ class DataCheck:
         rules = change.added_rules()
         findings = Findings(VIOLATIONS_MAX, unit="row")
         if rules.properties:
-            runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
+            runs = fragment_runs(dataset)
             work = partial(_check_rows, self.store, change, rules, dataset.ref)
             for violations in self.runner.run(f"checking {rules.name}", work, runs):
                 for violation in violations:

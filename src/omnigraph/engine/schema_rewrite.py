@@ -20,7 +20,7 @@ from omnigraph.engine.write.staging import physical
 from omnigraph.lang.catalog import EdgeType, NodeType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
-from omnigraph.limits import LOAD_SPLIT_BYTES, SCHEMA_REWRITE_BATCH_ROWS, SCHEMA_REWRITE_BYTES
+from omnigraph.limits import SCHEMA_REWRITE_BATCH_ROWS, SCHEMA_REWRITE_BYTES
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.defaults import default_column
@@ -170,7 +170,7 @@ class SchemaRewrite:
         if not types or not fragment_ids(dataset):
             return None
         work = partial(convert_part, self.store, types, self.operation_id)
-        tasks = [RewriteTask(dataset.ref, None, run) for run in fragment_runs(dataset, LOAD_SPLIT_BYTES)]
+        tasks = [RewriteTask(dataset.ref, None, run) for run in fragment_runs(dataset)]
         texts = self.runner.run(f"converting {change.new.name}", work, tasks)
         merged = converted(dataset, [text for part in texts for text in part], types)
         return dataset.store.commit(dataset, [merged], {})
@@ -217,7 +217,7 @@ class SchemaRewrite:
                 self._id_maps[type_.name] = (old_ids, new_ids)
         work = partial(rewrite_part, self.store, rewrite, self.operation_id)
         manifest = begun.manifest if begun else None
-        tasks = [RewriteTask(dataset.ref, manifest, run) for run in fragment_runs(dataset, LOAD_SPLIT_BYTES)]
+        tasks = [RewriteTask(dataset.ref, manifest, run) for run in fragment_runs(dataset)]
         parts = self.runner.run(f"rewriting {type_.name}", work, tasks)
         marked = [mark for part in parts for mark in part.marked]
         return upserted(dataset, [text for part in parts for text in part.fragments], marked)

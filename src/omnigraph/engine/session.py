@@ -374,9 +374,9 @@ class GraphSession:
         state = self._allowed_state(branch, at, action)
         return self.kernel.snapshot_of(state) if isinstance(state, Commit) else state
 
-    def allowed_commit(self, branch: str, at: AsOf, action: str = "read") -> Commit:
-        """Return the commit that made a state, if the actor may perform the action on the branch it belongs to."""
-        state = self._allowed_state(branch, at, action)
+    def allowed_commit(self, branch: str, at: AsOf) -> Commit:
+        """Return the commit that made a state, if the actor may read the branch it belongs to."""
+        state = self._allowed_state(branch, at, "read")
         return state if isinstance(state, Commit) else state.head_commit
 
     def _allowed_state(self, branch: str, at: AsOf, action: str) -> Snapshot | Commit:

@@ -148,14 +148,9 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[TypeKey, Pin]
     return {pin.table_key: pin for pin in pins}
 
 
-def accepted(schema: CompiledSchema) -> AcceptedSchema:
-    """Return a compiled schema as the manifest keeps it."""
-    return AcceptedSchema.of(schema.source.text, schema.ir)
-
-
 def _genesis(schema: CompiledSchema, pins: dict[TypeKey, Pin], operation_id: OperationId, actor: str | None) -> State:
     commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
-    return State(None, commit.commit_id, accepted(schema), pins, (), (commit,))
+    return State(None, commit.commit_id, AcceptedSchema.of(schema.source.text, schema.ir), pins, (), (commit,))
 
 
 def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:

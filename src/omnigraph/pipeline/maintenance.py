@@ -35,7 +35,7 @@ from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, Type, TypeKey
-from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
@@ -211,7 +211,7 @@ def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTa
     nodes = {other.name: number for number, other in enumerate(types) if not isinstance(other, EdgeType)}
     ends = [nodes[end] for end in type_.ends.values()]
     dataset = view.dataset(type_.table_key)
-    runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
+    runs = fragment_runs(dataset)
     return [_VerifyTask(type_, index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 

@@ -98,12 +98,10 @@ def read_edges(view: View, nodes: NodeNumbering) -> LocalGraph:
         joined = (endpoints[0] >= 0) & (endpoints[1] >= 0)
         parts.append((endpoints[0][joined], endpoints[1][joined]))
     small = np.int32 if nodes.size < 2**31 else np.int64
-    source, target = (np.concatenate([np.empty(0, np.int64), *part]).astype(small) for part in _unzip(parts))
+    source, target = (
+        np.concatenate([np.empty(0, np.int64), *(part[end] for part in parts)]).astype(small) for end in (0, 1)
+    )
     return LocalGraph(nodes.size, source, target)
-
-
-def _unzip(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[list[Numbers], list[Numbers]]:
-    return [source for source, _ in parts], [target for _, target in parts]
 
 
 _ALL_ROWS = ColumnTest("id", pa.string(), None, True)

@@ -17,7 +17,7 @@ from omnigraph.engine.graph_formats.text_columns import (
     shown_properties,
     type_batches,
 )
-from omnigraph.engine.json_text import json_text
+from omnigraph.engine.json_text import join_lists, json_text
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import EdgeType, NodeType, Type
 from omnigraph.rules.arrow_typing import pc
@@ -62,7 +62,7 @@ def _literals(values: Any) -> Any:
 def _encode(values: Any) -> Any:
     type_ = values.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        return _encode_lists(values)
+        return join_lists(values, pc.fill_null(_literals(values.flatten()), "null"), ", ")
     if pa.types.is_date32(type_):
         return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
     if pa.types.is_date64(type_):
@@ -81,12 +81,3 @@ def _encode(values: Any) -> Any:
         quoted = pc.binary_join_element_wise('"', texts, '"', "")
         texts = pc.if_else(pc.greater(values, pa.scalar(_I64_MAX, pa.uint64())), quoted, texts)
     return texts
-
-
-def _encode_lists(values: Any) -> Any:
-    items = pc.fill_null(_literals(values.flatten()), "null")
-    # Flattening skips the values of null lists, so the offsets must skip them as well.
-    lengths = pc.if_else(pc.is_valid(values), pc.list_value_length(values), 0).cast(pa.int32())
-    ends = pc.cumulative_sum(lengths)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pc.binary_join_element_wise("[", pc.binary_join(pa.ListArray.from_arrays(offsets, items), ", "), "]", "")

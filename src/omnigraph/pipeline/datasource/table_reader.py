@@ -67,7 +67,7 @@ def plan_scan(view: View, table_key: TypeKey) -> tuple[Scan, list[list[int]]]:
     dataset = view.dataset(table_key)
     access = graph_access(view.kernel.store.root.uri, new_ulid())
     scan = Scan(access, view.snapshot.state.schema.ir, table_key, dataset.ref)
-    return scan, fragment_runs(dataset, LOAD_SPLIT_BYTES)
+    return scan, fragment_runs(dataset)
 
 
 def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -182,7 +182,7 @@ class Aliases:
 
     def add(self, node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
         """Take an old id, if it means the key of the node; return whether it does."""
-        if not _means(node, old, canonical, key):
+        if not _means(node, old, key):
             return False
         self._ids.setdefault(node.name, {}).setdefault(old, set()).add(canonical)
         return True
@@ -226,7 +226,7 @@ def _pointed(rows: pa.Table, column: str, aliases: dict[str, set[str]]) -> pa.Ta
     return rows.set_column(position, rows.schema.field(position), pointed)
 
 
-def _means(node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
+def _means(node: NodeType, old: str, key: pa.Table) -> bool:
     if len(node.key) > 1:
         try:
             parts = json.loads(old)
