@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, get_args
 import orjson
 
 from omnigraph.bulk_loader import bulk_loader
-from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
@@ -37,7 +37,7 @@ from omnigraph.engine.write.write_authorization import (
     renew_permissions,
     write_permissions,
 )
-from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError, UsageError
+from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
@@ -194,8 +194,8 @@ def ingest(
     `append` adds entities that must be new, `merge` inserts or replaces them by id, `overwrite` replaces every type in
     the input. A missing branch is created from `from_branch` first. An input without entities makes no commit.
     """
-    _check_word("mode", mode, get_args(Mode))
-    _check_word("dialect", dialect, get_args(Dialect))
+    check_choice("mode", mode, get_args(Mode))
+    check_choice("dialect", dialect, get_args(Dialect))
     branch = strip_name(branch)
     session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
@@ -271,11 +271,6 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes, ma
         # Another process created the branch meanwhile; the write is validated against its content.
         return False
     return True
-
-
-def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
-    if word not in allowed:
-        raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)
 
 
 def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "auto", **options: Any) -> IngestReceipt:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
@@ -124,7 +124,8 @@ def load(
     check_type("report", report, str | os.PathLike | None)
     check_type("max_errors", max_errors, int)
     choice = RunnerChoice(engine, master, spark, is_flexible=False)
-    _check_choices(mode, on_error)
+    check_choice("mode", mode, get_args(Mode))
+    check_choice("on_error", on_error, get_args(OnError))
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
@@ -238,12 +239,6 @@ def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
             raise
         return False
     return True
-
-
-def _check_choices(mode: str, on_error: str) -> None:
-    for argument, value, choices in (("mode", mode, get_args(Mode)), ("on_error", on_error, get_args(OnError))):
-        if value not in choices:
-            raise UsageError(f"unknown {argument} `{value}`; expected one of {', '.join(choices)}", word=value)
 
 
 def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
