@@ -26,7 +26,6 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import CommitNotFound
 from omnigraph.graph_history import GraphHistory
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
@@ -400,10 +399,9 @@ class Graph(GraphHistory):
 
     def _repr_html_(self) -> str:
         view = self._session.view()
-        types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
         rows = [
             (type_.name, type_.kind, ", ".join(type_.properties), view.snapshot.state.pins[type_.table_key].row_count)
-            for type_ in types
+            for type_ in view.catalog.types
         ]
         return html_table(["type", "kind", "properties", "entities"], rows, f"{self!r}, commit {view.snapshot.head}")
 

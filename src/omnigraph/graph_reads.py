@@ -145,7 +145,7 @@ class GraphReads(GraphProtocol):
             >>> graph.to_networkx().number_of_edges()
             1
         """
-        from omnigraph.engine.graph_formats.networkx import to_networkx
+        from omnigraph.engine.graph_formats import to_networkx
 
         return to_networkx(self._session.view(branch, at, names=names), types)
 

@@ -12,7 +12,7 @@ from omnigraph.engine import past_names as names_module
 from omnigraph.engine import session as session_module
 from omnigraph.engine.past_names import THEN
 from omnigraph.engine.session import GraphSession
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, Type
 from omnigraph.manifest.model import Snapshot
 from tests.support.names_model import World
 
@@ -83,7 +83,7 @@ def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: p
 
     real = past_names.compare_columns
 
-    def by_name(old: past_names.Type, new: past_names.Type) -> past_names.Columns:
+    def by_name(old: Type, new: Type) -> past_names.Columns:
         ids = {one.name: one.property_id for one in new.properties.values()}
         renumbered = {
             name: replace(one, property_id=ids.get(name, -one.property_id)) for name, one in old.properties.items()

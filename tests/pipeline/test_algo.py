@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.engine import algo
-from omnigraph.engine.algo import LocalGraph, measures
+from omnigraph.engine.algo import measures
+from omnigraph.engine.algo.measures import LocalGraph
+from omnigraph.engine.algo.nodes import write_values
 from omnigraph.errors import ConflictError, GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.pipeline import algo as pipeline_algo
@@ -156,9 +157,9 @@ def test_components_long_path_takes_few_rounds(monkeypatch: pytest.MonkeyPatch) 
 def test_measure_wrong_options_are_refused() -> None:
     graph = random_graph(3)
     with pytest.raises(UsageError, match=r"`damping` is 1\.0"):
-        algo.pagerank(graph, damping=1.0)
+        measures.pagerank(graph, damping=1.0)
     with pytest.raises(UsageError, match="`iterations` is 0"):
-        algo.label_propagation(graph, iterations=0)
+        measures.label_propagation(graph, iterations=0)
 
 
 # -- on a graph ------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
     values = pipeline_algo.degree(graph, ["Knows"]).values
     graph.mutate('query m() { insert Person { name: "z" } }')
     with pytest.raises(ConflictError):
-        algo.write_values(session_of(graph), values, "level", "main")
+        write_values(session_of(graph), values, "level", "main")
 
 
 @pytest.mark.parametrize(

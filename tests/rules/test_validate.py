@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import DataError, KeyConflict
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Findings, Intent
-from omnigraph.rules.row_rules import ERRORS, ROW_RULES, Type, errors_of
+from omnigraph.rules.row_rules import ERRORS, ROW_RULES, errors_of
 from omnigraph.rules.validate import RULES, validate
 from tests.support.rule_scenarios import (
     LOOSE,

@@ -30,10 +30,10 @@ from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches, history, publish
-from omnigraph.manifest.create import accepted, init
+from omnigraph.manifest.create import init
 from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.manifest.model import MAIN, AcceptedSchema, Pin, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.updates import Drop, Register, SetSchema
 from omnigraph.store.index import index_build
@@ -271,7 +271,7 @@ def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) ->
         # Nothing registers this life of the type, so what stands here was left by an attempt that died.
         store.objects.delete_prefix(pin.path)
         store.create(pin.path, columns)
-    updates = (SetSchema(accepted(compiled)), Register(pin), Drop(CITY))
+    updates = (SetSchema(AcceptedSchema.of(compiled.source.text, compiled.ir)), Register(pin), Drop(CITY))
     return Plan("schema_apply", updates=updates, operation_id=operation_id)
 
 

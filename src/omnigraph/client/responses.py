@@ -64,8 +64,7 @@ def parse_catalog(response: Response) -> Catalog:
 
 
 def parse_types(response: Response) -> tuple[NodeType | EdgeType, ...]:
-    catalog = parse_catalog(response)
-    return (*catalog.nodes.values(), *catalog.edges.values())
+    return parse_catalog(response).types
 
 
 def parse_explanation(response: Response) -> Explanation:

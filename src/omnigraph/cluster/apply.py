@@ -182,7 +182,7 @@ class Apply:
             self.lock.require()
             approval = Approvals.read(self.ledger, progress.state).find(change, self.desired.config_digest)
             if approval is None:
-                plan = block_deletion(plan, change, "approval_stale")
+                plan = block_deletion(plan, change)
                 continue
             before = progress.state.digest(f"schema.{graph_id}") or ""
             sidecar = write_sidecar(

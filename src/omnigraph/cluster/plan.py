@@ -129,13 +129,15 @@ def _is_graph_delete(change: Change) -> bool:
     return change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "applied"
 
 
-def block_deletion(plan: Plan, deletion: Change, reason: str) -> Plan:
-    """Keep a graph that a plan deletes, with all that belongs to it."""
+def block_deletion(plan: Plan, deletion: Change) -> Plan:
+    """Keep a graph that a plan deletes, with all that belongs to it, because its approval is stale."""
     required = tuple(
         {**item, "satisfied": False} if item["resource"] == deletion.resource else item
         for item in plan.approvals_required
     )
-    return replace(plan, changes=tuple(_block(plan.changes, deletion.resource, reason)), approvals_required=required)
+    return replace(
+        plan, changes=tuple(_block(plan.changes, deletion.resource, "approval_stale")), approvals_required=required
+    )
 
 
 def _block(changes: Iterable[Change], graph_address: str, reason: str) -> list[Change]:

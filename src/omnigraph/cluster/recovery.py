@@ -14,7 +14,8 @@ from omnigraph import clock
 from omnigraph.cluster.approvals import approval_path, consumed
 from omnigraph.cluster.findings import Finding, error, warning
 from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, ResourceStatus, graph_path
-from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph
+from omnigraph.cluster.live_graphs import inspect_graph
+from omnigraph.cluster.plan import graph_of
 from omnigraph.ids import GRAPH_ID, new_ulid
 
 RECOVERY_FOLDER: Final = f"{FOLDER}/recoveries"
@@ -187,16 +188,11 @@ def _settle_delete(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[
 
 def without_graph(state: ClusterState, graph_id: str) -> ClusterState:
     """Return a state without a graph and all that belongs to it."""
-
-    def is_kept(address: str) -> bool:
-        kind, _, rest = address.partition(".")
-        return kind not in ("graph", "schema", "query") or rest.partition(".")[0] != graph_id
-
     return replace(
         state,
-        resources={address: item for address, item in state.resources.items() if is_kept(address)},
-        statuses={address: item for address, item in state.statuses.items() if is_kept(address)},
-        observations={address: item for address, item in state.observations.items() if is_kept(address)},
+        resources={address: item for address, item in state.resources.items() if graph_of(address) != graph_id},
+        statuses={address: item for address, item in state.statuses.items() if graph_of(address) != graph_id},
+        observations={address: item for address, item in state.observations.items() if graph_of(address) != graph_id},
     )
 
 
@@ -214,6 +210,3 @@ def _remember(state: ClusterState, sidecar: Json) -> ClusterState:
     record = {name: sidecar[name] for name in ("kind", "graph_id", "started_at", "actor")}
     record["recovered_at"] = clock.now_us()
     return replace(state, recovery_records={**state.recovery_records, sidecar["operation_id"]: record})
-
-
-__all__ = ["LiveGraph", "Sweep", "read_pending", "sweep", "without_graph", "write_sidecar"]

@@ -52,6 +52,12 @@ def check_name_list(argument: str, value: object) -> None:
         raise UsageError(f"`{argument}` must be a list of names, got `{type(value).__name__}`", argument=argument)
 
 
+def check_choice(argument: str, word: str, choices: Collection[str]) -> None:
+    """Raise `UsageError` unless the value of an argument is one of the choices."""
+    if word not in choices:
+        raise UsageError(f"unknown {argument} `{word}`; expected one of {', '.join(choices)}", word=word)
+
+
 def strip_name(name: str, argument: str = "branch") -> str:
     """Return a name or id without surrounding whitespace; `UsageError` unless it is a string."""
     check_type(argument, name, str)

@@ -9,11 +9,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-import orjson
-
 from omnigraph.engine.arguments import strip_name
-from omnigraph.lang.schema import SchemaIR
-from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
 from omnigraph.manifest.model import (
     ADOPTED,
@@ -163,6 +159,4 @@ def redact_state(state: State) -> State:
 
 def restrict_schema(schema: AcceptedSchema, hidden: Set[str]) -> AcceptedSchema:
     """Return a schema without the hidden types."""
-    ir = restrict_ir(SchemaIR.from_json(orjson.loads(schema.ir)), hidden)
-    text = orjson.dumps(ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
-    return AcceptedSchema(restrict_source(schema.source, hidden), text, ir.hash, shape_hash(ir.shape))
+    return AcceptedSchema.of(restrict_source(schema.source, hidden), restrict_ir(schema.parse(), hidden))

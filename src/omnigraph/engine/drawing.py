@@ -111,7 +111,7 @@ def _surroundings(view: View, type_name: str, key: object, hops: int, limit: int
     for _ in range(hops):
         before = set(nodes)
         for edge_type in view.catalog.edges.values():
-            for column, end in (("src", edge_type.source), ("dst", edge_type.target)):
+            for column, end in edge_type.ends.items():
                 near = [id_ for name, id_ in sorted(frontier) if name == end]
                 _add_edges(nodes, edges, edge_type, _edges_at(view, edge_type, column, near), limit)
         frontier = set(nodes) - before

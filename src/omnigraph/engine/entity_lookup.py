@@ -74,8 +74,11 @@ def _key_value(value: object, type_: PropertyType) -> Any:
 
 def entity_columns(type_: NodeType | EdgeType) -> list[str]:
     """Return the columns that describe an entity: all but blobs."""
-    ends = ["src", "dst"] if isinstance(type_, EdgeType) else []
-    return ["id", *ends, *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB)]
+    return [
+        "id",
+        *type_.ends,
+        *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB),
+    ]
 
 
 def rename_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:

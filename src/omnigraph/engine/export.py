@@ -72,8 +72,7 @@ def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator
 
 def column_names(type_: NodeType | EdgeType) -> list[str]:
     """Return the columns of a type in order."""
-    endpoints = ["src", "dst"] if isinstance(type_, EdgeType) else []
-    return ["id", *endpoints, *sorted(type_.properties)]
+    return ["id", *type_.ends, *sorted(type_.properties)]
 
 
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -98,8 +98,7 @@ class IndexStatus:
 def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]:
     """Return the declared indexes of the types of a branch that the actor may read."""
     view = session.view(strip_name(branch))
-    types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-    return [status for type_ in types for status in _statuses(session, view.snapshot, type_)]
+    return [status for type_ in view.catalog.types for status in _statuses(session, view.snapshot, type_)]
 
 
 def _statuses(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> Iterator[IndexStatus]:
@@ -141,11 +140,9 @@ class _Ensure:
         self.built.clear()
         self.pending.clear()
         catalog = self.session.catalog(snapshot)
-        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        tasks = [partial(self._effect, snapshot, type_) for type_ in types]
-        effects = tuple(
-            effecte_ for effecte_ in self.session.kernel.store.in_parallel(tasks, at_once()) if effecte_ is not None
-        )
+        tasks = [partial(self._effect, snapshot, type_) for type_ in catalog.types]
+        staged = self.session.kernel.store.in_parallel(tasks, at_once())
+        effects = tuple(effect for effect in staged if effect is not None)
         if not effects or self._intent is None:
             return None
         pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)

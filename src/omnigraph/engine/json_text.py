@@ -49,7 +49,8 @@ def _encode(values: pa.Array[Any]) -> Any:
     if pa.types.is_date64(type_):
         return pc.cast(pc.cast(values, pa.int64()), pa.string())
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
-        return _encode_lists(values)
+        lists: Any = values
+        return join_lists(lists, json_text(lists.flatten()))
     assert has_json_text(type_), f"no JSON text for {type_}"
     return pc.cast(values, pa.string())
 
@@ -74,13 +75,14 @@ def _encode_floats(values: pa.Array[Any]) -> Any:
     return pc.if_else(pc.is_finite(values), text, names)
 
 
-def _encode_lists(values: Any) -> Any:
+def join_lists(values: Any, items: Any, separator: str = ",") -> Any:
+    """Return each list as the texts of its items in brackets, null for none; `items` has the texts of all lists."""
     # Flattening skips the values of null lists, so the offsets must skip them as well.
     lengths = pc.if_else(pc.is_valid(values), pc.list_value_length(values), 0)
     ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int32)
     offsets: Any = pa.array(np.concatenate([[0], ends]), pa.int32())
-    items = pa.ListArray.from_arrays(offsets, json_text(values.flatten()))
-    text = pc.binary_join_element_wise("[", pc.binary_join(items, ","), "]", "")
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), separator)
+    text = pc.binary_join_element_wise("[", joined, "]", "")
     return pc.if_else(pc.is_null(values), pa.scalar(None, pa.string()), text)
 
 

@@ -10,21 +10,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import orjson
 import pyarrow as pa
 
 from omnigraph.engine.authorization import restrict_snapshot
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, TypeKey
-from omnigraph.lang.schema import SchemaIR
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, with_their_edges, without_properties
 from omnigraph.manifest.model import AcceptedSchema, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.read.column_projection import shape_of
-
-Type = NodeType | EdgeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +66,8 @@ def compare_columns(old: Type, new: Type) -> Columns:
     )
 
 
-def _by_identity(catalog: Catalog) -> dict[tuple[int, int], Type]:
-    types: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-    return {(type_.type_id, type_.incarnation_id): type_ for type_ in types}
+def _by_identity(catalog: Catalog) -> dict[TypeIdentity, Type]:
+    return {TypeIdentity.of(type_): type_ for type_ in catalog.types}
 
 
 Naming: TypeAlias = Literal["now", "then"]
@@ -130,21 +124,11 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
 
 def names_today(then: Catalog, now: Catalog) -> dict[str, str | None]:
     """Map each type of an older schema to its name of today; None if it was dropped."""
-    today = {_identity(type_): type_.name for type_ in _types(now)}
-    return {type_.name: today.get(_identity(type_)) for type_ in _types(then)}
-
-
-def _types(catalog: Catalog) -> list[NodeType | EdgeType]:
-    return [*catalog.nodes.values(), *catalog.edges.values()]
-
-
-def _identity(type_: NodeType | EdgeType) -> TypeIdentity:
-    return TypeIdentity(type_.type_id, type_.incarnation_id)
+    today = {identity: type_.name for identity, type_ in _by_identity(now).items()}
+    return {type_.name: today.get(identity) for identity, type_ in _by_identity(then).items()}
 
 
 def _restricted(schema: AcceptedSchema, hidden: Collection[str], dropped: Collection[int]) -> AcceptedSchema:
-    ir = restrict_ir(SchemaIR.from_json(orjson.loads(schema.ir)), frozenset(hidden))
-    ir = without_properties(ir, frozenset(dropped))
-    text = orjson.dumps(ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+    ir = without_properties(restrict_ir(schema.parse(), frozenset(hidden)), frozenset(dropped))
     # The source text is kept as written: it names what was dropped, but contains no values.
-    return AcceptedSchema(schema.source, text, ir.hash, shape_hash(ir.shape))
+    return AcceptedSchema.of(schema.source, ir)

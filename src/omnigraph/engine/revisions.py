@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import CommitNotFound, GraphError, UsageError
 from omnigraph.ids import ULID_LENGTH, CommitId, is_ulid
 from omnigraph.limits import AMBIGUOUS_COMMITS_SHOWN, COMMIT_ID_CHARACTERS_MIN, REVISION_CHARACTERS_MAX
 from omnigraph.manifest.history import CommitSource
@@ -86,9 +86,7 @@ class Revisions:
         """Return the state that a walk starts from; hidden and missing ones raise the same error."""
         try:
             state = self._commit(branch, start) if is_ulid(start) else self._find_text(branch, start, main)
-        except GraphError as error:
-            if error.code != "commit.not_found":
-                raise
+        except CommitNotFound:
             raise commit_not_found(branch, text) from None
         if not self.may_read(state):
             raise commit_not_found(branch, text)

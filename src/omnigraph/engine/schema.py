@@ -9,8 +9,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import ClassVar
 
-import orjson
-
 from omnigraph import clock
 from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.docstrings import inherit_docs
@@ -30,13 +28,13 @@ from omnigraph.ids import BranchId, new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
-from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.render import render_mermaid
 from omnigraph.manifest.branches import reserve_identity_space
-from omnigraph.manifest.create import SCHEMA_COPY, accepted
+from omnigraph.manifest.create import SCHEMA_COPY
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, AcceptedSchema, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import UNNAMED, CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
@@ -156,7 +154,7 @@ class _Apply:
     def needs_identities(self, snapshot: Snapshot) -> bool:
         """Return True if the new schema adds types or properties."""
         planned = _plan(snapshot, self.source, self.allow_data_loss)
-        return planned.compiled.ir.next_identity_id != _ir(snapshot).next_identity_id
+        return planned.compiled.ir.next_identity_id != snapshot.state.schema.parse().next_identity_id
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         BranchIs(self.branch_id).check(snapshot)
@@ -171,7 +169,7 @@ class _Apply:
         if not self.migration.supported:
             raise LanguageError(diagnostics=self.migration.refusals)
         hard = _hard_drops(self.migration)
-        before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
+        before, after = catalog_of(snapshot.state.schema.parse()), self.migration.compiled.catalog
         for check in self.checks:
             check(before, after)
         reshaping = compare(before, after)
@@ -183,7 +181,7 @@ class _Apply:
             self._effects_staged,
             (
                 *self._renames(reshaping),
-                SetSchema(accepted(self.migration.compiled)),
+                SetSchema(AcceptedSchema.of(self.migration.compiled.source.text, self.migration.compiled.ir)),
                 *_purges(self.kernel, snapshot, reshaping, hard),
             ),
             (schema_unchanged, HeadIs(snapshot.head)),
@@ -237,7 +235,7 @@ class _Apply:
     def _create(self, type_: NodeType | EdgeType) -> Pin:
         """Create the empty dataset of a new type; a retry reuses it."""
         if type_.table_key not in self._created:
-            identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+            identity = TypeIdentity.of(type_)
             path = identity.path(type_.table_key)
             schema = physical_schema(arrow_schema(type_))
             try:
@@ -255,12 +253,10 @@ def _source(text: str | Source) -> Source:
     return text if isinstance(text, Source) else Source("schema.pg", text)
 
 
-def _ir(snapshot: Snapshot) -> SchemaIR:
-    return SchemaIR.from_json(orjson.loads(snapshot.state.schema.ir))
-
-
 def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool, identity_space: int = 0) -> MigrationPlan:
-    return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss, identity_space=identity_space)
+    return plan_migration(
+        snapshot.state.schema.parse(), source, allow_data_loss=allow_data_loss, identity_space=identity_space
+    )
 
 
 def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) -> None:
@@ -279,7 +275,7 @@ def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) 
     holders = [
         branch.branch
         for branch in kernel.snapshots_of(sorted(snapshot.state.branches))
-        if _has_any(catalog_of(_ir(branch)), types, properties)
+        if _has_any(catalog_of(branch.state.schema.parse()), types, properties)
     ]
     if holders:
         quoted = ", ".join(f"`{name}`" for name in holders)
@@ -293,11 +289,10 @@ def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) 
 
 def _has_any(catalog: Catalog, types: Collection[tuple[int, int]], properties: Collection[int]) -> bool:
     """Return True if a schema has one of the types or properties."""
-    all_types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     return any(
         (type_.type_id, type_.incarnation_id) in types
         or any(property_.property_id in properties for property_ in type_.properties.values())
-        for type_ in all_types
+        for type_ in catalog.types
     )
 
 
@@ -383,7 +378,7 @@ class Schema(SchemaProtocol):
 
     @property
     def types(self) -> tuple[NodeType | EdgeType, ...]:
-        return (*self.nodes.values(), *self.edges.values())
+        return self.catalog.types
 
     def __repr__(self) -> str:
         return "\n\n".join(map(str, self.types)) or "<Schema: no types>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,9 @@ import pyarrow as pa
 from omnigraph.engine.graph_access import TaskStore
 from omnigraph.engine.past_names import Columns, compare_columns
 from omnigraph.engine.tasks import Runner
-from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, NodeType, Property, TypeKey
+from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, NodeType, Property, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.limits import LOAD_SPLIT_BYTES, VIOLATIONS_MAX
+from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.arrow_typing import Column, arrays
 from omnigraph.rules.coerce import shown
 from omnigraph.rules.defaults import default_column
@@ -28,8 +28,6 @@ from omnigraph.rules.row_rules import ROW_RULES, errors_of
 from omnigraph.rules.unique_rules import unique
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
-
-Type: TypeAlias = NodeType | EdgeType
 
 # How many holders of one key an error names.
 _HOLDERS_SHOWN: Final = 3
@@ -171,7 +169,7 @@ class DataCheck:
         rules = change.added_rules()
         findings = Findings(VIOLATIONS_MAX, unit="row")
         if rules.properties:
-            runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
+            runs = fragment_runs(dataset)
             work = partial(_check_rows, self.store, change, rules, dataset.ref)
             for violations in self.runner.run(f"checking {rules.name}", work, runs):
                 for violation in violations:

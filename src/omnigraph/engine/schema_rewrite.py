@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.graph_access import TaskStore
-from omnigraph.engine.schema_data import DataCheck, Type, TypeChange
+from omnigraph.engine.schema_data import DataCheck, TypeChange
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import EdgeType, NodeType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
-from omnigraph.limits import LOAD_SPLIT_BYTES, SCHEMA_REWRITE_BATCH_ROWS, SCHEMA_REWRITE_BYTES
+from omnigraph.limits import SCHEMA_REWRITE_BATCH_ROWS, SCHEMA_REWRITE_BYTES
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.defaults import default_column
@@ -170,7 +170,7 @@ class SchemaRewrite:
         if not types or not fragment_ids(dataset):
             return None
         work = partial(convert_part, self.store, types, self.operation_id)
-        tasks = [RewriteTask(dataset.ref, None, run) for run in fragment_runs(dataset, LOAD_SPLIT_BYTES)]
+        tasks = [RewriteTask(dataset.ref, None, run) for run in fragment_runs(dataset)]
         texts = self.runner.run(f"converting {change.new.name}", work, tasks)
         merged = converted(dataset, [text for part in texts for text in part], types)
         return dataset.store.commit(dataset, [merged], {})
@@ -201,15 +201,13 @@ class SchemaRewrite:
 
     def _follow_nodes(self, edge: EdgeType) -> dict[str, IdMap]:
         """Return, by column, the ids of nodes that have changed."""
-        ends = {"src": edge.source, "dst": edge.target}
-        return {column: self._id_maps[node] for column, node in ends.items() if node in self._id_maps}
+        return {column: self._id_maps[node] for column, node in edge.ends.items() if node in self._id_maps}
 
     def _rewrite(self, rewrite: RowRewrite, dataset: Dataset, begun: Staged | None) -> Change | None:
         """Write all rows again; None if the ids are those they have already."""
         type_ = rewrite.type
         if rewrite.is_rekeyed:
-            ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
-            rows = dataset.read(list(dict.fromkeys(("id", *ends, *type_.key, *rewrite.filled))))
+            rows = dataset.read(list(dict.fromkeys(("id", *type_.ends, *type_.key, *rewrite.filled))))
             old_ids = one_array(rows.column("id"))
             new_ids = one_array(rewrite.apply(rows).column("id"))
             self.check.check_key(type_, old_ids, new_ids)
@@ -219,7 +217,7 @@ class SchemaRewrite:
                 self._id_maps[type_.name] = (old_ids, new_ids)
         work = partial(rewrite_part, self.store, rewrite, self.operation_id)
         manifest = begun.manifest if begun else None
-        tasks = [RewriteTask(dataset.ref, manifest, run) for run in fragment_runs(dataset, LOAD_SPLIT_BYTES)]
+        tasks = [RewriteTask(dataset.ref, manifest, run) for run in fragment_runs(dataset)]
         parts = self.runner.run(f"rewriting {type_.name}", work, tasks)
         marked = [mark for part in parts for mark in part.marked]
         return upserted(dataset, [text for part in parts for text in part.fragments], marked)
@@ -240,5 +238,5 @@ def changed_keys(changes: Sequence[TypeChange]) -> set[TypeKey]:
         or change.retyped
         or change.relaxed
         or change.is_rekeyed
-        or (isinstance(change.new, EdgeType) and rekeyed & {change.new.source, change.new.target})
+        or rekeyed & {*change.new.ends.values()}
     }

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final, TypeAlias
 
-import orjson
-
 from omnigraph import public_values
 from omnigraph.engine.arguments import check_type, parse_message, strip_name
 from omnigraph.engine.authorization import (
@@ -30,12 +28,12 @@ from omnigraph.engine.authorization import (
 from omnigraph.engine.external_blobs import BlobReader, BlobRules
 from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
-from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
@@ -151,9 +149,7 @@ class GraphSession:
         name = strip_name(name)
         try:
             branch_id = self.kernel.resolve(name)
-        except GraphError as error:
-            if error.code != "branch.not_found":
-                raise
+        except BranchNotFound:
             return None, BranchNames((name,))
         return branch_id, self.kernel.all_names_of([branch_id])[branch_id]
 
@@ -352,9 +348,7 @@ class GraphSession:
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""
         schema = snapshot.state.schema
-        return self._catalogs.get_or_create(
-            schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir)))
-        )
+        return self._catalogs.get_or_create(schema.ir_hash, lambda: catalog_of(schema.parse()))
 
     def compile(self, source: Source, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog, from the cache if possible."""
@@ -380,9 +374,9 @@ class GraphSession:
         state = self._allowed_state(branch, at, action)
         return self.kernel.snapshot_of(state) if isinstance(state, Commit) else state
 
-    def allowed_commit(self, branch: str, at: AsOf, action: str = "read") -> Commit:
-        """Return the commit that made a state, if the actor may perform the action on the branch it belongs to."""
-        state = self._allowed_state(branch, at, action)
+    def allowed_commit(self, branch: str, at: AsOf) -> Commit:
+        """Return the commit that made a state, if the actor may read the branch it belongs to."""
+        state = self._allowed_state(branch, at, "read")
         return state if isinstance(state, Commit) else state.head_commit
 
     def _allowed_state(self, branch: str, at: AsOf, action: str) -> Snapshot | Commit:

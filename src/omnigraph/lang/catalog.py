@@ -226,6 +226,11 @@ class NodeType:
     def has_blobs(self) -> bool:
         return _has_blobs(self.properties)
 
+    @property
+    def ends(self) -> dict[str, str]:
+        """The columns of endpoints with the node types there: none."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
@@ -264,18 +269,26 @@ class EdgeType:
     def has_blobs(self) -> bool:
         return _has_blobs(self.properties)
 
+    @property
+    def ends(self) -> dict[str, str]:
+        """The columns of the endpoints with the node types there."""
+        return {"src": self.source, "dst": self.target}
+
+
+Type: TypeAlias = NodeType | EdgeType
+
 
 def _block(lines: Iterable[str]) -> str:
     return "{\n" + "".join(f"  {line}\n" for line in lines) + "}"
 
 
-def _type_annotations(type_: NodeType | EdgeType) -> str:
+def _type_annotations(type_: Type) -> str:
     texts = {"description": type_.description, "instruction": type_.instruction}
     merge = "" if type_.merge is MergeRule.FAIL else f" @merge({type_.merge})"
     return merge + "".join(f" @{word}({_quote(text)})" for word, text in texts.items() if text is not None)
 
 
-def _constraints(type_: NodeType | EdgeType) -> Iterator[str]:
+def _constraints(type_: Type) -> Iterator[str]:
     if type_.key:
         yield f"@key({', '.join(type_.key)})"
     yield from (f"@unique({', '.join(names)})" for names in type_.unique)
@@ -315,7 +328,12 @@ class Catalog:
     def __post_init__(self) -> None:
         self._edge_words.update({name.lower(): edge for name, edge in self.edges.items()})
 
-    def type_of(self, table_key: str) -> NodeType | EdgeType:
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """All types, nodes first."""
+        return (*self.nodes.values(), *self.edges.values())
+
+    def type_of(self, table_key: str) -> Type:
         """Return a type by the key of its table."""
         kind, _, name = table_key.partition(":")
         return self.nodes[name] if kind == "node" else self.edges[name]

@@ -132,7 +132,7 @@ def _is_abandoned(store: Store, claim: str) -> bool:
 
 def _create_datasets(store: Store, schema: CompiledSchema) -> dict[TypeKey, Pin]:
     def create(entity: NodeType | EdgeType) -> Pin:
-        identity = TypeIdentity(entity.type_id, entity.incarnation_id)
+        identity = TypeIdentity.of(entity)
         path = identity.path(entity.table_key)
         try:
             created = store.create(path, physical_schema(arrow_schema(entity)))
@@ -144,20 +144,13 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[TypeKey, Pin]
             ) from error
         return Pin(identity, entity.table_key, path, 1, None, 0, checksum=created.checksum)
 
-    types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
-    pins = store.in_parallel([partial(create, type_) for type_ in types])
+    pins = store.in_parallel([partial(create, type_) for type_ in schema.catalog.types])
     return {pin.table_key: pin for pin in pins}
-
-
-def accepted(schema: CompiledSchema) -> AcceptedSchema:
-    """Return a compiled schema as the manifest keeps it."""
-    ir = orjson.dumps(schema.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
-    return AcceptedSchema(schema.source.text, ir, schema.ir.hash, schema.shape_hash)
 
 
 def _genesis(schema: CompiledSchema, pins: dict[TypeKey, Pin], operation_id: OperationId, actor: str | None) -> State:
     commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
-    return State(None, commit.commit_id, accepted(schema), pins, (), (commit,))
+    return State(None, commit.commit_id, AcceptedSchema.of(schema.source.text, schema.ir), pins, (), (commit,))
 
 
 def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:

@@ -335,7 +335,11 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
 def _decode_pins(
     tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
 ) -> dict[TypeKey, Pin]:
-    paths = {read_identity(row): row["location"] for row in tables if _check_table_id(row, "table:{}")}
+    paths: dict[TypeIdentity, str] = {}
+    for row in tables:
+        identity = read_identity(row)
+        assert_consistent(row["object_id"] == f"table:{identity}", row)
+        paths[identity] = row["location"]
     pins: dict[TypeKey, Pin] = {}
     for row in versions:
         identity = read_identity(row)
@@ -362,11 +366,6 @@ def _decode_pins(
 def read_identity(row: dict[str, Any]) -> TypeIdentity:
     """Return the identity of the type that a row of a catalog is about."""
     return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
-
-
-def _check_table_id(row: dict[str, Any], pattern: str) -> bool:
-    assert_consistent(row["object_id"] == pattern.format(read_identity(row)), row)
-    return True
 
 
 def assert_consistent(claim: bool, row: dict[str, Any]) -> None:

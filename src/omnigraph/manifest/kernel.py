@@ -6,11 +6,12 @@ Heads, links and the commit loop are separate modules; everything above this lay
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from itertools import dropwhile
 
-from omnigraph.errors import GraphError
+from omnigraph.errors import BranchNotFound, GraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import history
@@ -91,11 +92,8 @@ class Kernel:
         """Return the newest snapshots of branches; omits those deleted meanwhile."""
         snapshots = []
         for name in names:
-            try:
+            with suppress(BranchNotFound):
                 snapshots.append(self.snapshot(name))
-            except GraphError as error:
-                if error.code != "branch.not_found":
-                    raise
         return snapshots
 
     def at_version(self, branch: str, version: int) -> Snapshot:

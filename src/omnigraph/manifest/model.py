@@ -11,9 +11,13 @@ from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
+import orjson
+
 from omnigraph import public_values
 from omnigraph.ids import BranchId, CommitId, OperationId
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
+from omnigraph.lang.schema import SchemaIR
+from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.column_projection import AS_STORED, Shape
@@ -35,6 +39,10 @@ class TypeIdentity:
 
     type_id: int
     incarnation_id: int
+
+    @classmethod
+    def of(cls, type_: Type) -> TypeIdentity:
+        return cls(type_.type_id, type_.incarnation_id)
 
     def __str__(self) -> str:
         return f"{self.type_id:016x}:{self.incarnation_id:016x}"
@@ -279,6 +287,15 @@ class AcceptedSchema:
     ir: str
     ir_hash: str
     shape_hash: str
+
+    @classmethod
+    def of(cls, source: str, ir: SchemaIR) -> AcceptedSchema:
+        text = orjson.dumps(ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+        return cls(source, text, ir.hash, shape_hash(ir.shape))
+
+    def parse(self) -> SchemaIR:
+        """Return the schema in the form that the compiler made of it."""
+        return SchemaIR.from_json(orjson.loads(self.ir))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from omnigraph.errors import GraphError, StorageError, StorageKind
+from omnigraph.errors import BranchNotFound, StorageError, StorageKind
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import catalog_format, encoding, recovery
 from omnigraph.manifest.branch_names import recover_names
@@ -97,9 +97,7 @@ def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str |
 
     try:
         receipt = kernel.commit(name, prepare, CommitPolicy.CONTROL)
-    except GraphError as error:
-        if error.code != "branch.not_found":
-            raise
+    except BranchNotFound:
         return False
     if receipt is not None:
         recovery.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))

@@ -10,7 +10,8 @@ from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.check import CheckReport, check
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
 from omnigraph.pipeline.declared.progress import RunPlan, RunRecord, list_runs, plan_run
-from omnigraph.pipeline.declared.run import RunReport, run
+from omnigraph.pipeline.declared.run import run
+from omnigraph.pipeline.declared.run_report import RunReport
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export

@@ -25,11 +25,10 @@ from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.tasks import Progress, reporting_to
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar, Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
@@ -111,9 +110,7 @@ def export(
     choice = RunnerChoice(engine, master, spark, is_flexible=False)
     view = session_of(graph).view(branch.strip(), at, "export", names)
     catalog = view.catalog
-    chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-    if types:
-        chosen = [find_type(catalog, name) for name in types]
+    chosen = [find_type(catalog, name) for name in types] if types else catalog.types
     folder = _empty_folder(os.fspath(out))
     parts: list[_Part] = []
     size = 0

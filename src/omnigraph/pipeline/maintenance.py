@@ -31,12 +31,11 @@ from omnigraph.engine.schema import Schema, SchemaReceipt
 from omnigraph.engine.schema import apply as run_apply
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, TypeKey
-from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.lang.catalog import EdgeType, Type, TypeKey
+from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
@@ -199,7 +198,7 @@ def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[Typ
         keys = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _KEYS)
         return list(keys.groupBy("bucket", "owner").applyInArrow(check_bucket, _COUNTS).collect())
 
-    counted = run_job(spark, "verifying", job, lambda _: None) if tasks else []
+    counted = run_job(spark, "verifying", job) if tasks else []
     failed |= {row["asker"]: PipelineError(row["text"]) for row in counted if row["column"] == _FAILED}
     return {
         type_.table_key: failed[index] if index in failed else _summarize(types, index, rows, counted, failed)
@@ -210,9 +209,9 @@ def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[Typ
 def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTask]:
     type_ = types[index]
     nodes = {other.name: number for number, other in enumerate(types) if not isinstance(other, EdgeType)}
-    ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
+    ends = [nodes[end] for end in type_.ends.values()]
     dataset = view.dataset(type_.table_key)
-    runs = fragment_runs(dataset, LOAD_SPLIT_BYTES)
+    runs = fragment_runs(dataset)
     return [_VerifyTask(type_, index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 
@@ -292,13 +291,14 @@ def _summarize(
             rows_seen[row["column"]] += row["rows"]
             wrong[row["column"]] += row["wrong"]
     type_ = types[index]
-    ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
     # A driver that runs out of memory returns fewer rows and no error.
-    if any(number != rows[index] for number in rows_seen[: 1 + len(ends)]):
+    if any(number != rows[index] for number in rows_seen[: 1 + len(type_.ends)]):
         raise PipelineError(
             f"Spark returned {rows_seen[0]} of {rows[index]} ids of `{type_.name}`, so it was not verified; give"
             " the driver more memory and retry"
         )
     unread = {types[number].name for number in failed if not isinstance(types[number], EdgeType)}
-    lost = {column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in ends.items()}
+    lost = {
+        column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in type_.ends.items()
+    }
     return TypeScan(rows[index], wrong[0] == 0, lost, wrong[_WRONG_ID])

@@ -31,6 +31,10 @@ class Intent(Enum):
     REPLACE = "replace"
 
 
+# By the mode of a load.
+INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
+
+
 @dataclass(frozen=True)
 class Delta:
     """The rows that a write inserts or updates in a type, and the ids it deletes. `lines` are their input lines.

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import NodeType, Scalar, Type
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
 
@@ -38,15 +38,13 @@ class Breach:
     after: str
 
 
-Type: TypeAlias = NodeType | EdgeType
 RowRule: TypeAlias = Callable[[Type, pa.Table], Iterator[Breach]]
 
 
 def required(type_: Type, batch: pa.Table) -> Iterator[Breach]:
     """E4: a required property has a value."""
-    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
     names = [name for name, item in type_.properties.items() if not item.type.nullable]
-    for name in ("id", *ends, *names):
+    for name in ("id", *type_.ends, *names):
         if batch.column(name).null_count:
             rows = _where(pc.is_null(batch.column(name)))
             yield Breach("E4", name, rows, f"`{type_.name}.{name}` is required but is ", "; set a value")

@@ -35,11 +35,8 @@ def append(store: Store, path: str, rows: pa.Table) -> None:
 
 
 def _append_once(store: Store, path: str, rows: pa.Table) -> None:
-    try:
-        log = store.open_latest(path, None)
-    except StorageError as error:
-        if error.storage_kind is not StorageKind.NOT_FOUND:
-            raise
+    log = open_log(store, path)
+    if log is None:
         store.create(path, rows.schema, rows, checksums_as=CHECKSUMS)
         return
     fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
@@ -52,15 +49,12 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
 
 
 def _commit_next_version(store: Store, log: Dataset, change: transaction.Change, step: str) -> None:
-    staged = store.commit(log, [change], {CHECKSUMS: _checksums(store, log, change)})
+    # Each version records the checksums of all files, since there are few.
+    checksums = store.extend_checksums(_recorded(log), change.proofs.result())
+    staged = store.commit(log, [change], {CHECKSUMS: checksums})
     failpoints.hit(Point.DURABLE_BEFORE, step)
     store.take_name(staged)
     failpoints.hit(Point.DURABLE_AFTER, step)
-
-
-def _checksums(store: Store, log: Dataset, change: transaction.Change) -> str:
-    """Return the checksums of a log's files after a change; each version records all, since there are few."""
-    return store.extend_checksums(_recorded(log), change.proofs.result())
 
 
 def _recorded(log: Dataset) -> str:
@@ -71,12 +65,8 @@ def _recorded(log: Dataset) -> str:
 
 def recorded_checksums(store: Store, path: str) -> str:
     """Return the checksums of a log's files that its newest version records; an empty string without a log."""
-    try:
-        return _recorded(store.open_latest(path, None))
-    except StorageError as error:
-        if error.storage_kind is StorageKind.NOT_FOUND:
-            return ""
-        raise
+    log = open_log(store, path)
+    return "" if log is None else _recorded(log)
 
 
 def read(store: Store, path: str) -> pa.Table | None:

@@ -177,7 +177,7 @@ def pagerank(
     iterations.
     """
     _check("damping", damping, 0 <= damping < 1, "at least 0 and below 1")
-    _check_rounds("iterations", iterations)
+    _check_iterations(iterations)
     size = graph.size
     if size == 0:
         return np.zeros(0)
@@ -202,7 +202,7 @@ def label_propagation(graph: BlockGraph, *, iterations: int = 20) -> Numbers:
 
     In each round all nodes at once take the label that is most frequent around them, the lowest of equally many.
     """
-    _check_rounds("iterations", iterations)
+    _check_iterations(iterations)
     labels = np.arange(graph.size, dtype=np.int64)
     for _ in range(iterations):
         new_labels = graph.sweep(vote_labels, Direction.BOTH, labels)
@@ -224,8 +224,8 @@ def renumber_by_size(labels: Numbers) -> Numbers:
     return numbers[label_of_node]
 
 
-def _check_rounds(name: str, value: int) -> None:
-    _check(name, value, 1 <= value <= ALGO_ROUNDS_MAX, f"between 1 and {ALGO_ROUNDS_MAX}")
+def _check_iterations(iterations: int) -> None:
+    _check("iterations", iterations, 1 <= iterations <= ALGO_ROUNDS_MAX, f"between 1 and {ALGO_ROUNDS_MAX}")
 
 
 def _check(name: str, value: float, is_right: bool, allowed: str) -> None:

@@ -57,7 +57,7 @@ class NodeNumbering:
 def select_nodes(view: View, edges: Sequence[str] | None) -> NodeNumbering:
     """Return the nodes of the endpoint types of edge types; by default of all edge types."""
     edge_types = _resolve_edge_types(view.catalog, edges)
-    types = sorted({end for edge in edge_types for end in (edge.source, edge.target)})
+    types = sorted({end for edge in edge_types for end in edge.ends.values()})
     pins = view.snapshot.state.pins
     return NodeNumbering(edge_types, tuple(types), tuple(pins[TypeKey.of("node", name)].row_count for name in types))
 
@@ -90,7 +90,7 @@ def read_edges(view: View, nodes: NodeNumbering) -> LocalGraph:
     for edge in nodes.edges:
         table = view.dataset(edge.table_key).read(["src", "dst"])
         endpoints = []
-        for column, type_ in (("src", edge.source), ("dst", edge.target)):
+        for column, type_ in edge.ends.items():
             positions = pc.index_in(one_array(table.column(column)), value_set=ids[type_]).fill_null(-1)
             indices = positions.to_numpy(zero_copy_only=False).astype(np.int64)
             endpoints.append(np.where(indices < 0, -1, indices + nodes.first(type_)))
@@ -98,12 +98,10 @@ def read_edges(view: View, nodes: NodeNumbering) -> LocalGraph:
         joined = (endpoints[0] >= 0) & (endpoints[1] >= 0)
         parts.append((endpoints[0][joined], endpoints[1][joined]))
     small = np.int32 if nodes.size < 2**31 else np.int64
-    source, target = (np.concatenate([np.empty(0, np.int64), *part]).astype(small) for part in _unzip(parts))
+    source, target = (
+        np.concatenate([np.empty(0, np.int64), *(part[end] for part in parts)]).astype(small) for end in (0, 1)
+    )
     return LocalGraph(nodes.size, source, target)
-
-
-def _unzip(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[list[Numbers], list[Numbers]]:
-    return [source for source, _ in parts], [target for _, target in parts]
 
 
 _ALL_ROWS = ColumnTest("id", pa.string(), None, True)

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from omnigraph.engine.changes.row_diff import RowChanges, is_blob
+from omnigraph.engine.changes.row_diff import RowChanges, as_mask, is_blob
 from omnigraph.limits import BLOB_VALUE_BYTES_MAX
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.delta import one_array
 from omnigraph.store.blobs.cells import StoredBlobs, blob_locations, have_same_bytes, read_range
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
@@ -58,8 +59,8 @@ class BlobValues:
         described = rows.column(name).combine_chunks()
         sizes: Any = blob_sizes(described)
         is_large = sizes.to_numpy(zero_copy_only=False) > BLOB_VALUE_BYTES_MAX
-        is_small = _mask(pc.is_valid(described)) & ~is_large
-        ids = row_ids.combine_chunks() if isinstance(row_ids, pa.ChunkedArray) else row_ids
+        is_small = as_mask(pc.is_valid(described)) & ~is_large
+        ids = one_array(row_ids)
         values = pa.nulls(len(ids), pa.large_binary())
         payloads = read_blobs(dataset, name, ids.filter(pa.array(is_small)))
         literal = literal_values(pa.array([payload or b"" for payload in payloads], pa.large_binary()))
@@ -140,7 +141,7 @@ class BlobValues:
         cells: dict[DatasetRef, tuple[Dataset, dict[int, int], dict[str, set[int]]]] = {}
         for name in names:
             column = rows.column(name).combine_chunks()
-            is_stored = _mask(pc.fill_null(pc.starts_with(column, pattern=_STORED), False))
+            is_stored = as_mask(pc.fill_null(pc.starts_with(column, pattern=_STORED), False))
             for row, source in self._sources(rows, name, np.flatnonzero(is_stored), target, current):
                 _, row_ids, columns = cells.setdefault(source.dataset.ref, (source.dataset, {}, {}))
                 row_ids[row] = source.row_id
@@ -206,7 +207,3 @@ def _renamed(rows: pa.Table, renamed: dict[bytes, bytes]) -> pa.Table:
             other = names.take(pc.index_in(column, value_set=renamed_values))
             rows = rows.set_column(index, field, pc.coalesce(other, column))
     return rows
-
-
-def _mask(values: Any) -> NDArray[np.bool_]:
-    return np.array(values.to_numpy(zero_copy_only=False), np.bool_)

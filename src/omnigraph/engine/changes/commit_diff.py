@@ -54,7 +54,6 @@ from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.migrate import Step as SchemaStep
 from omnigraph.lang.migrate import list_steps
-from omnigraph.lang.schema import SchemaIR
 from omnigraph.limits import (
     CHANGE_CACHE_MAX,
     CHANGE_ID_BYTES_MAX,
@@ -347,7 +346,7 @@ class Step:
         before, after = (view.snapshot.state.schema for view in self._judged(self.states.as_stored))
         if before.ir_hash == after.ir_hash:
             return ()
-        return list_steps(*(SchemaIR.from_json(orjson.loads(schema.ir)) for schema in (before, after)))
+        return list_steps(before.parse(), after.parse())
 
     def _gap(self, error: OmniGraphError, type_pairs: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""

@@ -34,7 +34,7 @@ def equal_values(left: pa.Array[Any], right: pa.Array[Any]) -> Mask:
     """
     if not _may_hold_floats(left.type) and left.equals(right):
         return np.ones(len(left), np.bool_)
-    valid_one, valid_two = _equal_bools(pc.is_valid(left)), _equal_bools(pc.is_valid(right))
+    valid_one, valid_two = as_mask(pc.is_valid(left)), as_mask(pc.is_valid(right))
     equal = ~valid_one & ~valid_two
     both = np.flatnonzero(valid_one & valid_two)
     if len(both):
@@ -55,7 +55,7 @@ def _equal_valid(left: Any, right: Any) -> Mask:
         return _equal_floats(left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False))
     if pa.types.is_fixed_size_list(left.type) or pa.types.is_list(left.type):
         return _equal_lists(left, right)
-    return _equal_bools(pc.equal(left, right))
+    return as_mask(pc.equal(left, right))
 
 
 def _equal_floats(left: NDArray[Any], right: NDArray[Any]) -> Mask:
@@ -65,7 +65,7 @@ def _equal_floats(left: NDArray[Any], right: NDArray[Any]) -> Mask:
 
 def _equal_lists(left: Any, right: Any) -> Mask:
     lengths = pc.list_value_length(left)
-    equal = _equal_bools(pc.equal(lengths, pc.list_value_length(right)))
+    equal = as_mask(pc.equal(lengths, pc.list_value_length(right)))
     comparable = np.flatnonzero(equal)
     counts = lengths.take(comparable).to_numpy(zero_copy_only=False)
     items = equal_values(left.take(comparable).flatten(), right.take(comparable).flatten())
@@ -73,11 +73,6 @@ def _equal_lists(left: Any, right: Any) -> Mask:
     wrong = np.repeat(np.arange(len(comparable)), counts)[~items]
     equal[comparable[wrong]] = False
     return equal
-
-
-def _equal_bools(values: Any) -> Mask:
-    mask: Mask = np.array(values.to_numpy(zero_copy_only=False), np.bool_)
-    return mask
 
 
 BEFORE: Final = "before"
@@ -156,7 +151,7 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
 def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return how candidate rows changed; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
-    was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
+    was, is_ = as_mask(pc.is_valid(old)), as_mask(pc.is_valid(new))
     left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
     changed = was & is_
     if left is not None and right is not None and changed.any():
@@ -174,7 +169,7 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
     if before is None or after is None:
         return rows
     old, new = rows.column(BEFORE), rows.column(AFTER)
-    both = _bools(pc.is_valid(old)) & _bools(pc.is_valid(new))
+    both = as_mask(pc.is_valid(old)) & as_mask(pc.is_valid(new))
     left, right = _read_rows(before, old, both), _read_rows(after, new, both)
     if left is None or right is None:
         return rows
@@ -245,7 +240,7 @@ def _equal_columns(old: _Read, new: _Read) -> Iterator[tuple[str, Mask]]:
         values = new.rows.column(field.name).combine_chunks()
         name = names.get(_property(field))
         if name is None:
-            yield field.name, _bools(pc.is_null(values))
+            yield field.name, as_mask(pc.is_null(values))
         elif is_blob(field):
             left, right = old.rows, new.rows
             yield (
@@ -261,7 +256,7 @@ def _equal_blobs(
 ) -> Mask:
     """Compare blobs by location and descriptor, and by bytes where that is inconclusive."""
     left, right = old_rows.column(name).combine_chunks(), new_rows.column(renamed).combine_chunks()
-    was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
+    was, is_ = as_mask(pc.is_valid(left)), as_mask(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
     alike = np.flatnonzero(equal & was & ~_are_same_locations(before, name, old_rows, after, renamed, new_rows))
@@ -352,6 +347,7 @@ def is_blob(field: pa.Field[Any]) -> bool:
     return BLOB_MARK in (field.metadata or {})
 
 
-def _bools(values: Any) -> Mask:
+def as_mask(values: Any) -> Mask:
+    """Return a column of booleans as a writable numpy array."""
     mask: Mask = np.array(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values, np.bool_)
     return mask

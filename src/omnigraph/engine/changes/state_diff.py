@@ -28,6 +28,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.delta import one_array
 from omnigraph.store.read.dataset import Dataset
 
 
@@ -346,7 +347,7 @@ def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
     if dataset is None or not pc.any(present).as_py():
         return none, none
     stored_ends = stored(dataset, row_ids.filter(present), ["src", "dst"])
-    mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
+    mask = one_array(present)
     src, dst = (pc.replace_with_mask(none, mask, stored_ends.column(name).combine_chunks()) for name in ("src", "dst"))
     return src, dst
 

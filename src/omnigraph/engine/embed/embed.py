@@ -23,7 +23,6 @@ from omnigraph.engine.write.staged_commit import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
@@ -175,7 +174,7 @@ class _EmbedTransaction:
         kernel, name = self.session.kernel, plan.type.name
         # Checked on the inherited dataset first, so that a branch forks only datasets that change.
         inherited = kernel.dataset(snapshot, plan.type.table_key)
-        runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)
+        runs = fragments.fragment_runs(inherited)
         parts = [Part(inherited.ref, run) for run in runs]
         fragment_ids = self.runner.run(
             f"finding missing vectors of {name}", partial(find_fragments_in_need, self.site, plan), parts

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from omnigraph.engine.arguments import decode_params
+from omnigraph.engine.arguments import check_choice, decode_params
 from omnigraph.engine.embed.cache import (
     GeneratedVectors,
     VectorSpace,
@@ -121,8 +121,7 @@ def plan_types(
     catalog: Catalog, types: Sequence[str] | None, mode: Mode, select: Sequence[str], embedder: Embedder | None
 ) -> list[TypePlan]:
     """Return the plan of each type; rejects unknown names and vectors of other models."""
-    if mode not in get_args(Mode):
-        raise UsageError(f"unknown mode `{mode}`; expected one of {', '.join(get_args(Mode))}", word=mode)
+    check_choice("mode", mode, get_args(Mode))
     embedding_types = {item.name: item for item in catalog.nodes.values() if _embed_properties(item)}
     if not embedding_types:
         raise UsageError("no type of the schema has a property with `@embed`; there is nothing to embed")

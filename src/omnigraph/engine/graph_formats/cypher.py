@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from omnigraph.engine.graph_formats.text_columns import (
     DATETIME_FORMAT,
-    GraphType,
     join_columns,
     shown_properties,
     type_batches,
 )
-from omnigraph.engine.json_text import json_text
+from omnigraph.engine.json_text import join_lists, json_text
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, Type
 from omnigraph.rules.arrow_typing import pc
 
 _I64_MAX: Final = 2**63 - 1
@@ -29,7 +28,7 @@ _CONTROLS: Final = "[\\x00-\\x07\\x0b\\x0e-\\x1f]"
 _NO_NUMBERS: Final = (('"NaN"', "(0.0/0.0)"), ('"Infinity"', "(1.0/0.0)"), ('"-Infinity"', "(-1.0/0.0)"))
 
 
-def write_cypher(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
+def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield an index per node type, then a statement per node, then one per edge."""
     for name in (type_.name for type_ in types if isinstance(type_, NodeType)):
         yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{name}`) ON (n.`id`);\n".encode()
@@ -38,7 +37,7 @@ def write_cypher(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
             yield join_columns(_parts(type_, batch))
 
 
-def _parts(type_: GraphType, batch: pa.RecordBatch) -> Iterator[Any]:
+def _parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
     """Yield literal texts and columns of text that make up the statements of a batch."""
     if isinstance(type_, EdgeType):
         yield f"MATCH (a:`{type_.source}` {{`id`: "
@@ -63,7 +62,7 @@ def _literals(values: Any) -> Any:
 def _encode(values: Any) -> Any:
     type_ = values.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        return _encode_lists(values)
+        return join_lists(values, pc.fill_null(_literals(values.flatten()), "null"), ", ")
     if pa.types.is_date32(type_):
         return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
     if pa.types.is_date64(type_):
@@ -82,12 +81,3 @@ def _encode(values: Any) -> Any:
         quoted = pc.binary_join_element_wise('"', texts, '"', "")
         texts = pc.if_else(pc.greater(values, pa.scalar(_I64_MAX, pa.uint64())), quoted, texts)
     return texts
-
-
-def _encode_lists(values: Any) -> Any:
-    items = pc.fill_null(_literals(values.flatten()), "null")
-    # Flattening skips the values of null lists, so the offsets must skip them as well.
-    lengths = pc.if_else(pc.is_valid(values), pc.list_value_length(values), 0).cast(pa.int32())
-    ends = pc.cumulative_sum(lengths)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pc.binary_join_element_wise("[", pc.binary_join(pa.ListArray.from_arrays(offsets, items), ", "), "]", "")

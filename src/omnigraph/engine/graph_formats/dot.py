@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.graph_formats.text_columns import GraphType, join_columns, type_batches
+from omnigraph.engine.graph_formats.text_columns import join_columns, type_batches
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import EdgeType
+from omnigraph.lang.catalog import EdgeType, Type
 from omnigraph.rules.arrow_typing import pc
 
 
-def write_dot(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
+def write_dot(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield a digraph: a line per node and per edge."""
     yield b"digraph {\n"
     for type_ in types:
@@ -22,7 +22,7 @@ def write_dot(view: View, types: Sequence[GraphType]) -> Iterator[bytes]:
     yield b"}\n"
 
 
-def _parts(type_: GraphType, batch: pa.RecordBatch) -> Iterator[Any]:
+def _parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
     """Yield the parts of DOT lines. Properties are left out: Graphviz would take a `color` or a `size` for its own."""
     if isinstance(type_, EdgeType):
         yield f'  "{type_.source}:'

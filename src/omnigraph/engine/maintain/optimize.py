@@ -238,10 +238,11 @@ class _Optimize:
             self._claimed.update(new)
 
     def _stage_missing(self, snapshot: Snapshot) -> None:
-        catalog = self.session.catalog(snapshot)
-        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        types = [type_ for type_ in types if self.only is None or type_.table_key in self.only]
-        types = [type_ for type_ in types if type_.table_key not in self._staged]
+        types = [
+            type_
+            for type_ in self.session.catalog(snapshot).types
+            if (self.only is None or type_.table_key in self.only) and type_.table_key not in self._staged
+        ]
         # Declare the intent first: while it is alive, no sweep removes staged files.
         self._declare(snapshot)
         self._finished, self._total = 0, len(types)

@@ -14,7 +14,7 @@ from omnigraph.errors import OmniGraphError, StorageError, StorageKind
 from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intents import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Purge, Snapshot
+from omnigraph.manifest.model import MAIN, Purge
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
 from omnigraph.public_values import PublicValue, named
@@ -59,17 +59,13 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
         finished += [replace(drop, is_done=True)] if is_done else []
     if finished:
         try:
-            kernel.commit(MAIN, lambda main: _finish(main, finished), CommitPolicy.CONTROL)
+            kernel.commit(MAIN, lambda _: Plan(None, updates=(SetPurges(tuple(finished)),)), CommitPolicy.CONTROL)
         except StorageError as error:
             # The bytes are erased; the next cleanup records that once there is space.
             if error.storage_kind is not StorageKind.FULL:
                 raise
             purged = [replace(outcome, is_done=False, error=outcome.error or error.message) for outcome in purged]
     return tuple(purged)
-
-
-def _finish(main: Snapshot, finished: Sequence[Purge]) -> Plan:
-    return Plan(None, updates=(SetPurges(tuple(finished)),))
 
 
 def _unfinished(kernel: Kernel) -> list[Purge]:

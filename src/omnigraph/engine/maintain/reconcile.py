@@ -18,7 +18,7 @@ from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
-from omnigraph.errors import DriftDetected, GraphError, UsageError
+from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
@@ -118,9 +118,7 @@ class Reconciliation:
     def _due(self, session: GraphSession) -> Iterator[_Due]:
         checked: set[DatasetRef] = set()
         for snapshot in session.kernel.live_snapshots():
-            catalog = session.catalog(snapshot)
-            types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-            for type_ in types:
+            for type_ in session.catalog(snapshot).types:
                 pin = snapshot.state.pins[type_.table_key]
                 # Inherited data is maintained on the branch that owns it.
                 if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
@@ -172,10 +170,8 @@ def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], 
         }
         try:
             report = optimize(session, branch, only=efforts)
-        except GraphError as error:
+        except BranchNotFound:
             # A branch that was deleted meanwhile needs no maintenance.
-            if error.code != "branch.not_found":
-                raise
             continue
         for row in report.types:
             if row.committed:

@@ -38,9 +38,7 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """
     if pin.owner != snapshot.state.branch_id:
         return None
-    if kernel.links.is_displaced(snapshot, pin):
-        return kernel.store.open_latest(pin.path, pin.fork).version
-    if not is_drifted(kernel.store, snapshot.ref, pin.ref):
+    if not kernel.links.is_displaced(snapshot, pin) and not is_drifted(kernel.store, snapshot.ref, pin.ref):
         return None
     return kernel.store.open_latest(pin.path, pin.fork).version
 

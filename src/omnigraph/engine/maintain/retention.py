@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.errors import ConflictError, GraphError
@@ -154,17 +154,8 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
 def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
     """Return the snapshots of main and all branches, read in parallel; deleted ones are left out."""
     main = kernel.snapshot(MAIN)
-
-    def read(name: str) -> Snapshot | None:
-        try:
-            return kernel.snapshot(name)
-        except GraphError as error:
-            if error.code != "branch.not_found":
-                raise
-            return None
-
-    branches = kernel.store.in_parallel([partial(read, name) for name in sorted(main.state.branches)])
-    return [main, *(snapshot for snapshot in branches if snapshot is not None)]
+    tasks = [partial(kernel.snapshots_of, [name]) for name in sorted(main.state.branches)]
+    return [main, *chain.from_iterable(kernel.store.in_parallel(tasks))]
 
 
 @dataclass

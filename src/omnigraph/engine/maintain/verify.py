@@ -23,7 +23,7 @@ from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import report_progress
-from omnigraph.errors import DataError, GraphError, OmniGraphError
+from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.lang.schema.key_ids import key_ids
@@ -156,9 +156,11 @@ class _Verification:
     def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
             return self._session.full_view(branch)
+        except BranchNotFound:
+            # It was deleted since they were listed, and needs no check.
+            return None
         except OmniGraphError as error:
-            # A branch that was deleted since they were listed needs no check.
-            return None if error.code == "branch.not_found" else error
+            return error
 
     def _scan_types(self, views: Sequence[View]) -> None:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
@@ -167,11 +169,11 @@ class _Verification:
         claimed: set[_ScanKey] = set(self._scans)
         for view in views:
             self._deletions.add(view.snapshot.state.commits)
-            types = _types(view)
+            types = view.catalog.types
             unclaimed = [type_ for type_ in types if _identity(view, type_) not in claimed]
             claimed |= {_identity(view, type_) for type_ in unclaimed}
             # Edges are held against the ids of their ends, which a branch that shares those has to read for them.
-            ends = {end for type_ in unclaimed if isinstance(type_, EdgeType) for end in (type_.source, type_.target)}
+            ends = {end for type_ in unclaimed for end in type_.ends.values()}
             read = [
                 type_ for type_ in types if type_ in unclaimed or (isinstance(type_, NodeType) and type_.name in ends)
             ]
@@ -200,7 +202,7 @@ class _Verification:
 
     def _verified(self, view: View) -> list[Finding]:
         findings: list[Finding] = []
-        for type_ in _types(view):
+        for type_ in view.catalog.types:
             parts = self._parts[view.snapshot.state.pins[type_.table_key].ref]
             try:
                 if isinstance(parts, OmniGraphError):
@@ -258,10 +260,6 @@ class _Verification:
         return [*snapshot.state.pins.values()]
 
 
-def _types(view: View) -> list[NodeType | EdgeType]:
-    return [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-
-
 def _by_rows(
     waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
 ) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
@@ -282,9 +280,8 @@ def _by_rows(
 def _identity(view: View, type_: NodeType | EdgeType) -> _ScanKey:
     """Return what the check of a type depends on: its version and key, and the versions of its endpoint types."""
     pins = view.snapshot.state.pins
-    nodes = view.catalog.nodes
-    ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
-    return (type_.key, *(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends))))
+    keys = (type_.table_key, *(TypeKey.of("node", end) for end in type_.ends.values()))
+    return (type_.key, *(pins[key].ref for key in keys))
 
 
 def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
@@ -313,20 +310,18 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
 
 
 def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
-    ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
     rows = view.dataset(type_.table_key).read(columns_to_verify(type_))
     row_ids = rows.column("id")
-    if not ends:
+    if isinstance(type_, NodeType):
         ids[type_.name] = row_ids
     none = pa.chunked_array([], pa.string())
-    lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
+    lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in type_.ends.items()}
     return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
 
 
 def columns_to_verify(type_: NodeType | EdgeType) -> list[str]:
     """Return the columns that show if the ids of a type are right: ids, endpoints and the key."""
-    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
-    return list(dict.fromkeys(("id", *ends, *type_.key)))
+    return list(dict.fromkeys(("id", *type_.ends, *type_.key)))
 
 
 def find_wrong_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
@@ -361,9 +356,8 @@ def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraph
         yield "error", "ids are missing or come twice"
     if scan.wrong_ids:
         yield "error", f"{scan.wrong_ids} ids do not follow from `@key({', '.join(type_.key)})`"
-    if isinstance(type_, EdgeType):
-        for column, end in (("src", type_.source), ("dst", type_.target)):
-            if scan.lost[column]:
-                yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
+    for column, end in type_.ends.items():
+        if scan.lost[column]:
+            yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
         yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

@@ -19,7 +19,6 @@ from omnigraph.engine.merge.row_merge import (
     NOTHING_UNKNOWN,
     Contest,
     RowMerge,
-    Type,
     Unit,
     Unknown,
     changed_rows,
@@ -28,7 +27,7 @@ from omnigraph.engine.merge.row_merge import (
     units_of,
 )
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import MergeRule
+from omnigraph.lang.catalog import MergeRule, Type
 from omnigraph.limits import MERGE_BASE_COMMITS_MAX
 from omnigraph.manifest.history import Commits
 from omnigraph.manifest.model import Commit

@@ -88,7 +88,7 @@ def related_types(catalog: Catalog, changed: Collection[TypeKey]) -> frozenset[T
     """Return types, the edges that end at them, and the nodes at their ends: all that the rules on them read."""
     related = set(changed)
     for edge in catalog.edges.values():
-        ends = {catalog.nodes[edge.source].table_key, catalog.nodes[edge.target].table_key}
+        ends = {TypeKey.of("node", end) for end in edge.ends.values()}
         if edge.table_key in changed or ends & set(changed):
             related |= {edge.table_key, *ends}
     return frozenset(related)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, reject_without_conflict
 from omnigraph.engine.merge.row_merge import Clash, RowMerge
-from omnigraph.lang.catalog import EdgeType, NodeType, Scalar, TypeKey
+from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.public_values import ConflictKind
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge.three_way import ThreeWayState
 
 
-Type = NodeType | EdgeType
 EntityKey = tuple[TypeKey, str]
 # How an entity is on our side, and how it shall be; None is absent.
 State = tuple[pa.Table | None, pa.Table | None]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import Mask, RowChanges, equal_values
-from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
+from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType, Type
 from omnigraph.public_values import ConflictKind
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array, without
@@ -177,9 +177,6 @@ def _first_of_each(keys: Numbers) -> Numbers:
     _, first = np.unique(keys, return_index=True)
     indices: Any = np.sort(first)
     return indices
-
-
-Type = NodeType | EdgeType
 
 
 @dataclass(frozen=True, slots=True)

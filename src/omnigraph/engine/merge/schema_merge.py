@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.past_names import Reshaping, Type, compare, compare_columns
+from omnigraph.engine.past_names import Reshaping, compare, compare_columns
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import Cardinality, Catalog, CheckRule, EdgeType, RangeRule, TypeKey
+from omnigraph.lang.catalog import Cardinality, Catalog, CheckRule, EdgeType, RangeRule, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import list_steps
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.merge import (
     Key,
     Records,
@@ -74,7 +73,7 @@ class MergedSchema:
         holders = [view, self.ours, self.theirs, *self.base.states()]
         pins: dict[TypeKey, Pin] = {}
         links = list(view.snapshot.links)
-        for type_ in types_of(self.catalog):
+        for type_ in self.catalog.types:
             holder, pin = next(_pins_of(holders, type_))
             if holder is not view:
                 pin = replace(pin, row_count=0)
@@ -95,12 +94,8 @@ class MergedSchema:
         return next((pin.table_key for holder, pin in _pins_of([view], type_)), None)
 
 
-def types_of(catalog: Catalog) -> tuple[Type, ...]:
-    return (*catalog.nodes.values(), *catalog.edges.values())
-
-
 def _pins_of(views: list[View], type_: Type) -> Iterator[tuple[View, Pin]]:
-    identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+    identity = TypeIdentity.of(type_)
     for view in views:
         for pin in view.snapshot.state.pins.values():
             if pin.identity == identity:
@@ -142,8 +137,7 @@ def merge_view_schemas(
             source = _source_of(merged.ir, ours, theirs)
         except LanguageError as error:
             return [OpenConflict(_invalid(ours, error))]
-        text = orjson.dumps(merged.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
-        schema = AcceptedSchema(source, text, merged.ir.hash, shape_hash(merged.ir.shape))
+        schema = AcceptedSchema.of(source, merged.ir)
     return MergedSchema(schema, catalog_of(merged.ir), base, ours, theirs)
 
 

@@ -22,7 +22,7 @@ from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, ali
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.model import Pin
 from omnigraph.public_values import Conflict
@@ -34,8 +34,6 @@ from omnigraph.store.read.lookup import ROW_ID, find
 
 # A merge reports all violations.
 _ALL: Final = 2**31
-
-Type = NodeType | EdgeType
 
 
 @dataclass(frozen=True)
@@ -88,9 +86,7 @@ class ThreeWayState:
     @property
     def by_key(self) -> dict[TypeKey, Type]:
         """All types of the graph by table key."""
-        catalog = self.ours.catalog
-        types: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-        return {type_.table_key: type_ for type_ in types}
+        return {type_.table_key: type_ for type_ in self.ours.catalog.types}
 
     def types(self) -> Iterator[Type]:
         """Yield the types whose data their side changed, by key."""
@@ -219,10 +215,7 @@ class ThreeWayState:
 
 def _with_ends(types: Iterable[Type]) -> set[str]:
     """Return the names of types and of the node types at the ends of edges among them."""
-    names = (
-        {type_.name, type_.source, type_.target} if isinstance(type_, EdgeType) else {type_.name} for type_ in types
-    )
-    return set().union(*names)
+    return {name for type_ in types for name in (type_.name, *type_.ends.values())}
 
 
 @dataclass(frozen=True, slots=True)

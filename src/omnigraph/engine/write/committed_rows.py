@@ -225,7 +225,7 @@ class CommittedRows:
 
 def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
     """Return the value of an equality test if its column supports lookups by value."""
-    keys = {"id", *(("src", "dst") if isinstance(type_, EdgeType) else ()), *sum(type_.unique, ())}
+    keys = {"id", *type_.ends, *sum(type_.unique, ())}
     if test.op is not CompareOp.EQ or test.column not in keys:
         return None
     return {test.column: arrays.repeat(test.constant, 1)}

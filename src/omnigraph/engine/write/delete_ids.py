@@ -70,7 +70,7 @@ class _Deletion:
             self.counts[key] = len(existing)
             remove(type_, existing)
             for edge in catalog.edges.values() if key.kind == "node" and len(existing) else ():
-                for column, end in (("src", edge.source), ("dst", edge.target)):
+                for column, end in edge.ends.items():
                     if end == type_.name:
                         remove(edge, incident_ids(committed, edge, column, existing))
         changes = Changes(catalog, {key: item.delta() for key, item in sorted(pending.items()) if item.is_touched})

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.json_text import has_json_text, json_text, quote_texts
+from omnigraph.engine.json_text import has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.errors import UsageError
 from omnigraph.limits import FRAME_BATCH_ROWS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
@@ -116,7 +116,11 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
 
 def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
     # Small batches, because reading stops soon after the limits of one write are passed.
-    batches = (batch.slice(at, FRAME_BATCH_ROWS) for batch in read_frame(frame) for at in _starts(batch.num_rows))
+    batches = (
+        batch.slice(start, FRAME_BATCH_ROWS)
+        for batch in read_frame(frame)
+        for start in range(0, batch.num_rows, FRAME_BATCH_ROWS)
+    )
     for batch in batches:
         texts = {column: _column_text(column, batch.column(column)) for column in batch.schema.names}
         head = f'{{"{kind}":{orjson.dumps(name).decode()}'
@@ -127,13 +131,7 @@ def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
         parts.append(',"data":{')
         for index, (column, text) in enumerate(texts.items()):
             parts += [("," if index else "") + orjson.dumps(column).decode() + ":", text]
-        rows = pc.binary_join_element_wise(*parts, "}}\n", "")
-        ends: Any = pa.array([0, len(rows)], pa.int32())
-        yield bytes(pc.binary_join(pa.ListArray.from_arrays(ends, rows), "")[0].as_buffer())
-
-
-def _starts(rows: int) -> range:
-    return range(0, rows, FRAME_BATCH_ROWS)
+        yield string_bytes(pc.binary_join_element_wise(*parts, "}}\n", ""))
 
 
 def _find_endpoints(name: str, columns: Mapping[str, Any]) -> tuple[str, str]:

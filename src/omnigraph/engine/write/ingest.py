@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, get_args
 import orjson
 
 from omnigraph.bulk_loader import bulk_loader
-from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
@@ -37,7 +37,7 @@ from omnigraph.engine.write.write_authorization import (
     renew_permissions,
     write_permissions,
 )
-from omnigraph.errors import DataError, GraphError, LimitExceeded, OmniGraphError, UsageError
+from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
@@ -45,7 +45,7 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
-from omnigraph.rules.delta import Changes, Delta, Findings, Intent, last_of_each
+from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
 from omnigraph.rules.validate import validate
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -57,7 +57,6 @@ _LOAD: Final = (
     "load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`, edges with `--edge TYPE=FILE:FROM->TO`"
 )
 Dialect = Literal["strict", "compatible"]
-_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
 _NDJSON: Final = frozenset({".ndjson", ".jsonl", ".json"})
 Frames = Mapping[str, Any] | None
 
@@ -195,8 +194,8 @@ def ingest(
     `append` adds entities that must be new, `merge` inserts or replaces them by id, `overwrite` replaces every type in
     the input. A missing branch is created from `from_branch` first. An input without entities makes no commit.
     """
-    _check_word("mode", mode, get_args(Mode))
-    _check_word("dialect", dialect, get_args(Dialect))
+    check_choice("mode", mode, get_args(Mode))
+    check_choice("dialect", dialect, get_args(Dialect))
     branch = strip_name(branch)
     session.require("change", on_branch(branch))
     base = missing_base(session, branch, from_branch)
@@ -260,7 +259,7 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
         # The last record of an id wins; duplicate keys are left for the rules to report.
         last = last_of_each(rows.column("id").combine_chunks())
         rows, lines = rows.take(last), lines[last]
-    return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
+    return Delta(loaded.type, rows, INTENTS[mode], lines=lines)
 
 
 def _create(session: GraphSession, view: View, branch: str, changes: Changes, may: WritePermissions) -> bool:
@@ -268,17 +267,10 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes, ma
     try:
         with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, view.snapshot, session.actor)
-    except GraphError as error:
-        if error.code != "branch.exists":
-            raise
+    except BranchExists:
         # Another process created the branch meanwhile; the write is validated against its content.
         return False
     return True
-
-
-def _check_word(noun: str, word: str, allowed: tuple[str, ...]) -> None:
-    if word not in allowed:
-        raise UsageError(f"unknown {noun} `{word}`; expected one of {', '.join(allowed)}", word=word)
 
 
 def load(graph: Any, data: Any, nodes: Frames, edges: Frames, *, engine: str = "auto", **options: Any) -> IngestReceipt:

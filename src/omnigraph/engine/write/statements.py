@@ -107,15 +107,14 @@ class Run:
         elif isinstance(statement, ir.Delete):
             self._delete(statement)
         elif isinstance(statement, ir.InsertMatched):
-            self._insert_matched(index, statement)
+            self._insert_matched(statement)
         elif isinstance(statement, ir.UpdateMatched):
             self._update_matched(statement)
         else:
             self._delete_matched(statement)
 
     def _insert(self, index: int, statement: ir.Insert) -> None:
-        catalog = self.view.catalog
-        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        type_ = self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         if type_.key:
             values |= self._defaults(index, type_, set(type_.key) - values.keys())
@@ -159,14 +158,14 @@ class Run:
 
     def _delete(self, statement: ir.Delete) -> None:
         catalog = self.view.catalog
-        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        type_ = catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
         _, lookup = self._test(type_, statement.predicate)
         ids = self._of(type_).ids_matching(lookup)
         self._count(statement.kind, self._of(type_).delete(ids))
         for name in statement.cascades if len(ids) else ():
             self._cascade(catalog.edges[name], type_.name, ids)
 
-    def _insert_matched(self, index: int, statement: ir.InsertMatched) -> None:
+    def _insert_matched(self, statement: ir.InsertMatched) -> None:
         type_ = self._type(statement)
         rows = self._reader.rows(statement.read)
         names = [column.name for column in statement.read.columns]
@@ -239,11 +238,10 @@ class Run:
         self.committed.types_read |= {
             TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.view.catalog)
         }
-        catalog = self.view.catalog
-        return (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        return self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
 
     def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
-        for column, end in (("src", edge.source), ("dst", edge.target)):
+        for column, end in edge.ends.items():
             if end == node:
                 fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
                 # Incident edges of hidden types are deleted as well, but not counted.

@@ -11,7 +11,7 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
+from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.manifest.model import BranchNames, Snapshot
 from omnigraph.rules.delta import Findings, Violation
@@ -33,8 +33,8 @@ def missing_base(session: GraphSession, branch: str, from_branch: str | None) ->
     """Return the branch to create a missing branch from; None if the branch exists."""
     try:
         session.kernel.resolve(branch)
-    except GraphError as error:
-        if error.code != "branch.not_found" or from_branch is None:
+    except BranchNotFound:
+        if from_branch is None:
             raise
         session.kernel.reject_read_only()
         return strip_name(from_branch, "from_branch")

@@ -11,16 +11,14 @@ import struct
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar, Type
 from omnigraph.lang.schema.arrow_schema import arrow_type
-
-Type: TypeAlias = NodeType | EdgeType
 
 _ENDPOINT: Final = PropertyType(Scalar.STRING)
 _CONTROL: Final = "[\\x00-\\x1f]"

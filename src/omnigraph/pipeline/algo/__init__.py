@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine import algo
+from omnigraph.engine.algo import measures
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.graph import Graph
 from omnigraph.pipeline.algo.measurement import Measured, MeasureOptions, measure
@@ -27,7 +27,7 @@ def degree(graph: Graph, edges: Sequence[str] | None = None, **options: Unpack[M
         >>> pipeline.algo.degree(graph, ["Knows"]).to_arrow().column("degree").to_pylist()
         [1, 1]
     """
-    return measure(graph, edges, algo.degrees, **options)
+    return measure(graph, edges, measures.degrees, **options)
 
 
 @complete_docs(measure)
@@ -41,7 +41,7 @@ def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpa
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
-        return {"component": algo.components(sweeps)}
+        return {"component": measures.components(sweeps)}
 
     return measure(graph, edges, compute, **options)
 
@@ -70,7 +70,7 @@ def pagerank(
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
-        return {"pagerank": algo.pagerank(sweeps, damping=damping, iterations=iterations, tolerance=tolerance)}
+        return {"pagerank": measures.pagerank(sweeps, damping=damping, iterations=iterations, tolerance=tolerance)}
 
     return measure(graph, edges, compute, **options)
 
@@ -91,6 +91,6 @@ def label_propagation(
     """
 
     def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
-        return {"community": algo.label_propagation(sweeps, iterations=iterations)}
+        return {"community": measures.label_propagation(sweeps, iterations=iterations)}
 
     return measure(graph, edges, compute, **options)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.algo import NodeNumbering, build_block
-from omnigraph.engine.algo.measures import Kernel, Numbers, symmetrize_edges
+from omnigraph.engine.algo.measures import Kernel, Numbers, build_block, symmetrize_edges
+from omnigraph.engine.algo.nodes import NodeNumbering
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
 from omnigraph.ids import new_ulid
@@ -109,7 +109,7 @@ class SparkGraph:
         )
         by_block = frame.repartition(max(len(ranges), 1), functions.col("block"))
         files = by_block.mapInArrow(partial(_write_pairs, self._files), "block long, path string")
-        rows = run_job(self.spark, "numbering edges", files.collect, lambda done: None)
+        rows = run_job(self.spark, "numbering edges", files.collect)
         paths: dict[int, list[str]] = {}
         for row in rows:
             paths.setdefault(int(row["block"]), []).append(str(row["path"]))

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.display import commit_note, summarize
-from omnigraph.engine.algo import NodeValues, check_writable, read_edges, select_nodes, write_values
 from omnigraph.engine.algo.measures import BlockGraph, Numbers
+from omnigraph.engine.algo.nodes import NodeValues, check_writable, read_edges, select_nodes, write_values
 from omnigraph.engine.query.result import to_pandas
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import View
@@ -156,7 +156,8 @@ def measure(
     graph_session = session_of(graph).with_message(message)
     view = graph_session.view(branch, at)
     nodes = select_nodes(view, edges)
-    is_on_spark = choice.takes_spark(_count_edges(view, [edge.table_key for edge in nodes.edges]), ALGO_LOCAL_EDGES_MAX)
+    edge_count = sum(view.snapshot.state.pins[edge.table_key].row_count for edge in nodes.edges)
+    is_on_spark = choice.takes_spark(edge_count, ALGO_LOCAL_EDGES_MAX)
     # All that can be refused is refused before Spark starts, which takes longer than most measures.
     if write_to is not None:
         check_writable(graph_session, view, nodes, write_to, branch)
@@ -180,10 +181,6 @@ def measure(
         report_progress("measuring", 1, 1)
     commit = write_values(graph_session, values, write_to, branch) if write_to is not None else None
     return Measured(values, "spark" if is_on_spark else "local", commit)
-
-
-def _count_edges(view: View, keys: Sequence[TypeKey]) -> int:
-    return sum(view.snapshot.state.pins[key].row_count for key in keys)
 
 
 @dataclass(frozen=True, slots=True)

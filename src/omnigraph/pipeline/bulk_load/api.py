@@ -14,13 +14,13 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
 from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
-from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
+from omnigraph.errors import BranchExists, Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, Kind, TypeKey
@@ -124,7 +124,8 @@ def load(
     check_type("report", report, str | os.PathLike | None)
     check_type("max_errors", max_errors, int)
     choice = RunnerChoice(engine, master, spark, is_flexible=False)
-    _check_choices(mode, on_error)
+    check_choice("mode", mode, get_args(Mode))
+    check_choice("on_error", on_error, get_args(OnError))
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
@@ -233,17 +234,11 @@ def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
     try:
         with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, session.full_view(base).snapshot, session.actor)
-    except GraphError as error:
-        if error.code != "branch.exists" or missing_base(session, branch, base) is not None:
+    except BranchExists:
+        if missing_base(session, branch, base) is not None:
             raise
         return False
     return True
-
-
-def _check_choices(mode: str, on_error: str) -> None:
-    for argument, value, choices in (("mode", mode, get_args(Mode)), ("on_error", on_error, get_args(OnError))):
-        if value not in choices:
-            raise UsageError(f"unknown {argument} `{value}`; expected one of {', '.join(choices)}", word=value)
 
 
 def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
@@ -263,7 +258,7 @@ def _plan_input(
     splits = plan_ndjson(data)
     for key, columns in named.items():
         splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
-    table_keys = _all_table_keys(catalog) if data else sorted(named)
+    table_keys = sorted(type_.table_key for type_ in catalog.types) if data else sorted(named)
     return LoadPlan(splits, frames, table_keys, list(named), schema)
 
 
@@ -281,10 +276,6 @@ def _parse_typed_sources(
                 )
             named[find_table_key(catalog, kind, str(name))] = columns
     return named
-
-
-def _all_table_keys(catalog: Catalog) -> list[TypeKey]:
-    return sorted(type_.table_key for types in (catalog.nodes, catalog.edges) for type_ in types.values())
 
 
 def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Columns]) -> Runner:

@@ -16,11 +16,11 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.engine.write.ndjson.blocks import Part, Type
+from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
@@ -94,8 +94,8 @@ class ColumnMapper:
         key: dict[str, Column] = {}
         for name in type_.key:
             values = InputColumn(one_array(table.column(name)), False)
-            if isinstance(type_, EdgeType) and name in ("src", "dst"):
-                key[name] = self._endpoint_ids(values, type_.source if name == "src" else type_.target)
+            if name in type_.ends:
+                key[name] = self._endpoint_ids(values, type_.ends[name])
             else:
                 key[name], _ = self._fit_key_part(values, type_.properties[name].type)
         return _build_ids(type_, key)

@@ -14,7 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.graph_access import GraphAccess, parse_catalog
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.rules.delta import Intent
+from omnigraph.rules.delta import INTENTS, Intent
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import claims
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 UNIT: Final = "line"
 # The digest of inputs that are not compared.
 NO_DIGEST: Final = "none"
-
-
-_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +104,7 @@ class Job:
 
     @property
     def intent(self) -> Intent:
-        return _INTENTS[self.options.mode]
+        return INTENTS[self.options.mode]
 
     @property
     def is_rejecting(self) -> bool:

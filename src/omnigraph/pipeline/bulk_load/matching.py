@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType, Type, TypeKey
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.key_buckets.files import (
@@ -271,9 +270,8 @@ def _duplicate_tuples(bucket: HashBucket) -> CandidatesByKey:
 def _missing_endpoints(bucket: HashBucket) -> CandidatesByKey:
     candidates: CandidatesByKey = {}
     for key, type_ in bucket.types:
-        if not isinstance(type_, EdgeType):
-            continue
-        for column, node in (("src", TypeKey.of("node", type_.source)), ("dst", TypeKey.of("node", type_.target))):
+        for column, end in type_.ends.items():
+            node = TypeKey.of("node", end)
             incoming_ids = [bucket.incoming(node, "id")] if node in bucket.compared.incoming else []
             # Anti join: the ends that neither the input nor what stays of the node type has.
             absent = subtract(bucket.incoming(key, column), [*incoming_ids, bucket.staying(node)])
@@ -290,7 +288,7 @@ def _orphaned_endpoints(bucket: HashBucket) -> CandidatesByKey:
             subtract(bucket.committed(key, "id"), [bucket.incoming(key, "id")]) if isinstance(type_, NodeType) else []
         )
         for edge in bucket.job.catalog.edges.values() if len(removed) else ():
-            for column, node in (("src", edge.source), ("dst", edge.target)):
+            for column, node in edge.ends.items():
                 if node == type_.name and edge.table_key not in bucket.compared.incoming:
                     used = intersect(removed, bucket.committed(edge.table_key, column))[:LOAD_SUSPECTS_MAX]
                     if len(used):

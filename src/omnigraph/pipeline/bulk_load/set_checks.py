@@ -106,7 +106,7 @@ class SetCheck:
             if not is_replacing:
                 yield from ((key, name) for name in ("id", *unique_names(rows.type)))
             if isinstance(rows.type, EdgeType):
-                ends = (TypeKey.of("node", rows.type.source), TypeKey.of("node", rows.type.target))
+                ends = (TypeKey.of("node", end) for end in rows.type.ends.values())
                 yield from ((node, "id") for node in ends if not (is_replacing and node in self.input.types))
                 if rows.type.cardinality != Cardinality() and not is_replacing:
                     yield key, "src"
@@ -114,8 +114,9 @@ class SetCheck:
                 yield key, "id"
                 for edge in self.committed.view.catalog.edges.values():
                     if edge.table_key not in self.input.types:
-                        sides = (("src", edge.source), ("dst", edge.target))
-                        yield from ((edge.table_key, name) for name, node in sides if node == rows.type.name)
+                        yield from (
+                            (edge.table_key, name) for name, node in edge.ends.items() if node == rows.type.name
+                        )
 
     # -- lookups for the assemblers ----------------------------------------------------------------------------
 
@@ -223,10 +224,8 @@ def _missing_endpoints(check: SetCheck) -> RuleInput | None:
     # The rule must also see incoming nodes at the other endpoint of such an edge.
     nodes: dict[TypeKey, list[Numbers]] = {}
     for key, (edges, _) in check.input.fetch(requests).items():
-        type_ = check.input.types[key].type
-        assert isinstance(type_, EdgeType)
-        for column, node in (("src", TypeKey.of("node", type_.source)), ("dst", TypeKey.of("node", type_.target))):
-            nodes.setdefault(node, []).append(
+        for column, end in check.input.types[key].type.ends.items():
+            nodes.setdefault(TypeKey.of("node", end), []).append(
                 hash_column(one_array(edges.column(column)), check.input.job.operation_id)
             )
     for node, hashes in nodes.items():

@@ -370,7 +370,7 @@ def write_arrow(source: Any, folder: str, name: str) -> Any:
 def write_frame(frame: Any, job: Job, type_name: str) -> list[str]:
     """Write the rows of a type's DataFrame to the scratch folder of a load and return the URIs of the files."""
     files = frame.mapInArrow(partial(write_batches, job.access, job.scratch), "path string")
-    rows = run_job(frame.sparkSession, reading_stage(type_name), files.collect, lambda done: None)
+    rows = run_job(frame.sparkSession, reading_stage(type_name), files.collect)
     root = job.access.store().root
     # Spark returns the paths of successful attempts only; files of failed ones are removed with the folder.
     return [root.child(row["path"]).uri for row in rows]

@@ -21,9 +21,8 @@ from omnigraph.engine.graph_access import parse_catalog
 from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import Catalog, Property, TypeKey
+from omnigraph.lang.catalog import Catalog, Property, Type, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.embed.cache import add_retry_counts
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.bulk_load.matching import (

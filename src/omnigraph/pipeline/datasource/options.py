@@ -14,11 +14,10 @@ import pyarrow as pa
 from omnigraph import settings
 from omnigraph.engine.past_names import NOW, Naming, check_names
 from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.catalog import Catalog, PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column

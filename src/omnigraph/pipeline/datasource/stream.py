@@ -33,10 +33,10 @@ from omnigraph.engine.changes.state_diff import Pair, of_ops
 from omnigraph.engine.export import column_names
 from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import ChangeFeedGap, SchemaBoundary, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
+from omnigraph.lang.catalog import Type
 from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, STREAM_COMMITS, STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.pipeline.datasource.options import (
     STREAM_OPTIONS,

@@ -20,11 +20,10 @@ from pyspark.sql.types import StructType
 from omnigraph.engine.export import column_names, split_batch
 from omnigraph.engine.graph_access import GraphAccess, graph_access, parse_catalog
 from omnigraph.engine.session import View
-from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.lang.catalog import Scalar, TypeKey
+from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SPLIT_BYTES, SPARK_PARTITION_ROWS, SPARK_PARTITIONS_MAX
@@ -68,7 +67,7 @@ def plan_scan(view: View, table_key: TypeKey) -> tuple[Scan, list[list[int]]]:
     dataset = view.dataset(table_key)
     access = graph_access(view.kernel.store.root.uri, new_ulid())
     scan = Scan(access, view.snapshot.state.schema.ir, table_key, dataset.ref)
-    return scan, fragment_runs(dataset, LOAD_SPLIT_BYTES)
+    return scan, fragment_runs(dataset)
 
 
 def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

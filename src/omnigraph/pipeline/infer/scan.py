@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import add
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -58,7 +59,7 @@ class Scan:
     def find_duplicates(self, probe: Probe, low: int, high: int) -> bool:
         """Return True if two rows have the same hash in a range."""
         scan = self._only({probe.key})
-        parts = scan._run("checking a key", partial(_hash_rows, probe, low, high), _join_parts)
+        parts = scan._run("checking a key", partial(_hash_rows, probe, low, high), add)
         hashes = np.concatenate([np.zeros(0, np.uint64), *parts.get(probe, [])])
         return len(np.unique(hashes)) < len(hashes)
 
@@ -87,7 +88,7 @@ def _scan_frame(
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(_merge_all(map(work, tables), merge))]})
 
     results = frame.mapInArrow(scan, "result binary")
-    rows = run_job(frame.sparkSession, stage, results.collect, lambda done: None)
+    rows = run_job(frame.sparkSession, stage, results.collect)
     return [pickle.loads(bytes(row["result"])) for row in rows]
 
 
@@ -117,10 +118,6 @@ def _hash_rows(probe: Probe, low: int, high: int, rows: Rows) -> dict[Probe, lis
         return {}
     hashes = _hash_ids(probe, rows)
     return {probe: [hashes[(hashes >= np.uint64(low)) & (hashes <= np.uint64(high))]]}
-
-
-def _join_parts(first: list[Hashes], second: list[Hashes]) -> list[Hashes]:
-    return first + second
 
 
 def _hash_ids(probe: Probe, rows: Rows) -> Hashes:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import Cardinality, EdgeType
+from omnigraph.lang.catalog import Cardinality, EdgeType, Type
 from omnigraph.pipeline.key_buckets.files import KeyArrays
 from omnigraph.pipeline.key_buckets.hashes import Candidates, find_duplicates, hash_column, hash_rows, is_among
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
@@ -19,8 +18,7 @@ from omnigraph.rules.delta import one_array
 
 def key_names(type_: Type) -> tuple[str, ...]:
     """Return the keys that set rules compare: ids, endpoints, and each `@unique` by its number."""
-    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
-    return ("id", *ends, *unique_names(type_))
+    return ("id", *type_.ends, *unique_names(type_))
 
 
 def unique_names(type_: Type) -> tuple[str, ...]:

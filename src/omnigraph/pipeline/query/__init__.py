@@ -147,7 +147,7 @@ def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
     read = query.ir
     assert isinstance(read, ReadIR)
     try:
-        table: pa.Table = run_job(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
+        table: pa.Table = run_job(frame.sparkSession, "a query", frame.toArrow)
     except PipelineError as error:
         raise_if_overflow(str(error.__cause__))
         raise

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.graph_access import GraphAccess, parse_catalog
-from omnigraph.engine.write.ndjson.blocks import Type
-from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, Type, TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.key_buckets.files import FileSlice, split_by_bucket, write_tables
 from omnigraph.pipeline.key_buckets.hashes import bucket_of, hash_rows

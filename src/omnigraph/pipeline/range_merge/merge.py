@@ -20,11 +20,11 @@ from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, merge_in_memory
-from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
+from omnigraph.engine.merge.three_way import Counted, ThreeWayState, violation_conflict
 from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
 from omnigraph.errors import Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
     MERGE_BUCKET_KEYS,
     MERGE_CONFLICTS_MAX,

@@ -16,10 +16,10 @@ from omnigraph.engine.changes.row_diff import AFTER, BEFORE, candidates, compare
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.apply_resolutions import Resolutions, touches
 from omnigraph.engine.merge.conflicts import Resolution, conflict_of
-from omnigraph.engine.merge.row_merge import RowMerge, Type, as_merge, merge_rows
+from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows
 from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.key_buckets.files import Addresses, FileSlice, split_by_bucket, write_addresses, write_tables
 from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, key_names

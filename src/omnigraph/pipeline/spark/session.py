@@ -298,7 +298,7 @@ def register(spark: Any) -> None:
         context.pythonExec = before
 
 
-def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
+def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int], None] = lambda done: None) -> T:
     """Run a Spark job, report the number of finished tasks, and cancel only this job if the caller is interrupted."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -326,7 +326,7 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
     try:
         while thread.is_alive():
             thread.join(_POLL_SECONDS)
-            reach(_count_done_tasks(context, group))
+            report(_count_done_tasks(context, group))
     except BaseException:
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)

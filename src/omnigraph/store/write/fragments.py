@@ -16,6 +16,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import StorageError
+from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.store.blobs.cells import StoredBlobs, blob_columns, without_blob_bytes, write_with_blobs
 from omnigraph.store.blobs.shared import Sharing, StagedFragment, assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
@@ -181,13 +182,13 @@ def scan_whole_rows(
             yield from without_blob_bytes(pa.Table.from_batches([batch]), blobs).to_batches()
 
 
-def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
-    """Return the fragments of a dataset in runs of about a size, in order; no fragment is cut."""
+def fragment_runs(dataset: Dataset) -> list[list[int]]:
+    """Return the fragments of a dataset in runs of about the size of a task, in order; no fragment is cut."""
     runs: list[list[int]] = []
-    size = bytes_max
+    size = LOAD_SPLIT_BYTES
     for fragment in dataset.fragments:
         nbytes = sum(file.file_size_bytes or 0 for file in fragment.files)
-        if size + nbytes > bytes_max:
+        if size + nbytes > LOAD_SPLIT_BYTES:
             runs.append([])
             size = 0
         runs[-1].append(fragment.id)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import DECODE_BLOCK_BYTES
 from omnigraph.rules.arrow_typing import Numbers
@@ -73,9 +73,6 @@ def _find_end(data: Numbers, start: int) -> int:
         if len(ends):
             return position + int(ends[0])
     return len(data)
-
-
-Type: TypeAlias = NodeType | EdgeType
 
 
 @dataclass(frozen=True, slots=True)

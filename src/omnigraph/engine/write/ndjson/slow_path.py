@@ -182,7 +182,7 @@ class Aliases:
 
     def add(self, node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
         """Take an old id, if it means the key of the node; return whether it does."""
-        if not _means(node, old, canonical, key):
+        if not _means(node, old, key):
             return False
         self._ids.setdefault(node.name, {}).setdefault(old, set()).add(canonical)
         return True
@@ -201,14 +201,13 @@ class Aliases:
         if self._findings.violations:
             return
         for entities in loaded.values():
-            if isinstance(entities.type, EdgeType):
-                for column, end in (("src", entities.type.source), ("dst", entities.type.target)):
-                    if end in self._ids:
-                        entities.parts = [
-                            replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
-                        ]
-                if {"src", "dst"} & set(entities.type.key):
-                    entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
+            for column, end in entities.type.ends.items():
+                if end in self._ids:
+                    entities.parts = [
+                        replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in entities.parts
+                    ]
+            if entities.type.ends.keys() & set(entities.type.key):
+                entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
 
 
 def with_key_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.Table:
@@ -227,7 +226,7 @@ def _pointed(rows: pa.Table, column: str, aliases: dict[str, set[str]]) -> pa.Ta
     return rows.set_column(position, rows.schema.field(position), pointed)
 
 
-def _means(node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
+def _means(node: NodeType, old: str, key: pa.Table) -> bool:
     if len(node.key) > 1:
         try:
             parts = json.loads(old)
