@@ -1,4 +1,4 @@
-"""Aggregates: the types that they take and give, and which columns may stand beside them.
+"""Check aggregates: their argument and result types, and which columns may stand beside them.
 
 Pure.
 """

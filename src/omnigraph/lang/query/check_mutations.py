@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads, statement_writes
@@ -117,11 +117,8 @@ def _delete(
     predicate = _predicate(ctx, simple, target)
     if predicate is None:
         return None
-    if isinstance(target, EdgeType):
-        return ir.Delete("edge", target.name, predicate, ())
-    edges = ctx.catalog.edges.values()
-    cascades = sorted(edge.name for edge in edges if target.name in (edge.source, edge.target))
-    return ir.Delete("node", target.name, predicate, tuple(cascades))
+    cascades = ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
+    return ir.Delete(target.kind, target.name, predicate, cascades)
 
 
 def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison | None:
@@ -177,8 +174,7 @@ def _insert(
         rows = pattern or PatternWrites(ctx, (), lower)
         return rows.insert(target, verb, known, _columns(target)) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known or (), target)
-    kind = "node" if isinstance(target, NodeType) else "edge"
-    return ir.Insert(kind, target.name, assignments, verb) if len(ctx.findings) == before else None
+    return ir.Insert(target.kind, target.name, assignments, verb) if len(ctx.findings) == before else None
 
 
 def _check_required(
@@ -245,9 +241,8 @@ def _known_assignments(
             _report_unknown_property(ctx, item.property, target, columns)
         elif name in fixed:
             message = f"`{name}` is {fixed[name]} of `{target.name}` and cannot be updated"
-            noun = "node" if isinstance(target, NodeType) else "edge"
             code = "T16" if name in _ENDS else "E3"
-            ctx.report(code, item.property.span, message, f"insert a new {noun} and delete the old one")
+            ctx.report(code, item.property.span, message, f"insert a new {target.kind} and delete the old one")
         else:
             known.append(item)
         names.add(name)
@@ -325,9 +320,3 @@ def _predicate(ctx: Context, comparison: ast.Comparison, target: NodeType | Edge
     assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
     value = _value(ctx, comparison.right, name.text, type_)
     return None if value is None else ir.Predicate(column, ir.CompareOp(comparison.operator.text), value, type_)
-
-
-def nullable_properties(node: NodeType) -> tuple[Property, ...]:
-    """Return the properties that an update may fill: nullable, not of the key, not embedded."""
-    items = node.properties.values()
-    return tuple(item for item in items if item.type.nullable and item.name not in node.key and item.embed is None)

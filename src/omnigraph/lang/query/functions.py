@@ -1,4 +1,4 @@
-"""The functions and operators of the query language: signatures, result types, and what the documentation says of them.
+"""The functions and operators of the query language: signatures, result types and documentation.
 
 Pure data. The checker resolves calls by this table, each engine must implement every name in it (a test compares), and
 the reference in `docs/languages.md` is printed from it.
@@ -111,10 +111,6 @@ class Function:
     text: str
     example: str
     result: str
-
-    @property
-    def is_operator(self) -> bool:
-        return not self.name.isidentifier()
 
 
 def _function(name: str, group: str, forms: str, text: str, example: str, result: str) -> Function:
