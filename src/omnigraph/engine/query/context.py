@@ -19,8 +19,8 @@ from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.adjacency import Topology
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.search import Ids
 from omnigraph.engine.query.union_types import UnionEntities, UnionTopology
+from omnigraph.engine.query.vectors import Ids, Rows
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
@@ -31,11 +31,8 @@ from omnigraph.lru import LruCache
 from omnigraph.store.read.dataset import DatasetRef
 
 if TYPE_CHECKING:
-    from omnigraph.engine.query.adjacency import Topology
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.query.entities import Entities
     from omnigraph.engine.query.operators import PlanStep
-    from omnigraph.engine.query.search import Rows
 
 
 class Sized(Protocol):

@@ -64,12 +64,6 @@ def check_model(embedder: Embedder, model: str | None) -> None:
         )
 
 
-def embed_query(embedder: Embedder, text: str, dimension: int) -> NDArray[np.float32]:
-    """Return the vector of a query text."""
-    vector: NDArray[np.float32] = embedder.embed([text], dimension, Purpose.QUERY)[0]
-    return vector
-
-
 def normalize_vectors(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
     """Return vectors scaled to length 1; rejects a wrong dimension, non-finite values and zero vectors.
 
