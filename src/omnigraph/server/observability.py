@@ -192,7 +192,7 @@ def with_request_log(app: App, metrics: Metrics) -> App:
         log = RequestLog(_request_id(scope))
         scope[_SCOPE_KEY] = log
 
-        async def noting(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 log.status = message["status"]
                 message["headers"] = [*message["headers"], (REQUEST_ID.lower().encode(), log.request_id.encode())]
@@ -201,7 +201,7 @@ def with_request_log(app: App, metrics: Metrics) -> App:
         metrics.begin()
         started = clock.elapsed()
         try:
-            await app(scope, receive, noting)
+            await app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001 - its message may hold data
             log_failure(error, log.request_id)
         finally:
