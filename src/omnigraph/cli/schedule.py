@@ -14,7 +14,7 @@ from omnigraph.cli.app import WritesUri
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
 from omnigraph.cli.output import echo, echo_bytes, print_json, print_table
-from omnigraph.cli.pipeline import ClusterRoot, File, ReportDir
+from omnigraph.cli.pipeline import DEFAULT_FILE, ClusterRoot, File, ReportDir
 from omnigraph.limits import SCHEDULE_RUNS_MAX
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="Address that metrics are served at.")]
 
-_DEFAULT_FILE = Path("pipelines.yaml")
 _RUNS_SHOWN = 3
 
 
 def schedule(
     target: WritesUri,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     once: Once = False,
     dry_run: DryRun = False,
