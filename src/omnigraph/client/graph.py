@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -121,7 +122,7 @@ def served_graphs(
         >>> served_graphs("https://graphs.example.org", token="…")  # doctest: +SKIP
         [{'graph_id': 'people', 'uri': 's3://bucket/people.omni'}]
     """
-    with Transport(_server_url(url), token, timeout) as transport:
+    with closing(Transport(_server_url(url), token, timeout)) as transport:
         return transport.run(Call(get("/graphs"), lambda response: list(response.json()["graphs"])))
 
 

@@ -373,7 +373,8 @@ def open_revision(read: Configuration, before: Mapping[str, ServedGraph], *, req
                 quarantined[config.graph_id] = opened
     for graph_id, reason in quarantined.items():
         log.error("graph is quarantined", extra={"graph_id": graph_id, "code": reason.code, "error": reason.message})
-    lost = {graph_id for graph_id, reason in quarantined.items() if graph_id in before and not _is_deleted(reason)}
+    deleted = {graph_id for graph_id, reason in quarantined.items() if reason.code == "cluster_recovery_pending"}
+    lost = (quarantined.keys() & before.keys()) - deleted
     if not served or lost or (requires_all and quarantined):
         for item in served.values():
             if item.graph_id not in before or before[item.graph_id].graph is not item.graph:
@@ -390,10 +391,6 @@ def _is_transient(failure: Exception) -> bool:
     """Return True for failures that can end by themselves; a bad file or revision has to be replaced first."""
     findings = failure.findings if isinstance(failure, ClusterError) else ()
     return isinstance(failure, StorageError) or any(item.code == "graph_unavailable" for item in findings)
-
-
-def _is_deleted(reason: Quarantine) -> bool:
-    return reason.code == "cluster_recovery_pending"
 
 
 def _refuse(quarantined: Mapping[str, Quarantine], *, is_empty: bool) -> ClusterError:

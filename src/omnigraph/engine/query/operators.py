@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from omnigraph.engine.query.context import QueryRun, null_ids
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
     Expansion,
@@ -486,7 +486,8 @@ class OptionalJoin:
         flags[solved.columns[self.marker]] = True
         unsolved = rows.where(~flags)
         kept_variables = self.keep - {self.marker}
-        missing = {name: null_ids(unsolved.count) for name in self.bindings if name in kept_variables}
+        null = np.full(unsolved.count, -1, np.int32)
+        missing = {name: null for name in self.bindings if name in kept_variables}
         return concatenate_rows(solved.only(kept_variables), unsolved.with_columns(missing).only(kept_variables))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads, statement_writes
+from omnigraph.lang.query.check_context import Context, pattern_reads, statement_writes
 from omnigraph.lang.query.check_expressions import ENDS as _ENDS
 from omnigraph.lang.query.check_expressions import fit_value
 from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, find_variable, qualify, type_pattern
@@ -57,7 +57,9 @@ def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, be
     # A condition is about the entities of one type, though the ends of edges are bound along with them.
     is_condition = isinstance(statement, ast.Update)
     reads = () if is_condition else pattern_reads(typed, ctx.catalog)
-    clash = sorted(written & {use.type_name for use in (*reads, *matched_targets(typed))})
+    # Updates and deletes change committed rows, not pending ones.
+    changed = set() if isinstance(typed, ir.InsertMatched) else {typed.type_name}
+    clash = sorted(written & ({use.type_name for use in reads} | changed))
     if clash:
         reader = "this update" if is_condition else "the pattern"
         message = f"an earlier statement writes `{clash[0]}`, but {reader} reads what is committed"
