@@ -1,4 +1,4 @@
-"""Expressions of a clause: operators, calls and conditions, dispatched by what they are and where they stand.
+"""Check expressions: operators, calls and conditions, by what they are and by the clause that they stand in.
 
 Pure. A condition becomes a typed three-valued expression; a row passes only when it is true.
 """
@@ -15,7 +15,8 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import type_aggregate
 from omnigraph.lang.query.check_calls import NULL, is_null_literal, type_call, type_case, type_cast
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
-from omnigraph.lang.query.check_expressions import (
+from omnigraph.lang.query.check_search import text_match
+from omnigraph.lang.query.check_values import (
     check_enum_words,
     date_hint,
     describe,
@@ -26,7 +27,6 @@ from omnigraph.lang.query.check_expressions import (
     resolve,
     resolve_entity_call,
 )
-from omnigraph.lang.query.check_search import text_match
 from omnigraph.lang.query.functions import AGGREGATES, ENTITY_FUNCTIONS, RANKS, TEXT_PREDICATES
 
 _TEXT_TESTS: Final = ("starts_with", "ends_with", "matches")

@@ -1,4 +1,4 @@
-"""Statements that write what a pattern matches: each becomes a read of ids and new values, and what to do with them.
+"""Check statements that write what a pattern matches; each becomes a read of ids and new values.
 
 Pure. A statement with a full condition is one, too: its type is the pattern, and bare names are its properties.
 """
@@ -14,9 +14,9 @@ from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import END_NODES, describe, misfit
-from omnigraph.lang.query.check_filters import Role, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block
+from omnigraph.lang.query.check_values import END_NODES, describe, misfit
 
 Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]

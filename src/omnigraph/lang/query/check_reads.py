@@ -14,8 +14,7 @@ from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
-from omnigraph.lang.query.check_expressions import describe
-from omnigraph.lang.query.check_filters import Role, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
@@ -26,6 +25,7 @@ from omnigraph.lang.query.check_returns import (
     check_order,
     check_projections,
 )
+from omnigraph.lang.query.check_values import describe
 
 Lower: TypeAlias = Callable[[Block, frozenset[str]], tuple[ir.Operator, ...]]
 Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]

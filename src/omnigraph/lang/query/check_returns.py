@@ -13,10 +13,10 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import describe, has_property
-from omnigraph.lang.query.check_filters import Role, check_condition, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression
 from omnigraph.lang.query.check_search import rank
 from omnigraph.lang.query.check_traversals import integer_parameter
+from omnigraph.lang.query.check_values import describe, has_property
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
 

@@ -1,4 +1,4 @@
-"""Expressions: variables, properties, literals and parameters, resolved and typed.
+"""Check values: literals, parameters, variables, properties and system fields, resolved and typed.
 
 Pure. Functions report a problem and return None, so that callers do not report it again.
 """

@@ -25,12 +25,12 @@ from omnigraph.lang.query.check_context import (
     types_written,
     with_null,
 )
-from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
 from omnigraph.lang.query.check_patterns import Block, Start
 from omnigraph.lang.query.check_reads import check_read
 from omnigraph.lang.query.check_returns import DescribedColumn
 from omnigraph.lang.query.check_traversals import Walk
+from omnigraph.lang.query.check_values import restrict_parameters
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
