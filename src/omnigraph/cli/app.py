@@ -156,7 +156,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
 
 @contextmanager
 def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`, which says as `--master` does that the command runs on Spark."""
+    """Set the options of `--conf`, which like `--master` runs the command on Spark."""
     if not conf:
         yield
         return

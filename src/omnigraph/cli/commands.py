@@ -331,7 +331,6 @@ COMMANDS = (
         "export:clone",
         "Copy a graph with its whole history, or update an earlier copy.",
         "omnigraph clone graph.omni backup.omni",
-        Capability.LOCAL,
     ),
     Command(
         ("reconcile",),

@@ -264,7 +264,7 @@ def history(
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A pipeline to work with; a cluster also says which graph it loads into, and has its queries."""
+    """A pipeline, and if a cluster declares it, the graph that it loads into and its queries."""
 
     declaration: PipelineDeclaration
     graph_uri: str | None = None

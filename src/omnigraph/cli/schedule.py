@@ -83,7 +83,7 @@ def _locate(target: Target, file: Path, cluster: str | None) -> tuple[ScheduleBo
         from omnigraph.cluster.applied_pipelines import follow_applied_pipelines, schedule_book
 
         return schedule_book(cluster), follow_applied_pipelines(cluster, actor)
-    # Opening it says at once if there is no such graph.
+    # Opened here, so that a missing graph is reported at once.
     with target.store_to_read() as graph:
         return ScheduleBook(graph.uri), follow_file(file, graph.uri, actor)
 

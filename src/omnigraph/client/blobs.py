@@ -1,4 +1,4 @@
-"""Blobs of a served graph: the calls that find one, and those that read ranges of it."""
+"""Blobs of a served graph: the calls that find a blob and read ranges of it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Quarantine:
 class Configuration:
     """The loaded tokens and policies: the actors, the policy of each graph, and the server policy.
 
-    A cluster also says which `graphs` there are, and why some of them are `quarantined`.
+    A cluster also declares its `graphs`, of which some may be `quarantined`.
     """
 
     tokens: Tokens
@@ -342,7 +342,7 @@ def open_cluster_registry(sources: Configurable, *, requires_all: bool = False) 
 
 @dataclass(frozen=True, slots=True)
 class ServedRevision:
-    """The graphs of a revision that are served, and those that cannot be."""
+    """The graphs of a revision that are served, and the quarantined ones."""
 
     served: dict[str, ServedGraph]
     quarantined: Mapping[str, Quarantine]

@@ -67,18 +67,16 @@ class SchemaInput(BranchInput):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInput(BranchInput):
+class SnapshotInput(SchemaInput):
     """The branch to read, or a past state of it."""
 
-    at: str | None = None
     names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commits:
+class Commits(BranchInput):
     """A page of the commits of a branch: at most `limit`, newest first, optionally only those `before` a commit."""
 
-    branch: str = "main"
     limit: int | None = None
     before: str | None = None
 

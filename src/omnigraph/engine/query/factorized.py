@@ -313,7 +313,7 @@ def sum_factor(variable: str, vector: Vector) -> Factor:
 
 @dataclass(frozen=True, slots=True)
 class RootNodes:
-    """The selected nodes of the variable that holds the groups, and the places of those that complete any way."""
+    """The selected nodes of the variable that holds the groups, and the indices of nodes with at least one path."""
 
     ids: Ids
     completed: Ids

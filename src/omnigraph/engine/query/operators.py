@@ -44,7 +44,7 @@ KeyLookup = Callable[[QueryRun], Ids]
 
 
 class PlanStep(Protocol):
-    """One operator. `title` says what it does, `inner` what it does it with."""
+    """One operator; `title` describes it, and `inner` is the pipeline of a join."""
 
     keep: frozenset[str]
 

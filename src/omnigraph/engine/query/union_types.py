@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class UnionEntities(Entities):
-    """The entities of several types; columns are those that all types have."""
+    """The entities of several types, with the columns that all of them have."""
 
     def __init__(self, names: Sequence[str], members: Sequence[Entities], grow: Callable[[], None]) -> None:
         self.names = tuple(names)

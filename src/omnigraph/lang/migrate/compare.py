@@ -150,7 +150,7 @@ def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> 
         yield pair.step("unsupported_change", new.name, reason=reason, code="OG-MF-106", span=span)
 
 
-# By type, those that hold each of its values exactly.
+# By type, the types that hold each of its values exactly.
 _WIDER: Final[Mapping[Scalar, frozenset[Scalar]]] = {
     Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
     Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),

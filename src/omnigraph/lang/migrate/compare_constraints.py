@@ -75,7 +75,7 @@ class _ConstraintSource:
 
 
 def compare_constraints(pair: Pair) -> Iterator[Step]:
-    """Yield the constraints that go, then those that come, each by text."""
+    """Yield dropped constraints, then added ones, each ordered by text."""
     before, after = _constraints(pair.old, pair.old_ids), _constraints(pair.new, pair.new_ids)
     dropped = frozenset(pair.old_ids.property_ids.values()) - frozenset(pair.new_ids.property_ids.values())
     for constraint, source in sorted(before.items(), key=lambda entry: entry[1].text):

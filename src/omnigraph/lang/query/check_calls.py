@@ -24,7 +24,7 @@ from omnigraph.lang.query.functions import (
     retype,
 )
 
-# The type of `null` where nothing else says it.
+# `null` where the context gives it no other type.
 NULL: Final = ir.Literal(None, PropertyType(Scalar.STRING, nullable=True))
 _NULL_SCALARS: Final = {"Integer": Scalar.I64, "Number": Scalar.F64, "T": Scalar.STRING}
 _DATES: Final = (Scalar.DATE, Scalar.DATETIME)

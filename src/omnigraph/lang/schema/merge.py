@@ -42,7 +42,7 @@ _SHAPES: Final[Mapping[Kind, type[Any]]] = {"interface": InterfaceShape, "node":
 class SchemaConflict:
     """A difference between two schemas that a person has to settle: where it is, and what the sides did.
 
-    `sides` are those that may be taken: not one that would bring back what the other dropped, with data that is gone.
+    `sides` may be taken to settle it; a side that would restore what the other dropped, without its data, may not.
     """
 
     key: Key

@@ -52,7 +52,7 @@ def _description(is_secured: bool) -> bytes:
 
 
 def graphs(service: Service, actor: str | None) -> Response:
-    """List the graphs; a server without tokens, where anybody may do anything, lists them to anybody."""
+    """List the graphs; a server without tokens, which allows everything, lists them to every client."""
     policy = service.registry.server_policy
     if policy is not None:
         policy.enforce("graph_list", Scope(), actor)
