@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from omnigraph.lang.codes import LANGUAGE_CODES
 from tests.support.case_expectations import CaseFailure
 from tests.support.case_file import CASES, CONFORMANCE_MAX, Case, CaseSyntaxError, Step, parse_cases, read_cases
 from tests.support.case_runner import run_case
+from tests.support.language_codes import LANGUAGE_CODES
 
 FILES = sorted(CASES.glob("*.case"))
 

@@ -16,11 +16,11 @@ from omnigraph import limits
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.errors import ERRORS
-from omnigraph.lang.codes import LANGUAGE_CODES
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import CompiledSchema, compile_schema
 from tests.support.case_runner import DOMAIN, fixture
+from tests.support.language_codes import LANGUAGE_CODES
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])

@@ -48,7 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "lang": (
-        frozenset({"catalog", "codes", "diagnostic"}),
+        frozenset({"catalog", "diagnostic"}),
         frozenset({"parsing"}),
         frozenset({"query", "schema"}),
         frozenset({"format", "migrate"}),

@@ -15,9 +15,9 @@ from omnigraph.engine.query import (
     functions,
     group_functions,
     operators,
+    physical_plan,
     projection,
     search,
-    sources,
     vectors,
 )
 from omnigraph.engine.query.aggregate import aggregate
@@ -25,7 +25,8 @@ from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
-from omnigraph.engine.query.search import Constant, Numbers, match_text, nearest
+from omnigraph.engine.query.search import match_text, nearest
+from omnigraph.engine.query.vectors import Constant, Numbers
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
 
@@ -228,14 +229,14 @@ def values_of_the_next_row(patch: Patch) -> None:
 
 
 def missing_entities_are_dropped(patch: Patch) -> None:
-    rows = sources.Source.rows
+    rows = physical_plan.Source.rows
 
     def changed(self: Any, run: Any) -> Any:
         found = rows(self, run)
         present = [found.columns[name] >= 0 for name in self.tables]
         return found.where(np.logical_and.reduce([np.ones(found.count, np.bool_), *present]))
 
-    patch.setattr(sources.Source, "rows", changed)
+    patch.setattr(physical_plan.Source, "rows", changed)
 
 
 def paths_lose_their_first_node(patch: Patch) -> None:
@@ -290,7 +291,7 @@ def _infinite_quotient(right: Any, arguments: Any, type_: Any, count: int) -> An
 
 def _from_one(right: Any, arguments: Any, type_: Any, count: int) -> Any:
     start = vectors.to_arrow_plain(arguments[1], count)
-    return right([arguments[0], search.vector_from_arrow(pc.subtract(start, 1)), *arguments[2:]], type_, count)
+    return right([arguments[0], vectors.vector_from_arrow(pc.subtract(start, 1)), *arguments[2:]], type_, count)
 
 
 def _calendar_forgotten(right: Any, arguments: Any, type_: Any, count: int) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.search import Constant, vector_from_arrow
+from omnigraph.engine.query.vectors import Constant, vector_from_arrow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type

@@ -131,7 +131,8 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         conf = shared.pop("conf", None)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
         if use is not None and "query" in positionals:
-            _sort_query_arguments(values, shared)
+            arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
+            shared["uri"], values["query"], values["name"] = sort_query_arguments(arguments)
         elif use is not None and "files" in positionals:
             arguments = [*(values["files"] or ()), *([shared["uri"]] if shared["uri"] is not None else [])]
             shared["uri"], values["files"] = sort_load_arguments(arguments)
@@ -155,7 +156,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
 
 @contextmanager
 def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`, which says as `--master` does that the command runs on Spark."""
+    """Set the options of `--conf`, which like `--master` runs the command on Spark."""
     if not conf:
         yield
         return
@@ -198,12 +199,6 @@ def _take_graph_from_front(positionals: Sequence[str], values: dict[str, Any], s
         arguments = [values[name] for name in positionals[1:]] + [last]
         shared["uri"] = str(first)
         values.update((name, type(values[name])(text)) for name, text in zip(positionals, arguments, strict=True))
-
-
-def _sort_query_arguments(values: dict[str, Any], shared: dict[str, Any]) -> None:
-    """Take the arguments of `query`, `explain` and `mutate` for a graph, a query and its name, as they look."""
-    arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
-    shared["uri"], values["query"], values["name"] = sort_query_arguments(arguments)
 
 
 def sort_query_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None, str | None]:
@@ -426,8 +421,8 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
     return [*words, *front, *options]
 
 
-# Options that are a switch unless a value follows: `--graph` draws history in git, `explain --profile` is an old name.
-# name. With a value they name a graph or a profile, as everywhere.
+# Options that are a switch unless a value follows: `--graph` draws history as in git, and `explain --profile` is the
+# former name of `--analyze`. With a value they name a graph or a profile, as everywhere.
 _SWITCHES_OF: Final = {("commit", "list"): ("--graph", "--draw"), ("explain",): ("--profile", "--analyze")}
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,11 +142,11 @@ def merge(
         Choice(ours, theirs, take or ()),
         lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
     )
-    is_here = target.is_served or dry_run
-    if is_here and (engine is Engine.SPARK or master is not None):
+    is_in_process = target.is_served or dry_run
+    if is_in_process and (engine is Engine.SPARK or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
     operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
-    if is_here or engine is Engine.LOCAL:
+    if is_in_process or engine is Engine.LOCAL:
         with open_graph_for(target, dry_run=dry_run) as graph:
             merge = graph.branches.merge
             return run_and_report(
@@ -304,7 +304,7 @@ def _conflict_hints(command: Sequence[str], conflicts: Sequence[Mapping[str, Any
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
 
 
-def revert(
+def replay(
     target: Writes,
     commit_id: CommitId,
     branch: Branch = "main",
@@ -316,49 +316,21 @@ def revert(
     message: Message = None,
     as_json: Json = False,
 ) -> int:
-    choice = Choice(ours, theirs, take or ())
-    return _replay("revert", target, commit_id, branch, dry_run, resolutions, choice, message, as_json)
-
-
-def cherry_pick(
-    target: Writes,
-    commit_id: CommitId,
-    branch: Branch = "main",
-    dry_run: DryRun = False,
-    resolutions: ResolutionFile = None,
-    ours: Ours = False,
-    theirs: Theirs = False,
-    take: Take = None,
-    message: Message = None,
-    as_json: Json = False,
-) -> int:
-    choice = Choice(ours, theirs, take or ())
-    return _replay("cherry-pick", target, commit_id, branch, dry_run, resolutions, choice, message, as_json)
-
-
-def _replay(
-    command: Literal["revert", "cherry-pick"],
-    target: Target,
-    commit_id: str,
-    branch: str,
-    dry_run: bool,
-    resolutions: Path | None,
-    choice: Choice,
-    message: str | None,
-    as_json: bool,
-) -> int:
+    """Run `revert` or `cherry-pick`, whichever the command is called."""
+    command = target.command.removeprefix("omnigraph ")
     operation = f"{command} of {commit_id} {'on' if command == 'revert' else 'onto'} {branch}"
     words = (command, commit_id, "--branch", branch, *target.words)
 
-    def replay(graph: Any, decided: ResolutionsInput, *, dry_run: bool) -> MergeReceipt:
-        run = graph.revert if command == "revert" else graph.cherry_pick
-        receipt: MergeReceipt = run(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
+    def run(graph: Any, decided: ResolutionsInput, *, dry_run: bool) -> MergeReceipt:
+        method = graph.revert if command == "revert" else graph.cherry_pick
+        receipt: MergeReceipt = method(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
         return receipt
 
-    decisions = _decide(target, read_resolutions(resolutions), choice, partial(replay, dry_run=True))
+    choice = Choice(ours, theirs, take or ())
+    decisions = _decide(target, read_resolutions(resolutions), choice, partial(run, dry_run=True))
     with open_graph_for(target, dry_run=dry_run) as graph:
-        run = partial(replay, graph, decisions, dry_run=dry_run)
-        return run_and_report(graph, operation, words, run, as_json=as_json)
+        run_once = partial(run, graph, decisions, dry_run=dry_run)
+        return run_and_report(graph, operation, words, run_once, as_json=as_json)
 
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]

@@ -101,7 +101,7 @@ COMMANDS = (
     ),
     Command(
         ("mutate",),
-        "write:mutate",
+        "query:mutate",
         "Run a mutation, as one commit.",
         'omnigraph mutate graph.omni queries.gq withdraw --params \'{"code": "CVE-1"}\'',
         Capability.ANY,
@@ -208,14 +208,14 @@ COMMANDS = (
     ),
     Command(
         ("revert",),
-        "branch:revert",
+        "branch:replay",
         "Revert a commit, as a new commit.",
         "omnigraph revert graph.omni 01JCW0V7Q2M4RRP5K3WBF8E1ZD",
         Capability.ANY,
     ),
     Command(
         ("cherry-pick",),
-        "branch:cherry_pick",
+        "branch:replay",
         "Apply the changes of a commit from another branch, as a new commit.",
         "omnigraph cherry-pick graph.omni 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main",
         Capability.ANY,
@@ -331,7 +331,6 @@ COMMANDS = (
         "export:clone",
         "Copy a graph with its whole history, or update an earlier copy.",
         "omnigraph clone graph.omni backup.omni",
-        Capability.LOCAL,
     ),
     Command(
         ("reconcile",),
@@ -390,7 +389,7 @@ COMMANDS = (
     ),
     Command(
         ("lsp",),
-        "lsp:lsp",
+        "fmt:lsp",
         "Run the language server for `.pg` and `.gq` files on standard input and output.",
         "omnigraph lsp",
     ),

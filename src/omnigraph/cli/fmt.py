@@ -1,4 +1,4 @@
-"""`omnigraph fmt`: rewrite `.pg` and `.gq` files in one layout."""
+"""`omnigraph fmt` and `lsp`: format `.pg` and `.gq` files, and run the language server of editors."""
 
 from __future__ import annotations
 
@@ -170,3 +170,17 @@ def _print_diff(source: Source, text: str) -> None:
     )
     for line in lines:
         echo(line.rstrip("\n"))
+
+
+def lsp() -> int:
+    try:
+        from omnigraph.lsp import start
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise UsageError(
+            'the language server needs pygls, which is not installed; run `pip install "omnigraph[lsp]"`',
+            missing="pygls",
+        ) from None
+    start()
+    return 0

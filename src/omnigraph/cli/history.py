@@ -1,4 +1,4 @@
-"""`omnigraph commit …`, `diff` and `changes …`: history, differences and the change feed."""
+"""`omnigraph commit …`, `log`, `blame`, `diff` and `changes …`: history, differences and the change feed."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ from omnigraph.cli.output import (
 from omnigraph.display import format_value, printable, truncate
 from omnigraph.errors import UsageError
 from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMITS
-from omnigraph.public_values import Commit
 
 
 def block_lines(block: Mapping[str, Any], dates: DateProperties, *, is_continued: bool = False) -> Iterator[str]:
     """Yield the line of a commit, unless an earlier page had it, and one line per step of its schema and per change."""
     if not is_continued:
         cause = block["cause"]
-        actor = f" by {cause['actor_id']}" if "actor_id" in cause else ""
-        position = f"on {cause['authored_branch']} at {format_time(cause['authored_at'])}"
-        yield f"commit {cause['graph_commit_id']}{actor} {position}{_suffix(cause.get('message'))}"
+        authored = (cause.get("actor_id"), cause["authored_branch"], cause["authored_at"])
+        yield _commit_line(cause["graph_commit_id"], *authored, cause.get("message"))
     if "schema" in block:
         from omnigraph.lang.migrate import Step
 
@@ -277,7 +275,9 @@ def log(
         print_json(entity_log.to_json())
         return 0
     for change in entity_log:
-        echo(_commit_line(change.commit))
+        commit = change.commit
+        authored = (commit.actor, commit.branch, commit.created_at_us)
+        echo(_commit_line(commit.commit_id, *authored, commit.message))
         values = values_text({"before": change.before, "after": change.after})
         echo(f"  {change.op}: {values}" if values else f"  {change.op}")
     if not entity_log.changes:
@@ -331,10 +331,9 @@ def _parse_key(text: str) -> str | dict[str, Any]:
         return text
 
 
-def _commit_line(commit: Commit) -> str:
-    actor = f" by {commit.actor}" if commit.actor is not None else ""
-    position = f"on {commit.branch} at {format_time(commit.created_at_us)}"
-    return f"commit {commit.commit_id}{actor} {position}{_suffix(commit.message)}"
+def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: int, message: str | None) -> str:
+    by = "" if actor is None else f" by {actor}"
+    return f"commit {commit_id}{by} on {branch} at {format_time(created_at_us)}{_suffix(message)}"
 
 
 Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]

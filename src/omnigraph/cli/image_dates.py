@@ -1,4 +1,4 @@
-"""Dates in the images of changes and conflicts, as people read them.
+"""Formats the dates in before and after images of changes and conflicts.
 
 Images have the format of an export, in which a Date is days and a DateTime is milliseconds since 1970.
 """

@@ -1,4 +1,4 @@
-"""`omnigraph load`, its alias `ingest`, and `omnigraph embed`."""
+"""`omnigraph load`, its former name `ingest`, and `embed`: bring entities and vectors into a graph."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ import typer
 from omnigraph.cli.app import DestroysUri, WritesUri
 from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
 from omnigraph.cli.output import echo, plural, print_json, print_table, progress_bar
-from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
+
+
+_EMPTY: Final = "the input has no entities to write, no commit"
 
 
 class Engine(StrEnum):
@@ -102,7 +104,7 @@ def load(
             (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
         ):
             raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
-        return ingest_file(target, data, mode, branch, from_branch, message, as_json=as_json)
+        return _ingest_file(target, data, mode, branch, from_branch, message, as_json=as_json)
     from omnigraph import pipeline
 
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
@@ -131,6 +133,37 @@ def load(
     return 0
 
 
+def _ingest_file(
+    target: Target,
+    files: Sequence[str],
+    mode: Mode,
+    branch: str,
+    from_branch: str | None,
+    message: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Load one NDJSON file in one small write, and print the receipt."""
+    if len(files) != 1:
+        raise UsageError(
+            f"one file is loaded at a time, but {len(files)} were given; write `load GRAPH FILE`, or join the files"
+        )
+    records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
+    with target.open_to_write() as graph:
+        receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch, message=message)
+    if as_json:
+        print_json({"uri": graph.uri, **receipt.to_json()})
+        return 0
+    created = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
+    for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
+        for type_name, count in sorted(counts.items()):
+            echo(f"{label} {type_name}: {count}")
+    total = plural(receipt.total_entities, "entity")
+    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else _EMPTY
+    echo(f"{total} on {receipt.branch}{created}, {commit}")
+    return 0
+
+
 def ingest(target: Target, **options: Any) -> int:
     """Load in one small write if possible: what fits there, and names nothing that only a load has."""
     options["from_branch"] = options["from_branch"] or "main"
@@ -145,7 +178,7 @@ def ingest(target: Target, **options: Any) -> int:
     with _without_stdin(files) as files:
         try:
             branches = options["branch"], options["from_branch"]
-            return ingest_file(target, files, mode, *branches, options["message"], as_json=as_json)
+            return _ingest_file(target, files, mode, *branches, options["message"], as_json=as_json)
         except OmniGraphError as error:
             if error.code != "limit.exceeded":
                 raise
@@ -205,7 +238,7 @@ def _print_report(result: object, report: Path | None) -> None:
     new_branch = f" (new, from {result.base_branch})" if result.branch_created else ""
     rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} per second"
     total = plural(result.total_entities, "entity")
-    commit = f"commit {result.commit.commit_id}" if result.commit else EMPTY
+    commit = f"commit {result.commit.commit_id}" if result.commit else _EMPTY
     plane = "on Spark" if result.engine == "spark" else "in process"
     echo(f"{total} on {result.branch}{new_branch} {plane} in {rate}, {commit}")
 

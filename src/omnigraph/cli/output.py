@@ -1,4 +1,4 @@
-"""The output of commands: tables and text for people, JSON for programs, and files that are written atomically.
+"""The output of commands: tables, text and progress for people, JSON for programs, and atomic writes of files.
 
 Results go to standard output, errors to standard error; with `--json` both go to standard output.
 """

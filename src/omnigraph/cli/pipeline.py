@@ -60,7 +60,7 @@ ClusterRoot = Annotated[
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Number of runs to show.")]
 
-_DEFAULT_FILE = Path("pipelines.yaml")
+DEFAULT_FILE = Path("pipelines.yaml")
 _STEPS = {
     "finish_load": "finish the load that waits on its branch",
     "first_run": "load everything for the first time",
@@ -72,7 +72,7 @@ _STEPS = {
 def validate(
     target: Reads,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     queries: Queries = None,
     as_json: Json = False,
@@ -96,7 +96,7 @@ def validate(
 def plan(
     target: Reads,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     as_json: Json = False,
 ) -> int:
@@ -112,7 +112,7 @@ def plan(
 def status(
     target: Reads,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     as_json: Json = False,
 ) -> int:
@@ -164,7 +164,7 @@ def _read_book(target: Target, item: Selected, cluster: str | None) -> BookEntry
 def run(
     target: Writes,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     dry_run: DryRun = False,
     sample: Sample = None,
@@ -199,7 +199,7 @@ def run(
 def backfill(
     target: Writes,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     after: After = None,
     up_to: UpTo = None,
@@ -231,7 +231,7 @@ def backfill(
 def history(
     target: Reads,
     pipeline_name: Name = None,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     limit: Limit = 20,
     as_json: Json = False,
@@ -264,7 +264,7 @@ def history(
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A pipeline to work with; a cluster also says which graph it loads into, and has its queries."""
+    """A pipeline, and if a cluster declares it, the graph that it loads into and its queries."""
 
     declaration: PipelineDeclaration
     graph_uri: str | None = None

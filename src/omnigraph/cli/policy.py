@@ -1,4 +1,4 @@
-"""`omnigraph policy …`: validate, test and query policy bundles."""
+"""`omnigraph policy …`: validate and test policy bundles, and explain decisions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.config import read_config
 from omnigraph.cli.options import Json, OfCluster
 from omnigraph.cli.output import echo, plural, print_json, print_table
-from omnigraph.cli.target import cluster_root
+from omnigraph.cli.target import open_ledger
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,20 +104,19 @@ def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | N
 
     if (bundle is None) == (cluster is None):
         raise UsageError("name a bundle, or a cluster with `--cluster DIR`, and not both")
-    if cluster is None:
-        if graph is not None:
-            raise UsageError("`--graph` names a graph of a cluster; add `--cluster DIR`, or leave it out")
-        assert bundle is not None
-        return load_bundle(bundle, scope=scope.value)
-    return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
+    if cluster is not None:
+        return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
+    if graph is not None:
+        raise UsageError("`--graph` names a graph of a cluster; add `--cluster DIR`, or leave it out")
+    assert bundle is not None
+    return load_bundle(bundle, scope=scope.value)
 
 
 def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
     """Return the text of the bundle that is applied to a graph of a cluster, or to its server."""
-    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_policies, storage_of
-    from omnigraph.cluster.ledger import Ledger
+    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_policies
 
-    ledger = Ledger(storage_of(cluster_root(cluster, read_config())))
+    ledger = open_ledger(cluster)
     state = read_applied(ledger)
     binding = "cluster" if scope is Scope.SERVER else f"graph.{choose_graph(state, graph)}"
     text = read_policies(ledger, state).get(binding)

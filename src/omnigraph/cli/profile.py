@@ -26,14 +26,14 @@ Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Value
 def list_profiles(as_json: Json = False) -> int:
     profiles = sorted(read_config().profiles.items())
     if as_json:
-        print_json({"profiles": [_listed(name, profile) for name, profile in profiles]})
+        print_json({"profiles": [_list_entry(name, profile) for name, profile in profiles]})
         return 0
     rows = ([name, *profile.location, profile.default_graph or ""] for name, profile in profiles)
     print_table(["profile", "kind", "place", "graph"], rows)
     return 0
 
 
-def _listed(name: str, profile: Profile) -> dict[str, object]:
+def _list_entry(name: str, profile: Profile) -> dict[str, object]:
     kind, location = profile.location
     return {
         "name": name,

@@ -1,19 +1,22 @@
-"""`omnigraph query`, `explain`, `lint` and `queries …`: run, explain and check queries."""
+"""`omnigraph query`, `mutate`, `explain`, `lint` and `queries …`: run, explain and check queries."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.app import Reads, ReadsUri, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
     Against,
+    Branch,
+    DryRun,
     Format,
     Json,
+    Message,
     Name,
     Names,
     Naming,
@@ -35,19 +38,19 @@ from omnigraph.cli.query_source import (
     read_catalog,
     read_parameters,
 )
-from omnigraph.cli.target import cluster_root
+from omnigraph.cli.target import open_ledger
 from omnigraph.display import Cells
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from omnigraph.cli.target import Target
     from omnigraph.engine.query.result import Result
     from omnigraph.lang.diagnostic import Diagnostic
     from omnigraph.lang.query import LintFinding
-    from omnigraph.stored_queries import StoredParameter, StoredQueries, StoredQuery
+    from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
 def print_result(
@@ -158,6 +161,48 @@ def explain(
     return 0
 
 
+IfCommit = Annotated[
+    str | None,
+    typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
+]
+
+
+def mutate(
+    target: Writes,
+    query: Query = None,
+    name: Name = None,
+    query_file: QueryFile = None,
+    text: QueryText = None,
+    params: Params = None,
+    params_file: ParamsFile = None,
+    branch: Branch = "main",
+    if_commit: IfCommit = None,
+    message: Message = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> int:
+    values = read_parameters(params, params_file)
+    if name is not None and query is None and query_file is None and text is None:
+        if dry_run:
+            raise UsageError("a stored mutation has no dry run; give its text or file")
+        with connect_stored_queries(target, name) as served:
+            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=if_commit, message=message)
+    else:
+        source = query_source(query, query_file, text)
+        with target.open_to_write() as graph, name_diagnostics(source):
+            receipt = graph.mutate(
+                source, values, name=name, branch=branch, if_commit=if_commit, message=message, dry_run=dry_run
+            )
+    if as_json:
+        print_json(receipt.to_json())
+        return 0
+    touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
+    nothing = "dry run, nothing was written" if dry_run else "nothing changed, no commit"
+    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else nothing
+    echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
+    return 0
+
+
 OptionalDirectory = Annotated[
     Path | None, typer.Argument(metavar="DIR", help="A `.gq` file, or a directory of them; a server has its own.")
 ]
@@ -184,15 +229,7 @@ def list_queries(
         broken = [query.to_json() for query in checked.broken]
         print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
         return 0
-    rows = [
-        [
-            query.name,
-            "mutation" if query.mutation else "read",
-            _format_parameters(query.params),
-            query.description or "",
-        ]
-        for query in checked.queries
-    ]
+    rows = [_query_row(query.to_json()) for query in checked.queries]
     rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
     print_table(["query", "kind", "parameters", "description"], rows)
     return 0
@@ -206,17 +243,13 @@ def _list_served_queries(target: Target, *, as_json: bool) -> int:
     if as_json:
         print_json({"queries": queries})
         return 0
-    rows = (
-        [
-            query["name"],
-            "mutation" if query["mutation"] else "read",
-            ", ".join(f"{param['name']}: {param['kind']}" for param in query["params"]),
-            query.get("description", ""),
-        ]
-        for query in queries
-    )
-    print_table(["query", "kind", "parameters", "description"], rows)
+    print_table(["query", "kind", "parameters", "description"], map(_query_row, queries))
     return 0
+
+
+def _query_row(query: Mapping[str, Any]) -> list[str]:
+    parameters = ", ".join(f"{param['name']}: {param['kind']}" for param in query["params"])
+    return [query["name"], "mutation" if query["mutation"] else "read", parameters, query.get("description", "")]
 
 
 def _query_json(query: StoredQuery) -> dict[str, object]:
@@ -256,19 +289,14 @@ def _issue_json(diagnostic: Diagnostic) -> dict[str, str]:
     return {"query": getattr(diagnostic, "query", None) or diagnostic.source.name, "message": diagnostic.message}
 
 
-def _format_parameters(params: Sequence[StoredParameter]) -> str:
-    return ", ".join(f"{param.name}: {param.kind}" for param in params)
-
-
 def _check_applied(cluster: str, graph_id: str | None) -> StoredQueries:
     """Compile the queries that are applied to a cluster against the graph that they are applied to."""
-    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_queries, storage_of
-    from omnigraph.cluster.ledger import Ledger
+    from omnigraph.cluster.applied_state import choose_graph, read_applied, read_queries
     from omnigraph.graph import open as open_graph
     from omnigraph.graph import session_of
     from omnigraph.stored_queries import check_queries
 
-    ledger = Ledger(storage_of(cluster_root(cluster, read_config())))
+    ledger = open_ledger(cluster)
     state = read_applied(ledger)
     chosen = choose_graph(state, graph_id)
     with open_graph(ledger.graph_uri(chosen), read_only=True) as graph:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.lang.catalog import Catalog
     from omnigraph.lang.diagnostic import Source
+    from omnigraph.lang.schema import CompiledSchema
 
 
 def query_source(argument: str | None, file: Path | None, text: str | None) -> Source:
@@ -70,19 +71,17 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     return members
 
 
-def compile_catalog(text: str) -> Catalog:
-    """Compile the text of a schema, which is all that a server returns of it."""
+def compile_new_schema(source: Source) -> CompiledSchema:
+    """Compile a schema as that of a new graph."""
+    # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.ids import new_ulid
-    from omnigraph.lang.diagnostic import Source
     from omnigraph.lang.schema import compile_schema
 
-    return compile_schema(Source("schema.pg", text), domain=new_ulid()).catalog
+    return compile_schema(source, domain=new_ulid())
 
 
 def read_catalog(target: Target, schema: Path | None) -> Catalog:
     """Return the catalog of a schema file or of a graph."""
-    from omnigraph.ids import new_ulid
-    from omnigraph.lang.schema import compile_schema
     from omnigraph.source_files import read_source
 
     if target.is_named if schema is not None else not target.is_known:
@@ -90,7 +89,7 @@ def read_catalog(target: Target, schema: Path | None) -> Catalog:
             "no schema to check against; give a schema with `--schema FILE`, or a graph with `--store URI`"
         )
     if schema is not None:
-        return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
+        return compile_new_schema(read_source(schema, "S1")).catalog
     with target.store_to_read() as graph:
         return graph.schema.catalog
 

@@ -14,7 +14,7 @@ from omnigraph.cli.app import WritesUri
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
 from omnigraph.cli.output import echo, echo_bytes, print_json, print_table
-from omnigraph.cli.pipeline import ClusterRoot, File, ReportDir
+from omnigraph.cli.pipeline import DEFAULT_FILE, ClusterRoot, File, ReportDir
 from omnigraph.limits import SCHEDULE_RUNS_MAX
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="Address that metrics are served at.")]
 
-_DEFAULT_FILE = Path("pipelines.yaml")
 _RUNS_SHOWN = 3
 
 
 def schedule(
     target: WritesUri,
-    file: File = _DEFAULT_FILE,
+    file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     once: Once = False,
     dry_run: DryRun = False,
@@ -84,7 +83,7 @@ def _locate(target: Target, file: Path, cluster: str | None) -> tuple[ScheduleBo
         from omnigraph.cluster.applied_pipelines import follow_applied_pipelines, schedule_book
 
         return schedule_book(cluster), follow_applied_pipelines(cluster, actor)
-    # Opening it says at once if there is no such graph.
+    # Opened here, so that a missing graph is reported at once.
     with target.store_to_read() as graph:
         return ScheduleBook(graph.uri), follow_file(file, graph.uri, actor)
 

@@ -1,4 +1,4 @@
-"""`omnigraph schema …` and `omnigraph init`."""
+"""`omnigraph init` and `schema …`: create graphs, and show, plan, apply and infer schemas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
 from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
 from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar, write_atomically
-from omnigraph.cli.query_source import compile_catalog
+from omnigraph.cli.query_source import compile_new_schema
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.lang.diagnostic import Diagnostic
     from omnigraph.lang.migrate import MigrationPlan
 
 
@@ -54,13 +53,10 @@ def plan(
 
 
 def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPlan:
-    # The compilers are imported here so that `--help` and `version` do not pay for them.
-    from omnigraph.ids import new_ulid
     from omnigraph.lang.migrate import plan_migration
-    from omnigraph.lang.schema import compile_schema
     from omnigraph.source_files import read_source
 
-    accepted = compile_schema(read_source(against, "S1"), domain=new_ulid()).ir
+    accepted = compile_new_schema(read_source(against, "S1")).ir
     return plan_migration(accepted, read_source(schema, "S1"), allow_data_loss=allow_data_loss)
 
 
@@ -138,10 +134,11 @@ def show(
     elif format_ is SchemaFormat.PG:
         echo(source, nl=not source.endswith("\n"))
     else:
+        from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
 
         render = render_mermaid if format_ is SchemaFormat.MERMAID else render_dot
-        echo(render(compile_catalog(source)), nl=False)
+        echo(render(compile_new_schema(Source("schema.pg", source)).catalog), nl=False)
     return 0
 
 
@@ -193,6 +190,7 @@ def init(
 ) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
+    from omnigraph.source_files import read_source
 
     target.announce()
     refuse_inside_cluster(target.address, "omnigraph init")
@@ -204,14 +202,6 @@ def init(
     else:
         types = f"{summary['node_types']} node and {summary['edge_types']} edge types"
         echo(f"created a graph with {types} at {summary['uri']}")
-        print_diagnostics(_notes(schema))
+        # Remarks on what was accepted, such as a range that nothing satisfies.
+        print_diagnostics(compile_new_schema(read_source(schema, "S1")).notes)
     return 0
-
-
-def _notes(schema: Path) -> tuple[Diagnostic, ...]:
-    """Return remarks on a schema that was just accepted, such as a range that nothing satisfies."""
-    from omnigraph.ids import new_ulid
-    from omnigraph.lang.schema import compile_schema
-    from omnigraph.source_files import read_source
-
-    return compile_schema(read_source(schema, "S1"), domain=new_ulid()).notes

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph import settings
-from omnigraph.cli.config import read_config
 from omnigraph.cli.options import Store
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
@@ -119,9 +118,7 @@ def serve(
 
 
 def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
-    from omnigraph.cli.target import cluster_root
-    from omnigraph.cluster.applied_state import storage_of
-    from omnigraph.cluster.ledger import Ledger
+    from omnigraph.cli.target import open_ledger
     from omnigraph.cluster.serving import AppliedSources
     from omnigraph.server.auth import AuthMode, read_tokens, token_files
     from omnigraph.server.registry import open_cluster_registry
@@ -130,9 +127,7 @@ def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -
         return AuthMode(has_tokens, has_policy, is_unauthenticated)
 
     requires_all = requires_all or is_set(settings.read("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
-    sources = AppliedSources(
-        Ledger(storage_of(cluster_root(location, read_config()))), read_tokens, auth_mode, token_files()
-    )
+    sources = AppliedSources(open_ledger(location), read_tokens, auth_mode, token_files())
     return open_cluster_registry(sources, requires_all=requires_all)
 
 

@@ -13,7 +13,7 @@ from omnigraph.cli.app import Writes
 from omnigraph.cli.options import Branch, Format, Shape, Snapshot
 from omnigraph.cli.output import echo, plural, print_error
 from omnigraph.cli.query import print_result
-from omnigraph.cli.query_source import compile_catalog, read_parameters
+from omnigraph.cli.query_source import read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ast
@@ -114,7 +114,7 @@ class Session:
     @cached_property
     def catalog(self) -> Catalog:
         """The types of the graph when the session began."""
-        return compile_catalog(self.graph.schema.source)
+        return self.graph.schema.catalog
 
     @property
     def query_names(self) -> list[str]:

@@ -110,5 +110,5 @@ def complete(before: str, session: Session) -> Sequence[str]:
 def _language_words(session: Session) -> list[str]:
     nodes, edges = session.catalog.nodes, session.catalog.edges
     properties = {name for types in (nodes, edges) for type_ in types.values() for name in type_.properties}
-    walks = {f"{name[0].lower()}{name[1:]}" for name in edges}
+    walks = {edge.word for edge in edges.values()}
     return sorted({*read_keywords(), *FUNCTION_NAMES, *nodes, *edges, *properties, *walks, *session.sources})

@@ -22,6 +22,7 @@ from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
+    from omnigraph.cluster.ledger import Ledger
     from omnigraph.graph import Graph
 
 
@@ -137,6 +138,14 @@ def server_url(server: str, config: Config) -> str:
 def cluster_root(cluster: str, config: Config) -> str:
     """Return the folder or storage of a cluster, by its name in `config.yaml` or its location."""
     return config.clusters.get(cluster, cluster)
+
+
+def open_ledger(cluster: str) -> Ledger:
+    """Return the ledger of a cluster, by its name in `config.yaml` or its location."""
+    from omnigraph.cluster.applied_state import storage_of
+    from omnigraph.cluster.ledger import Ledger
+
+    return Ledger(storage_of(cluster_root(cluster, read_config())))
 
 
 def _with_profile_cluster(flags: Flags, config: Config) -> Flags:

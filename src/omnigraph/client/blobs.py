@@ -1,4 +1,4 @@
-"""Blobs of a served graph: the calls that find one, and those that read ranges of it."""
+"""Blobs of a served graph: the calls that find a blob and read ranges of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BlobCalls:
     probe: Call[BlobInfo]
 
 
-def find_blob(selector: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
+def find_blob(selector: Mapping[str, str], state: Mapping[str, Any]) -> BlobCalls:
     """Return the calls that find a blob, and read none of it."""
 
     def parse_info(response: Response, length: str) -> BlobInfo:
@@ -50,19 +50,19 @@ def find_blob(selector: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCal
     def parse_head(response: Response) -> BlobInfo | None:
         return None if response.status >= 400 else parse_info(response, response.headers.get("content-length", "0"))
 
-    head = Request("HEAD", "/blob", _query_pairs(selector, moment))
+    head = Request("HEAD", "/blob", _query_pairs(selector, state))
     return BlobCalls(
         Call(head, parse_head, accepted_statuses=frozenset(range(400, 600))),
         Call(
-            _range_request(selector, moment, 0, 1),
+            _range_request(selector, state, 0, 1),
             lambda response: parse_info(response, response.headers["content-range"].rpartition("/")[2]),
         ),
     )
 
 
-def _range_request(selector: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
-    return Request("GET", "/blob", _query_pairs(selector, moment), {"range": f"bytes={start}-{end - 1}"})
+def _range_request(selector: Mapping[str, str], state: Mapping[str, Any], start: int, end: int) -> Request:
+    return Request("GET", "/blob", _query_pairs(selector, state), {"range": f"bytes={start}-{end - 1}"})
 
 
-def _query_pairs(selector: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in {**selector, **moment}.items() if value is not None)
+def _query_pairs(selector: Mapping[str, str], state: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in {**selector, **state}.items() if value is not None)

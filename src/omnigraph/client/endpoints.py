@@ -22,7 +22,6 @@ from omnigraph.client.request import (
     post,
     post_data,
     state_text,
-    target_fields,
     with_operation_id,
 )
 from omnigraph.client.responses import parse_as
@@ -74,7 +73,7 @@ class GraphCalls:
     ) -> Call[Result]:
         text = query_source(source).text
         request_input = wire.Query(
-            query=text, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
+            query=text, name=name, params=_optional_dict(params), names=names, branch=branch, at=state_text(at)
         )
         return Call(post("/query", request_input, _ROWS), responses.parse_result, source=text)
 
@@ -96,7 +95,8 @@ class GraphCalls:
             params=_optional_dict(params),
             names=names,
             profile=profile,
-            **target_fields(branch, at),
+            branch=branch,
+            at=state_text(at),
         )
         return Call(post("/explain", request_input), responses.parse_explanation, source=text)
 
@@ -170,7 +170,7 @@ class GraphCalls:
             [{'name': 'Ada'}, {'name': 'Bob'}]
         """
         request_input = wire.Invoke(
-            params=_optional_dict(params), expect_mutation=False, names=names, **target_fields(branch, at)
+            params=_optional_dict(params), expect_mutation=False, names=names, branch=branch, at=state_text(at)
         )
         return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
 
@@ -247,20 +247,17 @@ class GraphCalls:
         at: AsOf | None = None,
         names: wire.Naming = "now",
     ) -> Call[dict[str, Any] | None]:
-        state = None if at is None else state_text(at)
-        request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state, names=names)
+        request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state_text(at), names=names)
         return Call(post("/entity", request_input, _ROWS), responses.parse_entity)
 
     def log(
         self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, limit: int | None = None
     ) -> Call[EntityLog]:
-        state = None if at is None else state_text(at)
-        request_input = wire.LogEntity(type=type_name, key=key, branch=branch, at=state, limit=limit)
+        request_input = wire.LogEntity(type=type_name, key=key, branch=branch, at=state_text(at), limit=limit)
         return Call(post("/log", request_input), parse_as(EntityLog))
 
     def blame(self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None) -> Call[PropertyBlame]:
-        state = None if at is None else state_text(at)
-        request_input = wire.Entity(type=type_name, key=key, branch=branch, at=state)
+        request_input = wire.Entity(type=type_name, key=key, branch=branch, at=state_text(at))
         return Call(post("/blame", request_input), parse_as(PropertyBlame))
 
     def operation(self, operation_id: str) -> Call[Operation]:
@@ -297,7 +294,9 @@ class GraphCalls:
         names: wire.Naming = "now",
         format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as of an opened graph
     ) -> Request:
-        request = wire.Export(type_names=_optional_list(types), names=names, format=format, **target_fields(branch, at))
+        request = wire.Export(
+            type_names=_optional_list(types), names=names, format=format, branch=branch, at=state_text(at)
+        )
         return post("/export", request)
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
@@ -380,15 +379,14 @@ class GraphCalls:
     ) -> BlobCalls:
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
-        return find_blob({**which, "names": "then" if at is None else names}, target_fields(branch, at))
+        return find_blob({**which, "names": "then" if at is None else names}, {"branch": branch, "at": state_text(at)})
 
 
 class BranchCalls:
     """Calls of the branches of a graph."""
 
     def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Call[Branch]:
-        state = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
-        request = post("/branches", wire.NewBranch(name=name, from_=from_, **state))
+        request = post("/branches", wire.NewBranch(name=name, from_=from_, at=state_text(at)))
         return Call(request, parse_as(Branch), is_write=True)
 
     def list(self) -> Call[list[str]]:
@@ -429,8 +427,7 @@ class TagCalls:
     """Calls of the tags of a graph."""
 
     def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Call[Tag]:
-        state = target_fields(branch, at)
-        request_input = wire.NewTag(name=name, branch=branch, at=state.get("at"))
+        request_input = wire.NewTag(name=name, branch=branch, at=state_text(at))
         return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
@@ -442,9 +439,6 @@ class TagCalls:
 
 class SchemaCalls:
     """Calls of the schema of a graph."""
-
-    def source(self) -> Call[str]:
-        return self.read()
 
     def read(self, branch: str = "main", *, at: AsOf | None = None) -> Call[str]:
         state = None if at is None else str(state_text(at))
@@ -464,7 +458,7 @@ class SchemaCalls:
         return Call(get("/schema"), responses.parse_types)
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
-        text = _schema_text(schema)
+        text = schema_source(schema).text
         request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss, branch=branch)
         return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
 
@@ -476,7 +470,7 @@ class SchemaCalls:
         branch: str = "main",
         message: str | None = None,
     ) -> Call[SchemaReceipt]:
-        text = _schema_text(schema)
+        text = schema_source(schema).text
         request_input = wire.ApplySchema(
             schema_source=text, allow_data_loss=allow_data_loss, branch=branch, message=message
         )
@@ -514,10 +508,6 @@ def _optional_dict(params: Params) -> dict[str, Any] | None:
 
 def _escape(name: str) -> str:
     return quote(name, safe="")
-
-
-def _schema_text(schema: str | Path) -> str:
-    return schema_source(schema).text
 
 
 def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:

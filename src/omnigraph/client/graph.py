@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 C = TypeVar("C")
+X = TypeVar("X")
 
 
 def connect(
@@ -120,7 +122,7 @@ def served_graphs(
         >>> served_graphs("https://graphs.example.org", token="…")  # doctest: +SKIP
         [{'graph_id': 'people', 'uri': 's3://bucket/people.omni'}]
     """
-    with Transport(_server_url(url), token, timeout) as transport:
+    with closing(Transport(_server_url(url), token, timeout)) as transport:
         return transport.run(Call(get("/graphs"), lambda response: list(response.json()["graphs"])))
 
 
@@ -140,18 +142,10 @@ def _graph_url(url: str, graph: str | None) -> str:
     return server
 
 
-class _Blocking(Generic[C]):
-    """Base of objects whose methods block."""
+class _Served(Generic[X, C]):
+    """Base of what is served: the calls of its methods, and the transport that runs them, blocking or asynchronous."""
 
-    def __init__(self, transport: Transport, calls: C) -> None:
-        self._transport = transport
-        self._calls = calls
-
-
-class _Awaited(Generic[C]):
-    """Base of objects whose methods are awaited."""
-
-    def __init__(self, transport: AsyncTransport, calls: C) -> None:
+    def __init__(self, transport: X, calls: C) -> None:
         self._transport = transport
         self._calls = calls
 
@@ -177,17 +171,19 @@ def _returning(method: F, build: Callable[..., Any], template: str = "{}") -> F:
     return method
 
 
-def _blocking(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Blocking[C], P], T]:
+def _blocking(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Served[Transport, C], P], T]:
     @wraps(build)
-    def method(self: _Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: _Served[Transport, C], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._transport.run(build(self._calls, *args, **kwargs))
 
     return _returning(method, build)
 
 
-def _awaitable(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Awaited[C], P], Awaitable[T]]:
+def _awaitable(
+    build: Callable[Concatenate[C, P], Call[T]],
+) -> Callable[Concatenate[_Served[AsyncTransport, C], P], Awaitable[T]]:
     @wraps(build)
-    def method(self: _Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def method(self: _Served[AsyncTransport, C], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return self._transport.run(build(self._calls, *args, **kwargs))
 
     return _returning(method, build, "Awaitable[{}]")
@@ -195,9 +191,9 @@ def _awaitable(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concaten
 
 def _blocking_stream(
     build: Callable[Concatenate[C, P], Request],
-) -> Callable[Concatenate[_Blocking[C], P], Iterator[bytes]]:
+) -> Callable[Concatenate[_Served[Transport, C], P], Iterator[bytes]]:
     @wraps(build)
-    def method(self: _Blocking[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[bytes]:
+    def method(self: _Served[Transport, C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[bytes]:
         return self._transport.stream(build(self._calls, *args, **kwargs))
 
     return _returning(method, build, "Iterator[bytes]")
@@ -205,16 +201,16 @@ def _blocking_stream(
 
 def _awaitable_stream(
     build: Callable[Concatenate[C, P], Request],
-) -> Callable[Concatenate[_Awaited[C], P], AsyncIterator[bytes]]:
+) -> Callable[Concatenate[_Served[AsyncTransport, C], P], AsyncIterator[bytes]]:
     @wraps(build)
-    def method(self: _Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[bytes]:
+    def method(self: _Served[AsyncTransport, C], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[bytes]:
         return self._transport.stream(build(self._calls, *args, **kwargs))
 
     return _returning(method, build, "AsyncIterator[bytes]")
 
 
 @inherit_docs(BranchesProtocol)
-class Branches(_Blocking[BranchCalls]):
+class Branches(_Served[Transport, BranchCalls]):
     """The branches of a served graph."""
 
     create = _blocking(BranchCalls.create)
@@ -225,7 +221,7 @@ class Branches(_Blocking[BranchCalls]):
 
 
 @inherit_docs(TagsProtocol)
-class Tags(_Blocking[TagCalls]):
+class Tags(_Served[Transport, TagCalls]):
     """The tags of a served graph."""
 
     create = _blocking(TagCalls.create)
@@ -234,7 +230,7 @@ class Tags(_Blocking[TagCalls]):
 
 
 @inherit_docs(SchemaProtocol)
-class Schema(_Blocking[SchemaCalls]):
+class Schema(_Served[Transport, SchemaCalls]):
     """The schema of a served graph."""
 
     read = _blocking(SchemaCalls.read)
@@ -243,7 +239,7 @@ class Schema(_Blocking[SchemaCalls]):
 
     @property
     def source(self) -> str:
-        return self._transport.run(self._calls.source())
+        return self._transport.run(self._calls.read())
 
     @property
     def catalog(self) -> Catalog:
@@ -275,7 +271,7 @@ class Blob(BlobInfo):
 
 
 @inherit_docs(GraphProtocol)
-class Graph(_Blocking[GraphCalls]):
+class Graph(_Served[Transport, GraphCalls]):
     """A served graph, with the methods of `GraphProtocol` and its stored queries."""
 
     query = _blocking(GraphCalls.query)
@@ -384,7 +380,7 @@ class GraphAt:
 
 @_await_examples
 @inherit_docs(BranchesProtocol)
-class AsyncBranches(_Awaited[BranchCalls]):
+class AsyncBranches(_Served[AsyncTransport, BranchCalls]):
     """The branches of a served graph, for `async` code."""
 
     create = _awaitable(BranchCalls.create)
@@ -396,7 +392,7 @@ class AsyncBranches(_Awaited[BranchCalls]):
 
 @_await_examples
 @inherit_docs(TagsProtocol)
-class AsyncTags(_Awaited[TagCalls]):
+class AsyncTags(_Served[AsyncTransport, TagCalls]):
     """The tags of a served graph, for `async` code."""
 
     create = _awaitable(TagCalls.create)
@@ -406,7 +402,7 @@ class AsyncTags(_Awaited[TagCalls]):
 
 @_await_examples
 @inherit_docs(SchemaProtocol)
-class AsyncSchema(_Awaited[SchemaCalls]):
+class AsyncSchema(_Served[AsyncTransport, SchemaCalls]):
     """The schema of a served graph, for `async` code; its text is `await graph.schema.source`."""
 
     read = _awaitable(SchemaCalls.read)
@@ -415,7 +411,7 @@ class AsyncSchema(_Awaited[SchemaCalls]):
 
     @property
     def source(self) -> Awaitable[str]:
-        return self._transport.run(self._calls.source())
+        return self._transport.run(self._calls.read())
 
     @property
     def catalog(self) -> Awaitable[Catalog]:
@@ -449,7 +445,7 @@ class AsyncBlob(BlobInfo):
 
 @_await_examples
 @inherit_docs(GraphProtocol)
-class AsyncGraph(_Awaited[GraphCalls]):
+class AsyncGraph(_Served[AsyncTransport, GraphCalls]):
     """A served graph, for `async` code: the methods of `Graph`, awaited; streams are iterated with `async for`."""
 
     query = _awaitable(GraphCalls.query)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import orjson
 
@@ -111,17 +111,12 @@ def with_operation_id(request: Request) -> Request:
     return replace(request, headers={**request.headers, OPERATION_ID: new_ulid()})
 
 
-def target_fields(branch: str, at: AsOf | None) -> dict[str, Any]:
-    """Return the fields that name a branch or a state of it.
-
-    >>> target_fields("main", None), target_fields("main", "release-1")
-    ({'branch': 'main'}, {'branch': 'main', 'at': 'release-1'})
-    """
-    return {"branch": branch} if at is None else {"branch": branch, "at": state_text(at)}
-
-
-def state_text(at: AsOf) -> str | int:
-    """Return a state as JSON names it.
+@overload
+def state_text(at: None) -> None: ...
+@overload
+def state_text(at: AsOf) -> str | int: ...
+def state_text(at: AsOf | None) -> str | int | None:
+    """Return a state as JSON names it; None for the newest one.
 
     >>> state_text(datetime(2026, 1, 31)), state_text(7)
     ('2026-01-31T00:00:00+00:00', 7)

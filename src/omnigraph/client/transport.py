@@ -9,8 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.client.request import Call, Request, Response
 from omnigraph.client.responses import parse_error
@@ -145,14 +144,6 @@ class Transport:
 
     def close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _send(self, request: Request) -> Response | NoResponse:
         arguments = _request_arguments(request)

@@ -15,7 +15,7 @@ import numpy as np
 from omnigraph.errors import DataError, LimitExceeded, UsageError
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
-from omnigraph.lang.query.check_expressions import explain_unknown_word
+from omnigraph.lang.query.check_values import explain_unknown_word
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.limits import COMMIT_MESSAGE_CHARACTERS_MAX
 from omnigraph.rules.coerce import Misfit, as_sequence, fit, shown

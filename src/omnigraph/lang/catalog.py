@@ -67,6 +67,12 @@ class Scalar(StrEnum):
 INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 FLOATS = frozenset({Scalar.F32, Scalar.F64})
 NUMBERS = INTEGERS | FLOATS
+INTEGER_RANGES: Final[Mapping[Scalar, tuple[int, int]]] = {
+    Scalar.I32: (-(2**31), 2**31 - 1),
+    Scalar.I64: (-(2**63), 2**63 - 1),
+    Scalar.U32: (0, 2**32 - 1),
+    Scalar.U64: (0, 2**64 - 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +268,11 @@ class EdgeType:
         return f"edge {self.name}: {ends}" + (f" {_block(lines)}" if lines else "")
 
     @property
+    def word(self) -> str:
+        """The name as traversals write it, with a lower-case first letter."""
+        return self.name[0].lower() + self.name[1:]
+
+    @property
     def table_key(self) -> TypeKey:
         return TypeKey.of(self.kind, self.name)
 
@@ -337,6 +348,11 @@ class Catalog:
         """Return a type by the key of its table."""
         kind, _, name = table_key.partition(":")
         return self.nodes[name] if kind == "node" else self.edges[name]
+
+    def edges_at(self, node_type: str) -> tuple[str, ...]:
+        """Return the edge types that start or end at a node type, in name order."""
+        edges = self.edges.values()
+        return tuple(sorted(edge.name for edge in edges if node_type in (edge.source, edge.target)))
 
     def edge_by_word(self, word: str) -> EdgeType | None:
         """Find an edge by the name in a traversal, which may be in any case."""

@@ -81,7 +81,7 @@ class Bundle:
 
 
 def _check_kind(document: Document, node: yaml.Node, scope: BundleScope) -> None:
-    """Check that a bundle that says what it is for is used for that."""
+    """Check that a bundle of a declared kind is used for that kind."""
     kind = document.word(node, get_args(BundleScope))
     if kind is not None and kind != scope:
         document.fault(node, f"a bundle of the kind `{kind}` cannot be used for a {scope}; use another file")

@@ -1,4 +1,4 @@
-"""Admission control: limits on the writes and bytes in flight per actor, fair slots for reads, and export slots.
+"""Admission control: limits on writes and bytes in flight per actor, fair slots, export slots, and bounded bodies.
 
 Counts are exact under concurrency, and are released on every exit path.
 """
@@ -203,7 +203,7 @@ def check_length(declared: str | None, limit: int, resource: str) -> int | None:
     if len(digits) > _LENGTH_DIGITS_MAX:
         raise UsageError(f"`Content-Length` has more than {_LENGTH_DIGITS_MAX} digits; nothing was done")
     if int(digits) > limit:
-        raise body_too_large(resource, limit, int(digits))
+        raise _body_limit(LimitExceeded, resource, limit, int(digits))
     return int(digits)
 
 
@@ -220,9 +220,7 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limit:
-                    raise BodyTooLarge(
-                        str(body_too_large(resource, limit, size)), resource=resource, limit=limit, actual=size
-                    )
+                    raise _body_limit(BodyTooLarge, resource, limit, size)
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)
@@ -261,7 +259,7 @@ async def spool_body(
         waiting += message.get("body", b"")
         size += len(message.get("body", b""))
         if size > limit:
-            raise BodyTooLarge(str(body_too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
+            raise _body_limit(BodyTooLarge, resource, limit, size)
         is_last = not message.get("more_body", False)
         if size <= SERVER_LOAD_BODY_BYTES_MAX:
             if is_last:
@@ -273,9 +271,8 @@ async def spool_body(
                 return file
 
 
-def body_too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
-    """Return the error of a body over the limit."""
-    return LimitExceeded(
+def _body_limit(kind: type[LimitExceeded], resource: str, limit: int, actual: int) -> LimitExceeded:
+    return kind(
         f"the request body is limited to {limit} bytes; split the request",
         resource=resource,
         limit=limit,

@@ -65,15 +65,6 @@ class Target(TypedDict, total=False):
     as_of: str
 
 
-class Rows(TypedDict):
-    query_name: str
-    target: Target
-    row_count: int
-    columns: list[str]
-    rows: list[dict[str, Any]]
-    graph_commit_id: str | None
-
-
 class LegacyRows(TypedDict):
     """The rows of a query, without the commit that they were read at, which `/query` returns."""
 
@@ -82,6 +73,10 @@ class LegacyRows(TypedDict):
     row_count: int
     columns: list[str]
     rows: list[dict[str, Any]]
+
+
+class Rows(LegacyRows):
+    graph_commit_id: str | None
 
 
 class Operator(TypedDict):

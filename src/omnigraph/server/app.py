@@ -30,7 +30,7 @@ from omnigraph.server.observability import (
     with_request_log,
 )
 from omnigraph.server.responses import Response, json_response, send_response
-from omnigraph.server.routes import ROUTES, Route, ServerRoute
+from omnigraph.server.routes import ROUTES, ServerRoute
 from omnigraph.server.service import Service, headers_by_name, server_stopping
 from omnigraph.server.wire import NDJSON
 
@@ -43,7 +43,9 @@ def build(service: Service) -> App:
     for server_route in SERVER_ROUTES:
         router.add("GET", _server_endpoint(service, server_route))
     for route in ROUTES:
-        router.add(route.method, _graph_endpoint(service, route))
+        ask = partial(service.answer, route)
+        endpoint = _Endpoint(service, route.path, ask, headers=route.headers, is_change=route.is_change)
+        router.add(route.method, endpoint)
     return with_request_log(router, service.metrics)
 
 
@@ -139,7 +141,7 @@ class _Endpoint:
         self,
         service: Service,
         path: str,
-        ask: Respond,
+        respond_to: Respond,
         *,
         headers: Mapping[str, str] | None = None,
         is_change: bool = False,
@@ -147,7 +149,7 @@ class _Endpoint:
         self.service = service
         self.headers = headers or {}
         self.path = path
-        self.respond_to = ask
+        self.respond_to = respond_to
         self.is_change = is_change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,12 +217,6 @@ def _as_coded_error(log: RequestLog, error: Exception) -> OmniGraphError:
         return error
     log_failure(error, log.request_id)
     return GraphError("", code="internal.bug")
-
-
-def _graph_endpoint(service: Service, route: Route) -> _Endpoint:
-    return _Endpoint(
-        service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change
-    )
 
 
 def _server_endpoint(service: Service, route: ServerRoute) -> _Endpoint:

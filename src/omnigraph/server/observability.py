@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Lock
 from traceback import extract_tb
 from typing import Any, Final
@@ -61,12 +61,6 @@ def log_to_stderr() -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("omnigraph").setLevel(logging.INFO)
-
-
-def log_request(level: int, **members: object) -> None:
-    """Log a finished request."""
-    if _log.isEnabledFor(level):
-        _log.log(level, "request", extra=members)
 
 
 def log_failure(error: BaseException, request_id: str) -> None:
@@ -192,7 +186,7 @@ def with_request_log(app: App, metrics: Metrics) -> App:
         log = RequestLog(_request_id(scope))
         scope[_SCOPE_KEY] = log
 
-        async def noting(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 log.status = message["status"]
                 message["headers"] = [*message["headers"], (REQUEST_ID.lower().encode(), log.request_id.encode())]
@@ -201,23 +195,14 @@ def with_request_log(app: App, metrics: Metrics) -> App:
         metrics.begin()
         started = clock.elapsed()
         try:
-            await app(scope, receive, noting)
+            await app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001 - its message may hold data
             log_failure(error, log.request_id)
         finally:
             seconds = clock.elapsed() - started
             metrics.end(scope["method"], log.route, log.status, seconds)
-            log_request(
-                logging.INFO if log.status < 500 else logging.ERROR,
-                request_id=log.request_id,
-                method=scope["method"],
-                route=log.route,
-                graph_id=log.graph_id,
-                actor=log.actor,
-                status=log.status,
-                milliseconds=round(seconds * 1_000, 1),
-                code=log.code,
-            )
+            members = {"method": scope["method"], "milliseconds": round(seconds * 1_000, 1), **asdict(log)}
+            _log.log(logging.INFO if log.status < 500 else logging.ERROR, "request", extra=members)
 
     return observe
 

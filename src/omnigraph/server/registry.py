@@ -71,7 +71,7 @@ class Quarantine:
 class Configuration:
     """The loaded tokens and policies: the actors, the policy of each graph, and the server policy.
 
-    A cluster also says which `graphs` there are, and why some of them are `quarantined`.
+    A cluster also declares its `graphs`, of which some may be `quarantined`.
     """
 
     tokens: Tokens
@@ -101,21 +101,21 @@ class Sources:
     token_files: tuple[Path, ...]
     policies: Mapping[str, Path | None]
     server_policy: Path | None
-    doors: AuthMode
+    auth_mode: AuthMode
 
     def read(self) -> Configuration:
         """Read all files; raises if one of them is invalid."""
         tokens = self.read_tokens()
-        if bool(tokens.entries) != self.doors.has_tokens:
+        if bool(tokens.entries) != self.auth_mode.has_tokens:
             raise UsageError("tokens cannot be added or removed altogether while the server runs; restart it")
         loaded = {
             graph_id: None if path is None else load_bundle(path, scope="graph", graph_id=graph_id)
             for graph_id, path in self.policies.items()
         }
-        checkers = {graph_id: self.doors.checker(policy) for graph_id, policy in loaded.items()}
-        policy_file = self.server_policy
-        judge = None if policy_file is None else load_bundle(policy_file, scope="server", graph_id="root")
-        return Configuration(tokens, checkers, judge)
+        checkers = {graph_id: self.auth_mode.checker(policy) for graph_id, policy in loaded.items()}
+        file = self.server_policy
+        server_policy = None if file is None else load_bundle(file, scope="server", graph_id="root")
+        return Configuration(tokens, checkers, server_policy)
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes when one of the files changes."""
@@ -238,16 +238,16 @@ class GraphRegistry:
             # Taken before reading, so that a concurrent change triggers another reload.
             self.fingerprint = self.sources.fingerprint()
             read = self.sources.read()
-            followed = None if read.graphs is None else follow(read, self.served, requires_all=self.requires_all)
+            revision = None if read.graphs is None else open_revision(read, self.served, requires_all=self.requires_all)
         except Exception as failure:  # noqa: BLE001 - every failure is reported
             self.is_stale = True
             code = failure.code if isinstance(failure, OmniGraphError) else "internal.bug"
             reason = str(failure) if isinstance(failure, OmniGraphError) else type(failure).__name__
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
-            self._attempts = self._attempts + 1 if _is_worth_another_look(failure) else 0
+            self._attempts = self._attempts + 1 if _is_transient(failure) else 0
             return
-        served = self.served if followed is None else followed.served
-        self.quarantined = {} if followed is None else followed.quarantined
+        served = self.served if revision is None else revision.served
+        self.quarantined = {} if revision is None else revision.quarantined
         self._attempts = self._attempts + 1 if has_unavailable(self.quarantined) else 0
         for graph_id, item in served.items():
             session_of(item.graph).policy = read.checkers[graph_id]
@@ -327,22 +327,22 @@ def open_cluster_registry(sources: Configurable, *, requires_all: bool = False) 
     """Open every healthy graph of a cluster; those that cannot be served are quarantined: logged, and not found."""
     fingerprint = sources.fingerprint()
     read = sources.read()
-    followed = follow(read, {}, requires_all=requires_all)
+    revision = open_revision(read, {}, requires_all=requires_all)
     return GraphRegistry(
-        followed.served,
+        revision.served,
         sources,
         read.tokens,
         read.server_policy,
         fingerprint=fingerprint,
         requires_all=requires_all,
-        quarantined=followed.quarantined,
-        _attempts=int(has_unavailable(followed.quarantined)),
+        quarantined=revision.quarantined,
+        _attempts=int(has_unavailable(revision.quarantined)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """The graphs of a revision that are served, and those that cannot be."""
+class ServedRevision:
+    """The graphs of a revision that are served, and the quarantined ones."""
 
     served: dict[str, ServedGraph]
     quarantined: Mapping[str, Quarantine]
@@ -353,7 +353,7 @@ def has_unavailable(quarantined: Mapping[str, Quarantine]) -> bool:
     return any(reason.code == "graph_unavailable" for reason in quarantined.values())
 
 
-def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> Followed:
+def open_revision(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> ServedRevision:
     """Return the graphs of a cluster's revision; open graphs are kept, with their new queries.
 
     Raises:
@@ -373,7 +373,8 @@ def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_a
                 quarantined[config.graph_id] = opened
     for graph_id, reason in quarantined.items():
         log.error("graph is quarantined", extra={"graph_id": graph_id, "code": reason.code, "error": reason.message})
-    lost = {graph_id for graph_id, reason in quarantined.items() if graph_id in before and not _is_deleted(reason)}
+    deleted = {graph_id for graph_id, reason in quarantined.items() if reason.code == "cluster_recovery_pending"}
+    lost = (quarantined.keys() & before.keys()) - deleted
     if not served or lost or (requires_all and quarantined):
         for item in served.values():
             if item.graph_id not in before or before[item.graph_id].graph is not item.graph:
@@ -383,17 +384,13 @@ def follow(read: Configuration, before: Mapping[str, ServedGraph], *, requires_a
         session = session_of(served[graph_id].graph)
         set_default_embedder(session.kernel, configs[graph_id].embedder)
         session.external_blobs = configs[graph_id].external_blobs
-    return Followed(dict(sorted(served.items())), quarantined)
+    return ServedRevision(dict(sorted(served.items())), quarantined)
 
 
-def _is_worth_another_look(failure: Exception) -> bool:
+def _is_transient(failure: Exception) -> bool:
     """Return True for failures that can end by themselves; a bad file or revision has to be replaced first."""
     findings = failure.findings if isinstance(failure, ClusterError) else ()
     return isinstance(failure, StorageError) or any(item.code == "graph_unavailable" for item in findings)
-
-
-def _is_deleted(reason: Quarantine) -> bool:
-    return reason.code == "cluster_recovery_pending"
 
 
 def _refuse(quarantined: Mapping[str, Quarantine], *, is_empty: bool) -> ClusterError:

@@ -75,7 +75,7 @@ class ServerRoute:
     """A GET route of the server itself; handlers get the service and the actor.
 
     `is_open` needs no token. `is_instant` runs on the event loop, because it never blocks. `page` is the response for
-    requests that prefer HTML. `headers` are the names of those that its responses may have.
+    requests that prefer HTML. `headers` are the names of headers that its responses may have.
     """
 
     path: str

@@ -133,14 +133,12 @@ class Service:
 
     async def _handle(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Response:
         """Read and authorize a request, and run its handler; writes are admitted per actor."""
-        size = 0
+        size, resource = 0, _RESOURCES.get(route.body, "")
         if route.body != "none":
-            declared = check_length(
-                _first_header(call.headers, "content-length"), route.body_bytes_max, _limited_resource(route)
-            )
+            declared = check_length(call.header("content-length"), route.body_bytes_max, resource)
             # A body of unknown length may take all that the actor may have in flight.
             size = min(route.body_bytes_max, self.admission.bytes_max) if declared is None else declared
-            _check_media(call.headers, route)
+            _check_media(call, route)
         admitted = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
         # Authorization needs the parsed body, so a JSON write is admitted before its body is read.
         is_admitted_early = route.is_write and route.body == "json"
@@ -148,7 +146,7 @@ class Service:
             if is_admitted_early:
                 admission.enter_context(admitted)
             if route.body == "json":
-                body = await read_body(receive, route.body_bytes_max, _limited_resource(route))
+                body = await read_body(receive, route.body_bytes_max, resource)
                 call = replace(call, body=body, input=await self._parse(route, body))
             else:
                 call = replace(call, input=from_query(route.takes, query))
@@ -159,7 +157,7 @@ class Service:
                 admission.enter_context(admitted)
             if route.body == "ndjson":
                 folder = Path(admission.enter_context(TemporaryDirectory(prefix="omnigraph-body-")))
-                call = replace(call, body=await self._receive_load(receive, size, _limited_resource(route), folder))
+                call = replace(call, body=await self._receive_load(receive, size, resource, folder))
             if is_write:
                 seconds = SERVER_LOAD_SECONDS_MAX if isinstance(call.body, Path) else SERVER_WRITE_SECONDS_MAX
                 return await self._run_write(lambda: route.handle(call), call.caller, seconds)
@@ -200,7 +198,7 @@ class Service:
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run work without writes in a thread; abandoned when the server has to exit."""
-        running = self._start(pool, work)
+        running = asyncio.get_running_loop().run_in_executor(pool, work)
         await self._wait(running)
         if not running.done():
             running.cancel()
@@ -306,9 +304,6 @@ class Service:
         thread.add_done_callback(release)
         return await asyncio.wrap_future(thread)
 
-    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
-        return asyncio.get_running_loop().run_in_executor(pool, work)
-
     async def _wait(self, running: asyncio.Future[R], seconds: float | None = None) -> None:
         """Wait for a future, its timeout, or the shutdown deadline."""
         must_exit = asyncio.ensure_future(self.is_late.wait())
@@ -376,11 +371,6 @@ def headers_by_name(scope: Scope) -> dict[str, tuple[str, ...]]:
     return headers
 
 
-def _first_header(headers: Mapping[str, tuple[str, ...]], name: str) -> str | None:
-    values = headers.get(name)
-    return values[0] if values else None
-
-
 def _operation_id(headers: Mapping[str, tuple[str, ...]], route: Route) -> str | None:
     """Return the idempotency key of a write; rejected on routes that would ignore it."""
     values = headers.get(wire.OPERATION_ID.lower(), ())
@@ -393,16 +383,12 @@ def _operation_id(headers: Mapping[str, tuple[str, ...]], route: Route) -> str |
     return values[0].strip()
 
 
-def _limited_resource(route: Route) -> str:
-    return _RESOURCES.get(route.body, "request_body_bytes")
-
-
-def _check_media(headers: Mapping[str, tuple[str, ...]], route: Route) -> None:
+def _check_media(call: Call[Any], route: Route) -> None:
     """Reject other media types; a request without a body needs none."""
     expected: Any = _MEDIA[route.body]
-    media = (_first_header(headers, "content-type") or "").partition(";")[0].strip().lower()
-    is_empty = _first_header(headers, "content-length") == "0" or (
-        "content-length" not in headers and "transfer-encoding" not in headers
+    media = (call.header("content-type") or "").partition(";")[0].strip().lower()
+    is_empty = call.header("content-length") == "0" or (
+        "content-length" not in call.headers and "transfer-encoding" not in call.headers
     )
     if media != expected and not (is_empty and route.body == "json"):
         raise GraphError(f"the body of this request must be `{expected}`", code="request.media_type", expected=expected)

@@ -40,8 +40,6 @@ Naming = Literal["now", "then"]
 
 # The metadata of a member that is also accepted under the name that it had in earlier releases of the protocol.
 ALIAS: Final = "alias"
-_QUERY: Final = {ALIAS: "query_source"}
-_NAME: Final = {ALIAS: "query_name"}
 
 
 # -- inputs of routes: a JSON body, or the query string for GET, HEAD and NDJSON bodies -------------------------------
@@ -67,18 +65,16 @@ class SchemaInput(BranchInput):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInput(BranchInput):
+class SnapshotInput(SchemaInput):
     """The branch to read, or a past state of it."""
 
-    at: str | None = None
     names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commits:
+class Commits(BranchInput):
     """A page of the commits of a branch: at most `limit`, newest first, optionally only those `before` a commit."""
 
-    branch: str = "main"
     limit: int | None = None
     before: str | None = None
 
@@ -125,8 +121,8 @@ class Read:
 class Mutate:
     """A mutation; `message` says what its commit is for, and a `dry_run` makes none."""
 
-    query: str = field(metadata=_QUERY)
-    name: str | None = field(default=None, metadata=_NAME)
+    query: str = field(metadata={ALIAS: "query_source"})
+    name: str | None = field(default=None, metadata={ALIAS: "query_name"})
     params: dict[str, Any] | None = None
     branch: str = "main"
     message: str | None = None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engine.query.compare import compare, is_member
-from omnigraph.engine.query.search import Constant, Lists, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import CompareOp
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import omnigraph as og
 from omnigraph.engine.query.aggregate import Groups, aggregate, join_limbs, limb_bits, split_limbs
-from omnigraph.engine.query.search import Numbers
+from omnigraph.engine.query.vectors import Numbers
 from omnigraph.errors import ArithmeticOverflow
 from tests.support.examples import examples
 

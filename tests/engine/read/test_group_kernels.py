@@ -15,7 +15,7 @@ from omnigraph.engine.query.aggregate import Groups
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.group_functions import aggregate_groups
 from omnigraph.engine.query.ordering import SortKey, stable_order
-from omnigraph.engine.query.search import Numbers, Strings
+from omnigraph.engine.query.vectors import Numbers, Strings
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir

@@ -17,7 +17,7 @@ from omnigraph.engine.query.aggregate import Groups
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.ordering import top_rows
-from omnigraph.engine.query.search import Rows, distinct_rows
+from omnigraph.engine.query.vectors import Rows, distinct_rows
 from omnigraph.errors import BudgetExceeded
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey

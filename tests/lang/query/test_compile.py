@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.lang.codes import LANGUAGE_CODES, QUERY_CODES
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import compile_query, ir, lint_queries, require_kind
+from tests.support.language_codes import LANGUAGE_CODES, QUERY_CODES
 from tests.support.query_fixtures import catalog_f, catalog_from, compiled, read_text
 from tests.support.typical_queries import TYPICAL_QUERY, TYPICAL_SCHEMA
 

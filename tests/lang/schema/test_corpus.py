@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from omnigraph.lang.codes import MIGRATION_CODES, SCHEMA_CODES
+from tests.support.language_codes import MIGRATION_CODES, SCHEMA_CODES
 
 CASES = Path(__file__).parents[2] / "cases"
 # A counter near its end and a damaged stored schema cannot be written as a case; test_ir.py has both.

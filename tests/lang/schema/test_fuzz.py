@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.lang.codes import SCHEMA_CODES
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 from tests.support.examples import examples
+from tests.support.language_codes import SCHEMA_CODES
 from tests.support.schema_compiling import FIXTURE, compiled, refused
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,6 @@
 """Query execution: run and explain compiled read queries against one snapshot, column at a time.
 
-May import `engine.session`, `engine.params` and everything below the engine; never another part of the engine.
+May import `engine.session`, `engine.arguments` and everything below the engine; never another part of the engine.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from omnigraph.engine.query.budget import reserve_for_read
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.search import Ids, Mask
+from omnigraph.engine.query.vectors import Ids, range_indices, sort_distinct
 from omnigraph.lang.query.ir import REVERSED, Direction
 from omnigraph.store.read.version_diff import read_after, shared_beginning
 
@@ -46,18 +46,10 @@ class Adjacency:
         sources = np.repeat(np.arange(len(self.starts) - 1, dtype=np.int64), self.degrees)
         return sources * max(self.target_count, 1) + self.neighbours
 
-    @cached_property
-    def has_loop(self) -> Mask:
-        """Which nodes are their own neighbour."""
-        sources = np.repeat(np.arange(len(self.starts) - 1), self.degrees)
-        mask = np.zeros(len(self.starts) - 1, np.bool_)
-        mask[sources[sources == self.neighbours]] = True
-        return mask
-
     @property
     def nbytes(self) -> int:
         arrays = [self.starts, self.neighbours, self.edges]
-        arrays += [self.__dict__.get(name) for name in ("degrees", "pairs", "has_loop")]
+        arrays += [self.__dict__.get(name) for name in ("degrees", "pairs")]
         return sum(int(array.nbytes) for array in arrays if array is not None)
 
 
@@ -71,7 +63,7 @@ def extend_adjacency(
     # Merge insert: only the nodes with new pairs are searched, the rest is copied.
     degrees = old_starts[nodes + 1] - old_starts[nodes]
     firsts = np.cumsum(degrees) - degrees
-    entries = np.arange(int(degrees.sum())) + np.repeat(old_starts[nodes] - firsts, degrees)
+    entries = range_indices(old_starts[nodes], degrees)
     width = max(target_count, 1)
     old = np.repeat(np.arange(len(nodes)), degrees) * width + previous.neighbours[entries]
     owners = np.repeat(np.arange(len(nodes)), added.degrees[nodes])
@@ -101,7 +93,7 @@ def build_adjacency(source: Ids, target: Ids, edge: Ids | None, source_count: in
     width = max(target_count, 1)
     packed = source.astype(np.int64) * width + target
     if edge is None:
-        packed = _distinct(packed)
+        packed = sort_distinct(packed)
         owners, neighbours = np.divmod(packed, width)
     else:
         order = _stable_order(packed, source_count * width, len(edge))
@@ -110,14 +102,6 @@ def build_adjacency(source: Ids, target: Ids, edge: Ids | None, source_count: in
     np.cumsum(np.bincount(owners, minlength=source_count), out=starts[1:])
     small = np.int32 if target_count < 2**31 else np.int64
     return Adjacency(starts, neighbours.astype(small, copy=False), edge, target_count)
-
-
-def _distinct(packed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    packed = np.sort(packed)
-    if len(packed) < 2:
-        return packed
-    unique: npt.NDArray[np.int64] = packed[np.concatenate([[True], packed[1:] != packed[:-1]])]
-    return unique
 
 
 def _stable_order(packed: npt.NDArray[np.int64], bound: int, count: int) -> npt.NDArray[Any]:
@@ -188,7 +172,7 @@ class Topology:
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
         _, sources, targets = self._entities
         near, far = (targets, sources) if direction is Direction.IN else (sources, targets)
-        previous = self._extended()
+        previous = self._appended_to()
         base = None if previous is None else previous._adjacencies.get((direction, per_edge))
         if previous is None or base is None or base.neighbours.dtype != far.dtype:
             source, target, edge = orient_endpoints(self._read_ends(), direction)
@@ -203,7 +187,7 @@ class Topology:
         """Return the endpoints of every stored edge; after an append, read only the new edges."""
         if self._ends is None:
             edges, sources, targets = self._entities
-            previous = self._extended()
+            previous = self._appended_to()
             base = Endpoints(*(entities.all[:0] for entities in (sources, targets, edges)))
             if previous is not None:
                 base = previous._read_ends()
@@ -223,7 +207,7 @@ class Topology:
             self._ends = Endpoints(*map(np.concatenate, zip(base, ends, strict=True))) if base.size else ends
         return self._ends
 
-    def _extended(self) -> Topology | None:
+    def _appended_to(self) -> Topology | None:
         """Return the previous version's topology if this version only appends to it and it is in memory."""
         previous = self._previous() if self._previous is not None else None
         if previous is None or previous._ends is None or previous._ends.size < previous.edges.count:
@@ -247,7 +231,7 @@ class Topology:
     @property
     def is_nearly_loaded(self) -> bool:
         """True if only the edges of the last appends are still unread."""
-        return self._extended() is not None
+        return self._appended_to() is not None
 
     @property
     def nbytes(self) -> int:

@@ -14,10 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.search import Constant, Lists, Numbers, Strings, Vector, vector_from_arrow, vector_to_arrow
+from omnigraph.engine.query.compare import validity
+from omnigraph.engine.query.vectors import (
+    Constant,
+    Lists,
+    Numbers,
+    Strings,
+    Vector,
+    materialize,
+    run_starts,
+    vector_from_arrow,
+)
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.schema.arrow_schema import arrow_type
 
 Integers = npt.NDArray[np.int64]
 # Sums of limbs stay below this, which leaves room for the carries.
@@ -201,7 +210,7 @@ def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
     numbers = np.sort(codes * count + np.arange(count))
     ordered = numbers // max(count, 1)
     positions = numbers - ordered * count
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[:count]
+    is_first = run_starts(ordered)
     of = np.empty(count, np.int64)
     of[positions] = np.cumsum(is_first) - 1
     return of, positions[is_first]
@@ -266,9 +275,8 @@ def aggregate(function: str, vector: Vector | None, groups: Groups | SingleGroup
     """Return one value per group as an Arrow array: a count, a sum, an average in 64-bit floats, or an extreme."""
     if vector is None:
         return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
-    if isinstance(vector, Constant):
-        vector = _repeat_constant(vector, groups.count)
-    valid = _validity(vector, groups.count)
+    vector = materialize(vector, groups.count)
+    valid = validity(vector)
     counts = np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size)
     if function == "count":
         return pa.array(counts, pa.int64())
@@ -276,20 +284,6 @@ def aggregate(function: str, vector: Vector | None, groups: Groups | SingleGroup
         assert isinstance(vector, Numbers)
         return sums_to_arrow(function, _sum_groups(vector.data, valid, groups), counts)
     return _extremes(function, vector, valid, groups, counts == 0)
-
-
-def _repeat_constant(constant: Constant, count: int) -> Vector:
-    return vector_from_arrow(vector_to_arrow(constant, arrow_type(constant.type), count))
-
-
-def _validity(vector: Vector, count: int) -> npt.NDArray[np.bool_] | None:
-    if isinstance(vector, Numbers):
-        return vector.valid
-    assert isinstance(vector, Strings | Lists)
-    if vector.array.null_count == 0:
-        return None
-    mask: npt.NDArray[np.bool_] = vector.array.is_valid().to_numpy(zero_copy_only=False)
-    return mask
 
 
 def sums_to_arrow(function: str, sums: ExactSums | npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Any:

@@ -12,8 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.search import Mask, Numbers, Strings, Vector, vector_from_arrow
-from omnigraph.engine.query.vectors import combine_validity, materialize, raise_overflow
+from omnigraph.engine.query.vectors import (
+    Mask,
+    Numbers,
+    Strings,
+    Vector,
+    combine_validity,
+    materialize,
+    raise_overflow,
+    vector_from_arrow,
+)
 from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.arrow_typing import pc

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import Value
-from omnigraph.engine.query.search import (
+from omnigraph.engine.query.vectors import (
     Constant,
     Lists,
     Mask,

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-import numpy as np
-
 from omnigraph import settings
 from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.adjacency import Topology
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.search import Ids
 from omnigraph.engine.query.union_types import UnionEntities, UnionTopology
+from omnigraph.engine.query.vectors import Rows
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
@@ -31,11 +29,8 @@ from omnigraph.lru import LruCache
 from omnigraph.store.read.dataset import DatasetRef
 
 if TYPE_CHECKING:
-    from omnigraph.engine.query.adjacency import Topology
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.query.entities import Entities
     from omnigraph.engine.query.operators import PlanStep
-    from omnigraph.engine.query.search import Rows
 
 
 class Sized(Protocol):
@@ -266,11 +261,6 @@ class QueryRun:
 
     def check(self, where: str) -> None:
         self.spending.check(where)
-
-
-def null_ids(count: int) -> Ids:
-    """Return a binding that is null in every row."""
-    return np.full(count, -1, np.int32)
 
 
 def check_bound(bound: int | ParameterRef, value: Value, word: str, least: int) -> int:

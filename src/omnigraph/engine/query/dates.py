@@ -9,8 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.search import Constant, Numbers, Vector, vector_from_arrow
-from omnigraph.engine.query.vectors import combine_validity, integers, materialize, raise_overflow
+from omnigraph.engine.query.vectors import (
+    Constant,
+    Numbers,
+    Vector,
+    combine_validity,
+    integers,
+    materialize,
+    raise_overflow,
+    vector_from_arrow,
+)
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.datetimes import DATE_RANGE, DAY_MS
@@ -65,7 +73,7 @@ def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | in
     return first_days
 
 
-def _joined(days: npt.NDArray[Any], milliseconds: npt.NDArray[Any], valid: Any, is_date: bool, name: str) -> Numbers:
+def _join_days(days: npt.NDArray[Any], milliseconds: npt.NDArray[Any], valid: Any, is_date: bool, name: str) -> Numbers:
     known = np.ones(len(days), np.bool_) if valid is None else valid
     first, last = DATE_RANGE
     raise_overflow(((days < first) | (days > last)) & known, name, "Date" if is_date else "DateTime")
@@ -84,14 +92,14 @@ def _truncate(arguments: Sequence[Vector], type_: PropertyType, count: int) -> V
     days, milliseconds, valid = _moments(arguments[1], count, is_date)
     if unit in _MILLISECONDS:
         size = _MILLISECONDS[unit]
-        return _joined(days, milliseconds // size * size, valid, is_date, "date_trunc")
+        return _join_days(days, milliseconds // size * size, valid, is_date, "date_trunc")
     if unit == "week":
         # 1970-01-01 was a Thursday, and weeks begin on Monday.
         days = days - (days + 3) % 7
     elif unit in _MONTHS:
         size = _MONTHS[unit]
         days = (_month_number(days) // size * size).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    return _joined(days, np.zeros(count, np.int64), valid, is_date, "date_trunc")
+    return _join_days(days, np.zeros(count, np.int64), valid, is_date, "date_trunc")
 
 
 def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
@@ -107,14 +115,14 @@ def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector
     if unit in _MILLISECONDS:
         total = milliseconds + amounts * _MILLISECONDS[unit]
         days = days + total // DAY_MS
-        return _joined(days, total - total // DAY_MS * DAY_MS, valid, is_date, "date_add")
+        return _join_days(days, total - total // DAY_MS * DAY_MS, valid, is_date, "date_add")
     if unit in _DAYS:
-        return _joined(days + amounts * _DAYS[unit], milliseconds, valid, is_date, "date_add")
+        return _join_days(days + amounts * _DAYS[unit], milliseconds, valid, is_date, "date_add")
     steps = amounts * _MONTHS[unit]
     raise_overflow((np.abs(steps) > 2**35) & known, "date_add", type_.scalar.value)
     within = days - _month_start(days, 0)
     start, following = _month_start(days, steps), _month_start(days, steps + 1)
-    return _joined(start + np.minimum(within, following - start - 1), milliseconds, valid, is_date, "date_add")
+    return _join_days(start + np.minimum(within, following - start - 1), milliseconds, valid, is_date, "date_add")
 
 
 def _difference(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:

@@ -64,12 +64,6 @@ def check_model(embedder: Embedder, model: str | None) -> None:
         )
 
 
-def embed_query(embedder: Embedder, text: str, dimension: int) -> NDArray[np.float32]:
-    """Return the vector of a query text."""
-    vector: NDArray[np.float32] = embedder.embed([text], dimension, Purpose.QUERY)[0]
-    return vector
-
-
 def normalize_vectors(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
     """Return vectors scaled to length 1; rejects a wrong dimension, non-finite values and zero vectors.
 
@@ -90,7 +84,8 @@ def _parse_matrix(vectors: Sequence[object], dimension: int) -> NDArray[np.float
     """Return lists of numbers as a matrix, or None; stricter than numpy, which converts true, "1.5" and null."""
     try:
         rows: Any = pa.array(list[Any](vectors))
-        if not pa.types.is_list(rows.type) or not _is_numeric(rows.type.value_type):
+        item = rows.type.value_type if pa.types.is_list(rows.type) else pa.null()
+        if not pa.types.is_integer(item) and not pa.types.is_floating(item):
             return None
         fixed = rows.cast(pa.list_(pa.float64(), dimension))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -99,10 +94,6 @@ def _parse_matrix(vectors: Sequence[object], dimension: int) -> NDArray[np.float
         return None
     matrix: NDArray[np.float64] = fixed.values.to_numpy().reshape(len(rows), dimension)
     return matrix
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def embedding_error(message: str, **context: str | int) -> DataError:

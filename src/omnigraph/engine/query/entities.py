@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.query.budget import charge_running, reserve_for_read
 from omnigraph.engine.query.ordering import string_ranks
-from omnigraph.engine.query.search import Ids, Lists, Mask, Numbers, Strings, vector_from_arrow, vector_to_arrow
+from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Strings, vector_from_arrow, vector_to_arrow
 from omnigraph.store.index.index_build import unindexed_rows
 from omnigraph.store.read.dataset import Dataset, miscounted
 from omnigraph.store.read.live_rows import LiveRows, live_rows
@@ -52,7 +52,7 @@ class Column:
             values = [array[index].as_py() if index >= 0 else None for index in ids.tolist()]
             return Strings(pa.array(values, array.type))
         charge_running(len(ids) * self._value_bytes, "reading values")
-        if isinstance(vector, Strings) and self.is_coded_for(len(ids)):
+        if isinstance(vector, Strings) and self.pays_to_encode(len(ids)):
             encoded: Any = pa.DictionaryArray.from_arrays(_arrow_indices(self.codes_of(ids)), self.dictionary)
             return Strings(encoded.cast(pa.string()))
         return type(vector)(vector.array.take(_arrow_indices(ids)))
@@ -80,7 +80,7 @@ class Column:
             return array.slice(ids[0], 1)
         return vector_to_arrow(self.take(ids), type_, len(ids))
 
-    def is_coded_for(self, count: int) -> bool:
+    def pays_to_encode(self, count: int) -> bool:
         """True if dictionary codes pay off for this many values."""
         return count > _SAMPLE and self.is_repetitive
 
@@ -242,12 +242,12 @@ class Entities:
             return column.array if column.array.type == type_ else vector_to_arrow(column.vector, type_, len(ids))
         return column.take_arrow(ids, type_)
 
-    def coded(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
+    def dictionary_codes(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
         """Return the distinct strings of a column and the code of each entity, if enough values are requested."""
         if name not in self._columns and ids is not self._all:
             return None
         column = self.column(name)
-        if not column.is_coded_for(len(ids)):
+        if not column.pays_to_encode(len(ids)):
             return None
         return column.dictionary, column.codes if ids is self._all else column.codes_of(ids)
 

@@ -5,7 +5,7 @@ Result sizes are computed and reserved in the budget before anything is allocate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,8 +18,8 @@ from omnigraph import settings
 from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
-from omnigraph.engine.query.search import Ids, Mask
 from omnigraph.engine.query.union_types import UnionTopology, member_offset
+from omnigraph.engine.query.vectors import Ids, Mask, range_indices, run_starts, sort_distinct
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction, Leg, join_types
 
@@ -59,10 +59,7 @@ class NeighbourRanges:
         """Return the adjacency indices of all neighbours, node by node."""
         if len(self.degrees) == 1:
             return np.arange(self.starts[0], self.starts[0] + self.degrees[0])
-        ends = np.cumsum(self.degrees)
-        total = int(ends[-1]) if len(ends) else 0
-        entries: npt.NDArray[np.int64] = np.arange(total) + np.repeat(self.starts - (ends - self.degrees), self.degrees)
-        return entries
+        return range_indices(self.starts, self.degrees)
 
 
 class Walker(Protocol):
@@ -123,8 +120,7 @@ class StorageWalker:
             lookups[1] = (source[not_loops], target[not_loops], edge[not_loops])
         source, target, edge = (np.concatenate(parts) for parts in zip(*lookups, strict=True))
         adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), target_count)
-        starts = adjacency.starts[positions]
-        return NeighbourRanges(adjacency, starts, adjacency.starts[positions + 1] - starts)
+        return locate_neighbours(adjacency, positions)
 
     def lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
         """Return, for every edge at the frontier, the place of its near end there, its far end and itself."""
@@ -158,8 +154,7 @@ class UnionStorageWalker:
         lookups = [part for leg in self._legs for part in self._lookup_leg(frontier, leg)]
         source, target, edge = (np.concatenate(parts) for parts in zip(*lookups, strict=True))
         adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), self._far.count)
-        starts = adjacency.starts[positions]
-        return NeighbourRanges(adjacency, starts, adjacency.starts[positions + 1] - starts)
+        return locate_neighbours(adjacency, positions)
 
     def _lookup_leg(self, frontier: Ids, leg: Leg) -> Iterator[tuple[Ids, Ids, Ids]]:
         walker = StorageWalker(self._run, leg.edge, leg.direction, self._per_edge, self.reason)
@@ -185,13 +180,12 @@ def choose_union_walker(
     run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, hops: int, frontier: int, *, per_edge: bool
 ) -> Walker:
     """Return the cheaper traversal of several edge types: lookups only if they are cheaper for each."""
-    choices = [is_indexed_cheaper(run, leg.edge, leg.direction, hops, frontier) for leg in legs]
-    reason = next((reason for is_indexed, reason in choices if not is_indexed), None)
-    if reason is not None:
+    indexed, reason = is_indexed_cheaper_for_all(run, [(leg.edge, leg.direction) for leg in legs], hops, frontier)
+    if not indexed:
         return MemoryWalker(run.union_topology(legs, near, far), Direction.OUT, per_edge, reason)
     for leg in legs:
         run.topology(leg.edge).probes += 1
-    return UnionStorageWalker(run, legs, near, far, per_edge, choices[0][1])
+    return UnionStorageWalker(run, legs, near, far, per_edge, reason)
 
 
 def choose_walker(
@@ -205,6 +199,14 @@ def choose_walker(
     return MemoryWalker(run.topology(edge), direction, per_edge, reason)
 
 
+def is_indexed_cheaper_for_all(
+    run: QueryRun, walks: Sequence[tuple[str, Direction]], hops: int, frontier: int
+) -> tuple[bool, str]:
+    """Return True if index lookups cost less for each of several edge types, and the reason."""
+    choices = [is_indexed_cheaper(run, *walk, hops, frontier) for walk in walks]
+    return min(choices, key=lambda choice: choice[0])
+
+
 def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int, frontier: int) -> tuple[bool, str]:
     """Return True if index lookups cost less than reading all edges, and the reason."""
     mode = run.traversal_mode
@@ -212,7 +214,6 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
         return mode == "indexed", f"OMNIGRAPH_TRAVERSAL_MODE is {mode}"
     if run.has_topology(edge):
         return False, "adjacency is in memory"
-    type_ = run.view.catalog.edges[edge]
     edge_count = run.row_count(TypeKey.of("edge", edge))
     if edge_count <= _SMALL_EDGES:
         return False, f"{edge_count} edges are few enough to read whole"
@@ -220,9 +221,8 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
         return False, f"{hops} hops are more than {hops_max}"
     if frontier > (frontier_max := settings.read_integer("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
         return False, f"{frontier} nodes are more than {frontier_max}"
-    near = type_.target if direction is Direction.IN else type_.source
     topology = run.topology(edge)
-    average = edge_count / max(run.row_count(TypeKey.of("node", near)), 1)
+    average = edge_count / max(run.row_count(TypeKey.of("node", near_type(run, edge, direction))), 1)
     scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKUP_COLUMNS[direction])
     lookup_cost, read_cost = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
     estimate = f"about {lookup_cost:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"
@@ -233,6 +233,12 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
     if topology.probes >= _PROBES_MAX or (topology.probes + 1) * lookup_cost >= read_cost:
         return False, f"looked up {topology.probes} times already"
     return True, f"{estimate} cost less than reading {edge_count}"
+
+
+def near_type(run: QueryRun, edge: str, direction: Direction) -> str:
+    """Return the node type that a walk over an edge type starts from."""
+    type_ = run.view.catalog.edges[edge]
+    return type_.target if direction is Direction.IN else type_.source
 
 
 # How many flags, one per node and source, a walk has in memory at once.
@@ -285,11 +291,6 @@ def _origin_rows(located: NeighbourRanges) -> Ids:
     return np.repeat(np.arange(len(located.degrees)), located.degrees)
 
 
-def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
-    """Return the mask of nodes that have a neighbour."""
-    return walker.locate(nodes).degrees > 0
-
-
 def expand_into(run: QueryRun, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Expansion:
     """Keep the pairs that an edge joins; once each, or once per edge when the walker counts edges."""
     if isinstance(walker, MemoryWalker) and len(nodes) > MANY_PAIRS and walker.adjacency.edges is None:
@@ -340,7 +341,7 @@ def intersect_neighbours(
 ) -> Expansion:
     """Return which neighbours a node and another one have in common, pair by pair; each neighbour counts once.
 
-    One of the two lists is marked, and the other one looked up in it; see `_looks_up_near` for which.
+    One of the two lists is marked, and the other one looked up in it; see `_probe_near_side` for which.
     """
     is_some = (near.degrees[nodes] > 0) & (far.degrees[others] > 0)
     is_near = _probe_near_side(near, nodes, far, others)
@@ -399,7 +400,7 @@ def _mark_neighbours(run: QueryRun, adjacency: Adjacency, owners: Ids, where: st
     """
     if len(owners) == 0:
         return
-    heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
+    heads = np.flatnonzero(run_starts(owners))
     bounds = np.append(heads, len(owners))
     width = max(adjacency.target_count, 1)
     block = _owners_per_block(adjacency)
@@ -453,11 +454,7 @@ def expand_hops(
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(sources)))])
     degrees = np.diff(starts)[origins]
     run.spending.reserve(int(degrees.sum()), row_bytes + _WORK_BYTES, where)
-    range_ends = np.cumsum(degrees)
-    entries = np.arange(int(range_ends[-1]) if len(range_ends) else 0) + np.repeat(
-        starts[origins] - (range_ends - degrees), degrees
-    )
-    entries = order[entries]
+    entries = order[range_indices(starts[origins], degrees)]
     return Expansion(np.repeat(np.arange(len(nodes)), degrees), targets[entries], None, hops[entries])
 
 
@@ -521,22 +518,14 @@ def _self_loops(
     reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: NeighbourRanges
 ) -> npt.NDArray[np.int64]:
     """Return the states of the frontier whose nodes are their own neighbours."""
-    return _distinct(reached[reached == np.repeat(frontier, located.degrees)])
+    return sort_distinct(reached[reached == np.repeat(frontier, located.degrees)])
 
 
 def _unvisited(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.int64]:
     """Return the states not visited before, distinct and sorted."""
     if len(reached) * 16 < len(visited):
-        return _distinct(reached[~visited[reached]])
+        return sort_distinct(reached[~visited[reached]])
     flags = np.zeros(len(visited), np.bool_)
     flags[reached] = True
     flags &= ~visited
     return np.flatnonzero(flags)
-
-
-def _distinct(states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    if len(states) < 2:
-        return states
-    states = np.sort(states)
-    unique: npt.NDArray[np.int64] = states[np.concatenate([[True], states[1:] != states[:-1]])]
-    return unique

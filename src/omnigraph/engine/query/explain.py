@@ -13,9 +13,10 @@ from typing import Any, Final
 from omnigraph import clock
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.expand import is_indexed_cheaper_for_all, near_type
 from omnigraph.engine.query.operators import Pipeline, PlanStep
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.search import Rows
+from omnigraph.engine.query.vectors import Rows
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
 from omnigraph.store.objects.request_meter import Meter
@@ -215,30 +216,23 @@ def _estimate_degree(run: QueryRun, step: operators.Expand) -> float:
     """Return the mean number of edges that a walk finds at a node."""
     if not step.legs:
         edges = run.row_count(TypeKey.of("edge", step.edge)) * (2 if step.direction is Direction.BOTH else 1)
-        return edges / max(_count_near_nodes(run, step.edge, step.direction), 1)
+        near = TypeKey.of("node", near_type(run, step.edge, step.direction))
+        return edges / max(run.row_count(near), 1)
     ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in step.legs}
     edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
     return edges / max(run.row_count(TypeKey.of("node", step.source_type)), 1)
 
 
-def _count_near_nodes(run: QueryRun, edge: str, direction: Direction) -> int:
-    type_ = run.view.catalog.edges[edge]
-    return run.row_count(TypeKey.of("node", type_.target if direction is Direction.IN else type_.source))
-
-
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
     """Return the traversal mode that the estimates imply."""
-    from omnigraph.engine.query.expand import is_indexed_cheaper
-
     if isinstance(step, operators.ExpandIntersect):
         return _expected_traversal(run, step.walk, rows)
     if not isinstance(step, operators.Expand | operators.ExpandInto):
         return {}
     _, hops = _expected_hops(run, step)
     walks = [(leg.edge, leg.direction) for leg in step.legs] or [(step.edge, step.direction)]
-    choices = [is_indexed_cheaper(run, *walk, hops, round(rows)) for walk in walks]
-    reason = next((reason for is_indexed, reason in choices if not is_indexed), choices[0][1])
-    return {"traversal": "indexed" if all(is_indexed for is_indexed, _ in choices) else "csr", "because": reason}
+    is_indexed, reason = is_indexed_cheaper_for_all(run, walks, hops, round(rows))
+    return {"traversal": "indexed" if is_indexed else "csr", "because": reason}
 
 
 def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:

@@ -18,7 +18,8 @@ from omnigraph.engine.query.compare import compare, is_member, mask_nulls, refut
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.paths import path_values
-from omnigraph.engine.query.search import (
+from omnigraph.engine.query.union_types import type_names
+from omnigraph.engine.query.vectors import (
     UNIT_ROW,
     Constant,
     Ids,
@@ -28,11 +29,11 @@ from omnigraph.engine.query.search import (
     Rows,
     Strings,
     Vector,
+    materialize,
     repeat_value,
+    to_arrow,
     vector_from_arrow,
 )
-from omnigraph.engine.query.union_types import type_names
-from omnigraph.engine.query.vectors import materialize, to_arrow
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
@@ -303,10 +304,10 @@ def _compile_string_predicate(
 
     def run_test(run: QueryRun, rows: Rows) -> Mask:
         entities, ids = run.entities(key), rows.columns[variable]
-        coded = entities.coded(property_, ids)
-        if coded is None:
+        encoded = entities.dictionary_codes(property_, ids)
+        if encoded is None:
             return test(run, rows, entities.values(property_, ids), rows.count)
-        strings, codes = coded
+        strings, codes = encoded
         truth = test(run, rows, Strings(strings), len(strings))
         true = np.flatnonzero(truth)
         if len(true) == 1:

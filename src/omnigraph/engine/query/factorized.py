@@ -28,12 +28,11 @@ from omnigraph.engine.query.aggregate import (
 )
 from omnigraph.engine.query.compare import validity
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours
+from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours, near_type
 from omnigraph.engine.query.expressions import Evaluate, variables_of, walk
 from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
-from omnigraph.engine.query.search import Ids, Numbers, Rows, Vector
-from omnigraph.engine.query.vectors import materialize
+from omnigraph.engine.query.vectors import Ids, Numbers, Rows, Vector, materialize
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
@@ -91,7 +90,7 @@ class Forest:
 
     def rooted_at(self, variable: str) -> Vertex:
         """Return the tree re-rooted at a variable; the pattern is symmetric."""
-        return self._turned(variable, None)
+        return self._reroot(variable, None)
 
     def cheapest_root(self, summed: str | None) -> str:
         """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
@@ -121,11 +120,11 @@ class Forest:
                 walks[branch.to.variable].append(reverse)
         return walks
 
-    def _turned(self, variable: str, parent: str | None) -> Vertex:
+    def _reroot(self, variable: str, parent: str | None) -> Vertex:
         vertex = self.vertices[variable]
         rerooted = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
         rerooted.branches = [
-            TreeEdge(walk.edge, walk.direction, walk.per_edge, self._turned(walk.to.variable, variable))
+            TreeEdge(walk.edge, walk.direction, walk.per_edge, self._reroot(walk.to.variable, variable))
             for walk in self.walks[variable]
             if walk.to.variable != parent
         ]
@@ -233,7 +232,7 @@ def check_path_count(count: int, variable: str) -> None:
 def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | None) -> Weights:
     adjacency = branch.adjacency(run)
     entities = run.nodes(branch.to.node_type)
-    is_all = ids is run.nodes(_near_type(run, branch)).all
+    is_all = ids is run.nodes(near_type(run, branch.edge, branch.direction)).all
     degrees = adjacency.degrees if is_all else adjacency.degrees[ids]
     # Nothing below to count: every edge is one way.
     if branch.to.is_free_leaf and factor is None:
@@ -296,18 +295,9 @@ def _scatter_weights(run: QueryRun, branch: TreeEdge, selected: Ids, below: Weig
     """Scatter the weights of few nodes to their reverse neighbours."""
     backwards = branch.backwards(run)
     located = locate_neighbours(backwards, selected)
-    sums = np.zeros(_near_count(run, branch), below.dtype)
+    sums = np.zeros(run.nodes(near_type(run, branch.edge, branch.direction)).count, below.dtype)
     np.add.at(sums, backwards.neighbours[located.entries()], np.repeat(below, located.degrees))
     return sums[ids]
-
-
-def _near_type(run: QueryRun, branch: TreeEdge) -> str:
-    type_ = run.view.catalog.edges[branch.edge]
-    return type_.target if branch.direction is Direction.IN else type_.source
-
-
-def _near_count(run: QueryRun, branch: TreeEdge) -> int:
-    return run.nodes(_near_type(run, branch)).count
 
 
 def _variables(vertex: Vertex) -> set[str]:
@@ -323,7 +313,7 @@ def sum_factor(variable: str, vector: Vector) -> Factor:
 
 @dataclass(frozen=True, slots=True)
 class RootNodes:
-    """The selected nodes of the variable that holds the groups, and the places of those that complete any way."""
+    """The selected nodes of the variable that holds the groups, and the indices of nodes with at least one path."""
 
     ids: Ids
     completed: Ids

@@ -15,24 +15,22 @@ import pyarrow as pa
 from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.dates import DATE_FUNCTIONS
-from omnigraph.engine.query.search import (
+from omnigraph.engine.query.vectors import (
     Constant,
     Lists,
     Mask,
     Numbers,
     Strings,
     Vector,
-    is_null_constant,
-    vector_from_arrow,
-)
-from omnigraph.engine.query.vectors import (
     combine_validity,
     integers,
+    is_null_constant,
     materialize,
     numbers,
     raise_overflow,
     to_arrow,
     to_arrow_plain,
+    vector_from_arrow,
 )
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir

@@ -12,8 +12,7 @@ import pyarrow as pa
 from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, aggregate, encode_values
 from omnigraph.engine.query.compare import validity
 from omnigraph.engine.query.ordering import sort_keys, stable_order
-from omnigraph.engine.query.search import Numbers, Vector
-from omnigraph.engine.query.vectors import materialize, to_arrow
+from omnigraph.engine.query.vectors import Numbers, Vector, materialize, sort_distinct, to_arrow
 from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.query import ir
 
@@ -95,9 +94,7 @@ def _distinct_numbers(numbers: Codes, size: int) -> Codes:
         flags = np.zeros(size, np.bool_)
         flags[numbers] = True
         return np.flatnonzero(flags)
-    ordered = np.sort(numbers)
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
-    return ordered[np.flatnonzero(is_first)]
+    return sort_distinct(numbers)
 
 
 def _first_rows(pairs: Codes, size: int) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.expand import NeighbourRanges
 from omnigraph.engine.query.expressions import Evaluate, compile_value, variables_of
-from omnigraph.engine.query.search import Constant, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import Constant, Numbers, Strings, Vector
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 
@@ -78,8 +78,4 @@ def _join_codes(left: Vector, right: Vector) -> tuple[npt.NDArray[np.int64], int
     assert isinstance(right, Numbers)
     data = np.concatenate([left.data.astype(np.int64), right.data.astype(np.int64)])
     codes = np.unique(data, return_inverse=True)[1].astype(np.int64)
-    return np.where(np.concatenate([_validity_mask(left), _validity_mask(right)]), codes, -1), len(left.data)
-
-
-def _validity_mask(numbers: Numbers) -> npt.NDArray[np.bool_]:
-    return np.ones(len(numbers.data), np.bool_) if numbers.valid is None else numbers.valid
+    return np.where(np.concatenate([left.valid_mask, right.valid_mask]), codes, -1), len(left.data)

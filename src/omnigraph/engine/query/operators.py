@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from omnigraph.engine.query.context import QueryRun, null_ids
+from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
     Expansion,
@@ -23,21 +23,14 @@ from omnigraph.engine.query.expand import (
     expand_hops,
     expand_into,
     expand_once,
-    has_neighbour,
     intersect_neighbours,
     is_indexed_cheaper,
 )
 from omnigraph.engine.query.expressions import Predicate
 from omnigraph.engine.query.hash_join import Join, hash_join
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
-from omnigraph.engine.query.search import (
-    Ids,
-    Mask,
-    Rows,
-    concatenate_rows,
-    distinct_rows,
-)
 from omnigraph.engine.query.union_types import convert_ids
+from omnigraph.engine.query.vectors import Ids, Mask, Rows, concatenate_rows, distinct_rows, range_indices
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_hops, format_search
@@ -51,7 +44,7 @@ KeyLookup = Callable[[QueryRun], Ids]
 
 
 class PlanStep(Protocol):
-    """One operator. `title` says what it does, `inner` what it does it with."""
+    """One operator; `title` describes it, and `inner` is the pipeline of a join."""
 
     keep: frozenset[str]
 
@@ -240,7 +233,8 @@ class Expand:
 
     def test(self, run: QueryRun, sources: Ids) -> Mask:
         """Return the mask of nodes that have a neighbour; none may be null."""
-        return has_neighbour(self._walker(run, sources, 1, self.source_type, self.target_type), sources)
+        walker = _choose_walker(run, self, self.source_type, self.target_type, 1, len(sources))
+        return walker.locate(sources).degrees > 0
 
     def bounds(self, run: QueryRun) -> HopBounds:
         """Return the hop bounds of a run; an open range ends at the number of nodes, beyond which nothing is new."""
@@ -258,21 +252,12 @@ class Expand:
         """The types that a walk of several hops visits."""
         return ir.walk_space(self.source_type, self.legs) if self.legs else self.target_type
 
-    def _walker(self, run: QueryRun, sources: Ids, hops: int, near: str, far: str) -> Walker:
-        per_edge = self.edge_variable is not None
-        if self.legs:
-            walker = choose_union_walker(run, self.legs, near, far, hops, len(sources), per_edge=per_edge)
-        else:
-            walker = choose_walker(run, self.edge, self.direction, hops, len(sources), per_edge=per_edge)
-        report_walker(run, walker)
-        return walker
-
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
         if self.is_single or self.joins_types:
-            walker = self._walker(run, sources, 1, self.source_type, self.target_type)
+            walker = _choose_walker(run, self, self.source_type, self.target_type, 1, len(sources))
             return expand_once(run, walker, sources, row_bytes, self.title)
-        space, hops = run.nodes(self.space), bounds.maximum
-        walker = self._walker(run, sources, hops, self.space, self.space)
+        space = run.nodes(self.space)
+        walker = _choose_walker(run, self, self.space, self.space, bounds.maximum, len(sources))
         if not self.legs:
             return expand_hops(run, walker, sources, space.count, bounds, row_bytes, self.title)
         starts = convert_ids(sources, run.nodes(self.source_type), self.source_type, space, self.space)
@@ -306,12 +291,7 @@ class ExpandInto:
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         rows = drop_null_rows(drop_null_rows(rows, self.source), self.end)
         sources, ends = rows.columns[self.source], rows.columns[self.end]
-        per_edge = self.edge_variable is not None
-        if self.legs:
-            walker = choose_union_walker(run, self.legs, *self.ends, 1, len(sources), per_edge=per_edge)
-        else:
-            walker = choose_walker(run, self.edge, self.direction, 1, len(sources), per_edge=per_edge)
-        report_walker(run, walker)
+        walker = _choose_walker(run, self, *self.ends, 1, len(sources))
         reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
         bindings: dict[str, Ids] = {}
         if self.edge_variable is not None and reached.edges is not None:
@@ -319,6 +299,17 @@ class ExpandInto:
         if self.hops_variable is not None:
             bindings[self.hops_variable] = np.ones(len(reached.rows), np.int64)
         return extend_rows(run, rows.only(self.keep), reached.rows, bindings, ())
+
+
+def _choose_walker(run: QueryRun, step: Expand | ExpandInto, near: str, far: str, hops: int, frontier: int) -> Walker:
+    """Return the cheaper traversal of a step from so many nodes, and report it."""
+    per_edge = step.edge_variable is not None
+    if step.legs:
+        walker = choose_union_walker(run, step.legs, near, far, hops, frontier, per_edge=per_edge)
+    else:
+        walker = choose_walker(run, step.edge, step.direction, hops, frontier, per_edge=per_edge)
+    report_walker(run, walker)
+    return walker
 
 
 @dataclass
@@ -406,8 +397,7 @@ class PathNodes:
         lengths = table.lengths[numbers] + 1
         outer = rows.only(self.keep)
         run.spending.reserve(int(lengths.sum()), outer.row_bytes + 16, self.title)
-        positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        nodes = table.nodes[np.repeat(table.offsets[:-1][numbers], lengths) + positions]
+        nodes = table.nodes[range_indices(table.offsets[:-1][numbers], lengths)]
         parents = np.repeat(np.arange(rows.count), lengths)
         return extend_rows(run, outer, parents, {self.variable: nodes}, self.conditions)
 
@@ -496,7 +486,8 @@ class OptionalJoin:
         flags[solved.columns[self.marker]] = True
         unsolved = rows.where(~flags)
         kept_variables = self.keep - {self.marker}
-        missing = {name: null_ids(unsolved.count) for name in self.bindings if name in kept_variables}
+        null = np.full(unsolved.count, -1, np.int32)
+        missing = {name: null for name in self.bindings if name in kept_variables}
         return concatenate_rows(solved.only(kept_variables), unsolved.with_columns(missing).only(kept_variables))
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.search import Constant, Lists, Strings, Vector
+from omnigraph.engine.query.aggregate import encode_values
+from omnigraph.engine.query.vectors import Constant, Lists, Strings, Vector
 
 RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
@@ -31,8 +32,6 @@ def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
         ranks = string_ranks(vector.array) if vector.ranks is None else vector.ranks
         return [~ranks if descending else ranks]
     if isinstance(vector, Lists):
-        from omnigraph.engine.query.aggregate import encode_values
-
         return [encode_values(vector, len(vector.array))[0]]
     data = _sortable_integers(vector.data)
     if descending:
@@ -70,7 +69,7 @@ def _sortable_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def top_rows(
     keys: Sequence[SortKey], count: int, limit: int | None, ties: Callable[[RowIndices], list[SortKey]]
 ) -> RowIndices:
-    """Return the places of the first `wanted` rows in order, of all when None; `ties` gives more keys when needed."""
+    """Return the indices of the first `limit` rows in order, of all when None; `ties` gives more keys when needed."""
     rows = np.arange(count, dtype=np.int64)
     if limit is not None and keys and limit * 8 < count:
         rows = _candidates(keys[0], max(limit, 1))

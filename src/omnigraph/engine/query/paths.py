@@ -20,7 +20,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
 from omnigraph.engine.query.ordering import stable_order
-from omnigraph.engine.query.search import Ids, Lists, Mask, Numbers, Vector
+from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Vector, range_indices, run_starts
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 
@@ -69,13 +69,12 @@ def build_path_graph(adjacency: Adjacency, edges: Entities, weight: str | None) 
         assert isinstance(column, Numbers)
         values = column.take(edge)
         weights = values.data.astype(np.float64)
-        valid = np.ones(len(edge), np.bool_) if values.valid is None else values.valid
+        valid = values.valid_mask
         if bool((weights[valid] < 0).any()) or bool(np.isnan(weights[valid]).any()):
             raise weight_error(weight)
         pairs, edge, weights = pairs[valid], edge[valid], weights[valid]
     order = np.lexsort((edges.id_ranks[edge], weights, pairs))
-    ordered = pairs[order]
-    first = order[np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))] if len(order) else order
+    first = order[np.flatnonzero(run_starts(pairs[order]))]
     owners, neighbours = np.divmod(pairs[first], max(adjacency.target_count, 1))
     starts = np.zeros(len(adjacency.starts), np.int64)
     np.cumsum(np.bincount(owners, minlength=len(starts) - 1), out=starts[1:])
@@ -252,7 +251,7 @@ class PathSearch:
             reached, cost, count = reached[is_better], cost[is_better], count[is_better]
             order = np.lexsort((count, cost, reached))
             reached, cost, count = reached[order], cost[order], count[order]
-            best = np.flatnonzero(np.concatenate([[True], reached[1:] != reached[:-1]])) if len(reached) else order
+            best = np.flatnonzero(run_starts(reached))
             frontier = reached[best]
             costs[frontier], hops[frontier] = cost[best], count[best]
         return costs, hops
@@ -281,7 +280,7 @@ class PathSearch:
         rank = self.ranks[level.states[parents] % width] if self.bounds.is_backwards else parents
         order = stable_order([states, rank], len(states))
         parents, states = parents[order], states[order]
-        firsts = np.flatnonzero(np.concatenate([[True], states[1:] != states[:-1]])) if len(states) else order
+        firsts = np.flatnonzero(run_starts(states))
         ends = np.append(firsts[1:], len(states))
         level_order = np.lexsort((self.ranks[states[firsts] % width], parents[firsts]))
         ranges = np.stack([firsts[level_order], ends[level_order]])
@@ -303,8 +302,7 @@ class PathSearch:
                 continue
             degrees = last - first
             self.run.spending.reserve(int(degrees.sum()), 8 * len(levels), self.where)
-            ends = np.cumsum(degrees)
-            entries = np.arange(int(degrees.sum())) + np.repeat(first - (ends - degrees), degrees)
+            entries = range_indices(first, degrees)
             columns = [level.parents[entries], *(np.repeat(column, degrees) for column in columns)]
         self.run.spending.reserve(len(columns[0]), 8 * len(levels), self.where)
         rows = [level.states[column] for level, column in zip(levels, columns, strict=True)]
@@ -434,10 +432,8 @@ class _BestCosts:
 
 def _ranks_in_runs(values: Indices) -> Indices:
     """Return the rank of each value in its run of equal ones."""
-    if len(values) == 0:
-        return np.empty(0, np.int64)
-    heads = np.concatenate([[True], values[1:] != values[:-1]])
-    ranks: Indices = np.arange(len(values)) - np.maximum.accumulate(np.where(heads, np.arange(len(values)), 0))
+    positions = np.arange(len(values))
+    ranks: Indices = positions - np.maximum.accumulate(np.where(run_starts(values), positions, 0))
     return ranks
 
 
@@ -456,7 +452,5 @@ def _join_rows(
     order = np.argsort(owners, kind="stable")
     first, end = (np.searchsorted(owners[order], row_keys, side) for side in ("left", "right"))
     degrees = end - first
-    range_ends = np.cumsum(degrees)
-    entries = np.arange(int(degrees.sum())) + np.repeat(first - (range_ends - degrees), degrees)
-    numbers = order[entries]
+    numbers = order[range_indices(first, degrees)]
     return PathRows(np.repeat(np.arange(len(row_keys)), degrees), last[numbers], numbers)

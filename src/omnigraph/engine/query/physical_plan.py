@@ -1,4 +1,4 @@
-"""Physical plan of a read: pattern pipeline, ranking, factorized aggregation and projection.
+"""Physical plan of a read: what it starts from, pattern pipeline, ranking, factorized aggregation and projection.
 
 Independent of data, parameters and time; built once per compiled query and shared by threads.
 """
@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import parameters_of, variables_of, walk
+from omnigraph.engine.query.expressions import parameters_of, source_key, variables_of, walk
 from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Scan
 from omnigraph.engine.query.ordering import top_rows
+from omnigraph.engine.query.paths import path_key
 from omnigraph.engine.query.planning import Planner
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.search import UNIT_ROW, Ids, Rows
-from omnigraph.engine.query.sources import Source
+from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
+from omnigraph.lang.schema.arrow_schema import arrow_type
 
 _RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
 
@@ -159,6 +161,64 @@ class ReadPlan:
             return [] if self.query.is_distinct else self.projection.ties(run, rows, row_indices)
 
         return rows.take(top_rows(keys, rows.count, limit, ties)), ranked
+
+
+class Source:
+    """The rows that a read starts from: those of a `with`, or of the blocks of a union, bound as variables.
+
+    Entities stay the numbers that they are. A value is bound as the row of the source that holds it, so that the
+    operators of a pattern copy a number and never the value.
+    """
+
+    def __init__(self, columns: Sequence[ir.Column], plans: Sequence[ReadPlan]) -> None:
+        self.columns = columns
+        self.plans = plans
+
+    @property
+    def tables(self) -> dict[str, TypeKey | None]:
+        """The nodes, edges and paths that are passed on, with their types; a path has none."""
+        passed = {column.name: column.expression for column in self.columns}
+        return {
+            name: TypeKey.of(item.kind, item.type_name) if item.kind in KINDS else None
+            for name, item in passed.items()
+            if isinstance(item, ir.VariableRef)
+        }
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of the values."""
+        return tuple(column.name for column in self.columns if not isinstance(column.expression, ir.VariableRef))
+
+    def rows(self, run: QueryRun) -> Rows:
+        """Run the source and bind its columns."""
+        scratch: dict[str, Any] = {}
+        tables = []
+        for plan in self.plans:
+            part = run.fork()
+            tables.append(plan.run(part))
+            scratch = part.scratch
+        count = sum(table.num_rows for table in tables)
+        run.spending.reserve(count, 8 * len(self.columns), "the rows of a union" if len(tables) > 1 else "a `with`")
+        bindings: dict[str, Ids] = {}
+        for index, column in enumerate(self.columns):
+            arrays = [_one_array(table.column(index)) for table in tables]
+            if isinstance(column.expression, ir.VariableRef):
+                bindings[column.name] = arrays[0].to_numpy(zero_copy_only=False)
+                _pass_path(run, scratch, column.name, column.expression)
+            else:
+                joined = pa.concat_arrays([array.cast(arrow_type(column.type)) for array in arrays])
+                run.scratch[source_key(column.name)] = vector_from_arrow(joined)
+                bindings[column.name] = np.arange(count)
+        return Rows(count, bindings)
+
+
+def _pass_path(run: QueryRun, scratch: Mapping[str, Any], name: str, passed: ir.VariableRef) -> None:
+    if passed.kind not in KINDS and path_key(passed.variable) in scratch:
+        run.scratch[path_key(name)] = scratch[path_key(passed.variable)]
+
+
+def _one_array(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) -> Source | None:

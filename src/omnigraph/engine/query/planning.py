@@ -29,8 +29,8 @@ from omnigraph.engine.query.operators import (
     PlanStep,
     Scan,
 )
-from omnigraph.engine.query.search import UNIT_ROW, Constant, Ids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, NodeType
+from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Catalog, NodeType
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_plan
 from omnigraph.lang.schema.key_ids import key_id
@@ -114,12 +114,10 @@ def _find_by_key(run: QueryRun, node: NodeType, key_values: Sequence[tuple[str, 
 
 def _fits_key_type(node: NodeType, name: str, value: object) -> bool:
     scalar = node.properties[name].type.scalar
-    if scalar not in INTEGERS or not isinstance(value, int):
+    if scalar not in INTEGER_RANGES or not isinstance(value, int):
         return True
-    bits = int(scalar.value[1:])
-    if scalar.value.startswith("U"):
-        return 0 <= value < 1 << bits
-    return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+    low, high = INTEGER_RANGES[scalar]
+    return low <= value <= high
 
 
 _BY_KEY, _BY_EQUALITY, _BY_NOTHING = 2, 1, 0
@@ -230,7 +228,8 @@ class Planner:
         self, operators: Sequence[ir.Operator], outer: Iterable[str], needed: Iterable[str], *, as_set: bool
     ) -> Pipeline:
         """Return the steps of some operators, for rows that bind `outer`, when `needed` is read afterwards."""
-        placed = place_filters(self._rerooted(operators), set(outer))
+        rooted = operators if self._keeps_roots else choose_start(self._catalog, operators)
+        placed = place_filters(rooted, set(outer))
         steps = [self._step(operator, conditions) for operator, conditions in placed]
         self._join(placed, steps, set(outer))
         uses = [_used_variables(operator, conditions) for operator, conditions in placed]
@@ -294,9 +293,6 @@ class Planner:
                     placed[index + 1] = (following, other_conditions)
                     steps[index + 1] = self._step(following, other_conditions)
             bound |= _defined_variables(operator)
-
-    def _rerooted(self, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
-        return operators if self._keeps_roots else choose_start(self._catalog, operators)
 
     def _plan_inner(self, step: PlanStep, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
         if isinstance(step, AntiJoin):

@@ -26,7 +26,7 @@ from omnigraph.engine.query.expressions import (
 from omnigraph.engine.query.group_functions import aggregate_groups
 from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
-from omnigraph.engine.query.search import (
+from omnigraph.engine.query.vectors import (
     Constant,
     Ids,
     Numbers,

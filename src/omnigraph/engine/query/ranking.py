@@ -15,7 +15,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities
 from omnigraph.engine.query.expressions import compile_value
 from omnigraph.engine.query.ordering import string_ranks
-from omnigraph.engine.query.search import UNIT_ROW, Constant, Ids, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids, Numbers, Strings, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 
@@ -56,19 +56,19 @@ class ScoredRows:
         ranked = self._ordered(np.arange(end))
         return Ranked(ranked.ids[:limit], ranked.scores[:limit])
 
-    def first_and(self, limit: int, shared: Ids) -> Ranked:
+    def first_with_shared(self, limit: int, shared: Ids) -> Ranked:
         """Return the best that are not among some entities, and these wherever they are, with the places of all."""
         is_shared = np.isin(self.rows, self.entities.row_ids[shared])
         mask = np.isin(self.keys, self.keys[is_shared])
         unshared = np.flatnonzero(~is_shared)
         mask[: self._end(int(unshared[limit - 1]) + 1 if limit <= len(unshared) else None)] = True
-        # Whole grades are chosen, so putting each in order leaves its entities at the places of that grade.
+        # Ties are chosen as a whole, so that entities of equal score, put in order, stay at the positions of their tie.
         positions = np.flatnonzero(mask)
         ranked = self._ordered(positions)
         return Ranked(ranked.ids, ranked.scores, positions)
 
     def _end(self, limit: int | None) -> int:
-        """Return where the grade of the last wanted one ends."""
+        """Return where the entities that tie with the last wanted one end."""
         if not limit or limit >= len(self.rows):
             return 0 if limit == 0 else len(self.rows)
         return int(np.searchsorted(self.keys, self.keys[limit - 1], "right"))
@@ -89,27 +89,29 @@ class Ranking:
         self._k = compile_value(rank.k) if isinstance(rank, ir.Rrf) else None
 
     def arms(self, run: QueryRun, candidates: Ids, limit: int | None) -> list[Ranked]:
-        """Rank candidates by each call; `best` bounds how many `nearest` takes, when it is not fused with another."""
+        """Rank candidates by each call; `limit` bounds how many `nearest` takes, when it is not fused with another."""
         if self._k is not None:
-            return [call.graded(run, candidates, None).first(None) for call in self._arms]
+            return [call.score_candidates(run, candidates, None).first(None) for call in self._arms]
         [call] = self._arms
         return [
-            call.graded(run, candidates, limit if call.is_nearest else None).first(limit if call.is_nearest else None)
+            call.score_candidates(run, candidates, limit if call.is_nearest else None).first(
+                limit if call.is_nearest else None
+            )
         ]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
         """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
         if self._k is None:
-            return self._arms[0].graded(run, candidates, limit).first(limit)
+            return self._arms[0].score_candidates(run, candidates, limit).first(limit)
         # A rank counts all candidates, however many are wanted; so the lists are whole, and the first of a fused
         # ranking do not depend on where it is cut.
-        scored_lists = [arm.graded(run, candidates, None) for arm in self._arms]
+        scored_lists = [arm.score_candidates(run, candidates, None) for arm in self._arms]
         if limit is None:
             return self.fuse(run, [scored.first(None) for scored in scored_lists])
         first, second = scored_lists
         shared = first.entities.from_row_ids(np.intersect1d(first.rows, second.rows))
         # Of those that one call alone ranks, no more than are wanted can be among the best.
-        ranked = self.fuse(run, [scored.first_and(limit, shared) for scored in scored_lists])
+        ranked = self.fuse(run, [scored.first_with_shared(limit, shared) for scored in scored_lists])
         return Ranked(ranked.ids[:limit], ranked.scores[:limit])
 
     def fuse(self, run: QueryRun, ranked_lists: list[Ranked]) -> Ranked:
@@ -169,8 +171,8 @@ class _RankCall:
         self._dimension = call.field.type.dimension or 0
         self._model = call.model if isinstance(call, ir.Nearest) else None
 
-    def graded(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        """Return the candidates that match; with `best` at least so many, and all of the last grade."""
+    def score_candidates(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
+        """Return the candidates that match; with a `limit` at least so many, and all that tie with the last."""
         return self._near(run, candidates, limit) if self.is_nearest else self._relevant(run, candidates, limit)
 
     def _relevant(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
@@ -187,7 +189,7 @@ class _RankCall:
 
     def _near(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
         from omnigraph.engine.query import search
-        from omnigraph.engine.query.embedders import check_model, embed_query
+        from omnigraph.engine.query.embedders import Purpose, check_model
 
         query_vector = _constant_value(self._query(run, UNIT_ROW))
         entities = run.nodes(self._node_type)
@@ -202,7 +204,7 @@ class _RankCall:
         if len(candidates) == 0:
             return _no_matches(entities)
         if isinstance(query_vector, str):
-            query_vector = embed_query(embedder, query_vector, self._dimension)
+            query_vector = embedder.embed([query_vector], self._dimension, Purpose.QUERY)[0]
         rows, distances = search.nearest(
             run.view, self._node_type, self._property, query_vector, _candidate_row_ids(entities, candidates), limit
         )

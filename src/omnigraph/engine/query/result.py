@@ -190,7 +190,6 @@ class Result:
             >>> b"".join(result.json_pieces())
             b'{"name":"Ada"},{"name":"Bob"}'
         """
-
         return encode_json_pieces(self._table, self._spending)
 
     def arrow_pieces(self) -> Iterator[pa.RecordBatch]:
@@ -208,7 +207,6 @@ class Result:
             >>> sum(batch.num_rows for batch in result.arrow_pieces())
             2
         """
-
         for part in split_table(self._table):
             if self._spending is not None:
                 self._spending.check(_STAGE)
@@ -217,8 +215,7 @@ class Result:
     @property
     def is_one_piece(self) -> bool:
         """Whether the rows fit into one piece of an answer."""
-
-        return fits_one_piece(self._table)
+        return self._table.num_rows <= _piece_rows(self._table)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame.
@@ -279,14 +276,15 @@ def to_pandas(table: pa.Table) -> Any:
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries of Python values."""
-    values = [_python_values(column) for column in table.columns]
-    names = table.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+    return _rows(table, [_timestamps(column).to_pylist() for column in table.columns])
 
 
 def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries of JSON values."""
-    values = [_json_values(column, integers_as_text) for column in table.columns]
+    return _rows(table, [_json_values(column, integers_as_text) for column in table.columns])
+
+
+def _rows(table: pa.Table, values: list[list[Any]]) -> list[dict[str, Any]]:
     names = table.column_names
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
 
@@ -309,24 +307,15 @@ def _cast_milliseconds(column: Any, stored: Any, type_: Any) -> Any:
     return pa.chunked_array([chunk.view(stored).cast(type_) for chunk in column.chunks], type_)
 
 
-def _python_values(column: Any) -> list[Any]:
-    values: list[Any] = _timestamps(column).to_pylist()
-    return values
-
-
 def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
-    type_ = column.type
-    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        format_value = _json_formatter(type_.value_type, integers_as_text)
-        values = _python_values(column)
-        return (
-            values
-            if format_value is None
-            else [None if row is None else [format_value(item) for item in row] for row in values]
-        )
-    format_value = _json_formatter(type_, integers_as_text)
-    values = _python_values(column)
-    return values if format_value is None else [format_value(value) for value in values]
+    type_, values = column.type, _timestamps(column).to_pylist()
+    is_list = pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
+    format_value = _json_formatter(type_.value_type if is_list else type_, integers_as_text)
+    if format_value is None:
+        return list(values)
+    if is_list:
+        return [None if row is None else [format_value(item) for item in row] for row in values]
+    return [format_value(value) for value in values]
 
 
 def _json_formatter(type_: pa.DataType, integers_as_text: bool) -> Any:
@@ -379,11 +368,6 @@ def encode_json_pieces(table: pa.Table, spending: BudgetUsage | None = None) -> 
             spending.reserve_bytes(total, _STAGE)
         yield text if is_first else b"," + text
         is_first = False
-
-
-def fits_one_piece(table: pa.Table) -> bool:
-    """Whether a table is small enough to be answered at once."""
-    return table.num_rows <= _piece_rows(table)
 
 
 def split_table(table: pa.Table) -> Iterator[pa.Table]:

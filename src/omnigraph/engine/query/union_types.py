@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from omnigraph.engine.query.adjacency import Adjacency, Endpoints, Topology, build_adjacency, orient_endpoints
 from omnigraph.engine.query.entities import Column, Entities
-from omnigraph.engine.query.search import Ids, Mask, Strings
+from omnigraph.engine.query.vectors import Ids, Mask, Strings
 from omnigraph.lang.query.ir import REVERSED, Direction, Leg
 
 T = TypeVar("T")
 
 
 class UnionEntities(Entities):
-    """The entities of several types; columns are those that all types have."""
+    """The entities of several types, with the columns that all of them have."""
 
     def __init__(self, names: Sequence[str], members: Sequence[Entities], grow: Callable[[], None]) -> None:
         self.names = tuple(names)
@@ -145,14 +145,14 @@ class UnionTopology:
         return self.adjacency(REVERSED[direction], per_edge=False)
 
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
-        parts = [self._oriented(leg) for leg in self._legs]
+        parts = [self._orient_leg(leg) for leg in self._legs]
         source, target, edge = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         near, far = self._near, self._far
         if direction is Direction.IN:
             source, target, near, far = target, source, far, near
         return build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
 
-    def _oriented(self, leg: Leg) -> Endpoints:
+    def _orient_leg(self, leg: Leg) -> Endpoints:
         ends = self._topologies[leg.edge].endpoints()
         return place_endpoints(leg, ends, self._near, self._far, self._edges)
 
@@ -168,14 +168,14 @@ def place_endpoints(leg: Leg, ends: Endpoints, near: Entities, far: Entities, ed
     if leg.source == leg.target or leg.direction is not Direction.BOTH:
         source, target, edge = orient_endpoints(Endpoints(ends.source, ends.target, edge), leg.direction)
         near_type, far_type = leg.ends[0]
-        return Endpoints(_placed(source, near, near_type), _placed(target, far, far_type), edge)
+        return Endpoints(_shift_ids(source, near, near_type), _shift_ids(target, far, far_type), edge)
     out, back = (leg.source, ends.source), (leg.target, ends.target)
-    sources = [_placed(ids, near, name) for name, ids in (out, back)]
-    targets = [_placed(ids, far, name) for name, ids in (back, out)]
+    sources = [_shift_ids(ids, near, name) for name, ids in (out, back)]
+    targets = [_shift_ids(ids, far, name) for name, ids in (back, out)]
     return Endpoints(np.concatenate(sources), np.concatenate(targets), np.concatenate([edge, edge]))
 
 
-def _placed(ids: Ids, entities: Entities, name: str) -> Ids:
+def _shift_ids(ids: Ids, entities: Entities, name: str) -> Ids:
     offset = member_offset(entities, name)
     assert offset is not None, "the checker keeps only legs that fit both ends"
     return ids.astype(np.int64) + offset

@@ -1,26 +1,136 @@
-"""Vectors as operands: constants repeated, numbers in the width of a computation, and validity combined."""
+"""Vectors of values and rows of bindings: what operators pass on, converted to and from Arrow, and used as operands."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.search import (
-    Constant,
-    Lists,
-    Mask,
-    Numbers,
-    Strings,
-    Vector,
-    vector_from_arrow,
-    vector_to_arrow,
-)
+from omnigraph.engine.arguments import Value
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
+
+Ids: TypeAlias = npt.NDArray[Any]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+# Dates are compared as their numbers, and Arrow hands them to numpy only as those.
+_PHYSICAL: Final[Mapping[pa.DataType, pa.DataType]] = {pa.date32(): pa.int32(), pa.date64(): pa.int64()}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers, booleans, dates or timestamps; without `valid` none is null."""
+
+    data: npt.NDArray[Any]
+    valid: Mask | None
+
+    @property
+    def valid_mask(self) -> Mask:
+        """Which values are not null, also if none is."""
+        return np.ones(len(self.data), np.bool_) if self.valid is None else self.valid
+
+    def take(self, ids: Ids) -> Numbers:
+        return Numbers(self.data[ids], None if self.valid is None else self.valid[ids])
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """Strings, nulls included; with `ranks` if their places in the order of all strings are known, -1 for null."""
+
+    array: Any
+    ranks: npt.NDArray[np.int64] | None = None
+
+    def take(self, ids: Ids) -> Strings:
+        return Strings(self.array.take(pa.array(ids)), None if self.ranks is None else self.ranks[ids])
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Lists or vectors, nulls included."""
+
+    array: Any
+
+    def take(self, ids: Ids) -> Lists:
+        return Lists(self.array.take(pa.array(ids)))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One value for every row; None is null."""
+
+    value: Value
+    type: PropertyType
+
+
+Vector: TypeAlias = Numbers | Strings | Lists | Constant
+
+
+def is_null_constant(vector: Vector) -> bool:
+    """Return True if a vector is null for every row."""
+    return isinstance(vector, Constant) and vector.value is None
+
+
+def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
+    """Wrap an Arrow array.
+
+    >>> vector_from_arrow(pa.array([1, None], pa.int32()))
+    Numbers(data=array([1, 0], dtype=int32), valid=array([ True, False]))
+    """
+    type_ = array.type
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return Strings(array)
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_) or pa.types.is_large_list(type_):
+        return Lists(array)
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        array = array.fill_null(
+            False if pa.types.is_boolean(type_) else pa.scalar(0, _PHYSICAL.get(type_, type_)).cast(type_)
+        )
+    if type_ in _PHYSICAL:
+        array = array.view(_PHYSICAL[type_])
+    return Numbers(array.to_numpy(zero_copy_only=False), valid)
+
+
+def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
+    """Return a vector as an Arrow array of a type."""
+    if isinstance(vector, Constant):
+        return repeat_value(vector.value, type_, count)
+    if isinstance(vector, Strings | Lists):
+        return vector.array if vector.array.type == type_ else vector.array.cast(type_)
+    mask = None if vector.valid is None else ~vector.valid
+    physical = _PHYSICAL.get(type_)
+    if physical is not None:
+        return pa.array(vector.data, physical, mask=mask).view(type_)
+    return pa.array(vector.data, type_, mask=mask)
+
+
+def repeat_value(value: Value, type_: Any, count: int) -> Any:
+    """Return one value repeated."""
+    firsts: Any = pa.array(np.zeros(count, np.int64))
+    if value is None:
+        return pa.nulls(count, type_)
+    physical = _PHYSICAL.get(type_)
+    if physical is not None:
+        return pa.array(np.full(count, value), physical).view(type_)
+    if isinstance(value, tuple):
+        item = type_.value_type
+        if item in _PHYSICAL:
+            items = pa.array(value, _PHYSICAL[item]).view(item)
+            single = pa.ListArray.from_arrays(pa.array([0, len(value)], pa.int32()), items)
+            return single.take(firsts)
+        return pa.array([list(value)], type_).take(firsts)
+    scalar: Any = pa.scalar(value, type_)
+    return pa.repeat(scalar, count)
+
+
+# -- operands --------------------------------------------------------------------------------------------------
 
 
 def materialize(vector: Vector, count: int) -> Numbers | Strings | Lists:
@@ -87,3 +197,147 @@ def combine_validity(*masks: Mask | None) -> Mask | None:
         if mask is not None:
             combined = mask if combined is None else combined & mask
     return combined
+
+
+# -- rows ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Bindings of a pattern so far; without variables it is only a number of rows.
+
+    `values` are computed columns by name, which expressions over a result read.
+    """
+
+    count: int
+    columns: Mapping[str, Ids] = field(default_factory=dict)
+    values: Mapping[str, Vector] = field(default_factory=dict)
+
+    def take(self, indices: Ids) -> Rows:
+        """Return the rows at some places, in that order."""
+        columns = {name: array[indices] for name, array in self.columns.items()}
+        if not self.values:
+            return Rows(len(indices), columns)
+        values = {
+            name: item if isinstance(item, Constant) else item.take(indices) for name, item in self.values.items()
+        }
+        return Rows(len(indices), columns, values)
+
+    def where(self, mask: Mask) -> Rows:
+        """Return the rows that a mask keeps; itself when it keeps all."""
+        # Gathering at places is several times faster than numpy's selection by a mask.
+        indices = np.flatnonzero(mask)
+        return self if len(indices) == self.count else self.take(indices)
+
+    def with_columns(self, columns: Mapping[str, Ids]) -> Rows:
+        return Rows(self.count, {**self.columns, **columns})
+
+    def only(self, names: Iterable[str]) -> Rows:
+        """Return the rows with these variables alone; equal rows stay apart."""
+        kept_names = set(names)
+        if kept_names >= self.columns.keys():
+            return self
+        return Rows(self.count, {name: array for name, array in self.columns.items() if name in kept_names})
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(array.dtype.itemsize for array in self.columns.values())
+
+
+UNIT_ROW = Rows(1)
+
+
+def concatenate_rows(first: Rows, second: Rows) -> Rows:
+    """Return all rows of two tables over the same variables."""
+    if second.count == 0:
+        return first
+    names = first.columns.keys()
+    return Rows(
+        first.count + second.count,
+        {name: np.concatenate([first.columns[name], second.columns[name]]) for name in names},
+    )
+
+
+def distinct_rows(rows: Rows) -> Rows:
+    """Return equal rows once; the order may change."""
+    if rows.count < 2:
+        return rows
+    if not rows.columns:
+        return UNIT_ROW
+    if len(rows.columns) == 1:
+        [(name, ids)] = rows.columns.items()
+        if bool((ids[1:] > ids[:-1]).all()):
+            return rows
+        size = int(ids.max()) + 2
+        if size <= 64 * rows.count:
+            # A flag per entity is faster than sorting as long as the flags are not many more than the rows.
+            flags = np.zeros(size, np.bool_)
+            flags[ids] = True
+            unique_ids = np.flatnonzero(flags).astype(ids.dtype)
+            if flags[-1]:
+                unique_ids[-1] = -1
+            return Rows(len(unique_ids), {name: unique_ids})
+    sizes = [int(ids.max()) + 2 for ids in rows.columns.values()]
+    return _distinct_by_packing(rows, sizes) if prod(sizes) < 2**62 else _distinct_by_sorting(rows)
+
+
+def _distinct_by_packing(rows: Rows, sizes: list[int]) -> Rows:
+    """Return distinct rows: pack each into one integer, sort, and unpack."""
+    numbers = pack_rows(rows)
+    if bool((numbers[1:] > numbers[:-1]).all()):
+        return rows
+    unique = sort_distinct(numbers)
+    columns: dict[str, Ids] = {}
+    for (name, ids), size in reversed(list(zip(rows.columns.items(), sizes, strict=True))):
+        above = unique // size
+        columns[name] = (unique - (above * size + 1)).astype(ids.dtype)
+        unique = above
+    return Rows(len(unique), {name: columns[name] for name in rows.columns})
+
+
+def _distinct_by_sorting(rows: Rows) -> Rows:
+    _, first_rows = np.unique(pack_rows(rows), return_index=True)
+    return rows if len(first_rows) == rows.count else rows.take(first_rows)
+
+
+def pack_rows(rows: Rows) -> Ids:
+    """Return one number per row, equal for equal rows."""
+    numbers = np.zeros(rows.count, np.int64)
+    room = 2**62
+    for ids in rows.columns.values():
+        size = int(ids.max(initial=-1)) + 2
+        if size > room:
+            numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+            room = 2**62 // max(rows.count, 1)
+        numbers = numbers * size + (ids.astype(np.int64) + 1)
+        room //= size
+    return numbers
+
+
+# -- arrays ----------------------------------------------------------------------------------------------------
+
+
+def run_starts(values: npt.NDArray[Any]) -> Mask:
+    """Return which values begin a run of equal ones."""
+    is_start = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=is_start[1:])
+    return is_start
+
+
+def sort_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the distinct values, sorted."""
+    ordered = np.sort(values)
+    distinct: npt.NDArray[Any] = ordered[np.flatnonzero(run_starts(ordered))]
+    return distinct
+
+
+def range_indices(starts: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the indices of ranges, one range after the other.
+
+    >>> range_indices(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    indices: npt.NDArray[np.int64] = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return indices

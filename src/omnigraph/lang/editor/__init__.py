@@ -1,4 +1,4 @@
-"""What an editor asks about a source: diagnostics, hover texts, completions and definitions.
+"""Editor support for sources: diagnostics, hover texts, completions and definitions.
 
 Pure: no I/O and no protocol. Works on sources that do not parse, as sources do while they are typed.
 """

@@ -1,4 +1,4 @@
-"""A source as an editor compiles it: its diagnostics, and of a schema the types with where they are declared.
+"""A source as an editor compiles it: its diagnostics, and the types of a schema with their positions.
 
 Pure.
 """

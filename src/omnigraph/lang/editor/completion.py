@@ -1,4 +1,4 @@
-"""What may be typed at a position: the words that the grammar accepts there, and the names that fit.
+"""Completion: the words that the grammar accepts at a position, and the names that fit there.
 
 Pure. The parser says which terminals may follow, so that new rules of a grammar are completed without a change here.
 """
@@ -144,10 +144,10 @@ def _edges(position: _Position) -> Iterator[Completion]:
         return
     variable = position.variables.get(position.before())
     type_name = variable.type if variable is not None and variable.kind == "node" else None
-    for name, edge in sorted(position.view.catalog.edges.items()):
+    for _, edge in sorted(position.view.catalog.edges.items()):
         if type_name is None or type_name in (edge.source, edge.target):
             detail = f"{edge.source} -> {edge.target}"
-            yield Completion(name[0].lower() + name[1:], "edge", position.span, detail)
+            yield Completion(edge.word, "edge", position.span, detail)
 
 
 def _types(position: _Position) -> Iterator[Completion]:

@@ -42,7 +42,6 @@ class Comment:
 class Node:
     """A rule of the grammar as it was applied."""
 
-    rule: str
     parent: Node | None
     children: list[Node | SyntaxToken] = field(default_factory=list)
 
@@ -86,7 +85,7 @@ class TokenSequence:
 
 def read_tokens(source: Source, language: Language) -> TokenSequence:
     """Return the tokens of a source that its grammar accepts; raises `LanguageError` otherwise."""
-    root = Node("start", None)
+    root = Node(None)
     tokens = _collect_tokens(parse_tree(source, language), root, name_terminals(language))
     end = 0
     for previous, token in zip([None, *tokens], tokens, strict=False):
@@ -113,7 +112,7 @@ def _collect_tokens(tree: Tree[Token], root: Node, names: frozenset[str]) -> lis
             tokens.append(token)
             begun = []
         elif item.children:
-            node = Node(str(item.data), parent)
+            node = Node(parent)
             parent.children.append(node)
             begun.append(node)
             stack += [(node, child) for child in reversed(item.children)]

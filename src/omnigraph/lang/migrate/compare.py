@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 from omnigraph.lang.catalog import PropertyType, Scalar
-from omnigraph.lang.diagnostic import Span
 from omnigraph.lang.migrate.compare_constraints import (
     Pair,
     compare_cardinality,
@@ -31,7 +30,7 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
     """Yield every step from the accepted type to the new one."""
     old, new = pair.old, pair.new
     if pair.old_name != pair.name:
-        yield Step("rename_type", pair.kind, pair.name, old_name=pair.old_name, span=pair.origin.span)
+        yield pair.step("rename_type", old_name=pair.old_name)
     if isinstance(old, NodeShape) and isinstance(new, NodeShape):
         yield from _compare_implements(pair, old, new)
     if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
@@ -39,9 +38,10 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
     if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
         is_reworded = (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge)
         if is_reworded or _is_removal(old.annotations, new.annotations) or has_moved_constraint(pair):
-            yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
+            yield pair.step("update_type_metadata")
         if not set(new.annotations) <= set(old.annotations):
-            yield pair.unsupported(f"the unknown annotations of `{pair.name}` can be removed, but not changed")
+            reason = f"the unknown annotations of `{pair.name}` can be removed, but not changed"
+            yield pair.step("unsupported_change", reason=reason)
     yield from _compare_properties(pair, mode)
     yield from compare_constraints(pair)
     if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
@@ -52,14 +52,15 @@ def _compare_implements(pair: Pair, old: NodeShape, new: NodeShape) -> Iterator[
     before = {pair.accepted.identities.interfaces[name].type_id for name in old.implements}
     after = {pair.ir.identities.interfaces[name].type_id for name in new.implements}
     if before != after:
-        yield Step("change_interfaces", pair.kind, pair.name, span=pair.origin.span)
+        yield pair.step("change_interfaces")
 
 
 def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]:
     before = [pair.accepted.identities.nodes[name].type_id for name in (old.source, old.target)]
     after = [pair.ir.identities.nodes[name].type_id for name in (new.source, new.target)]
     if before != after:
-        yield pair.unsupported(f"the endpoints of `{pair.name}` cannot change; add a new edge type instead")
+        reason = f"the endpoints of `{pair.name}` cannot change; add a new edge type instead"
+        yield pair.step("unsupported_change", reason=reason)
 
 
 def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
@@ -74,17 +75,15 @@ def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
             yield _add_property(pair, item)
     for property_id, item in old_by_id.items():
         if property_id not in new_ids:
-            yield Step("drop_property", pair.kind, pair.name, item.name, mode=mode, span=pair.origin.span)
+            yield pair.step("drop_property", item.name, mode=mode)
 
 
 def _add_property(pair: Pair, item: PropertyShape) -> Step:
     span = pair.origin.properties[item.name].span
     if item.type.nullable or item.default is not None or pair.kind == "interface":
         is_filled = not item.type.nullable and pair.kind != "interface"
-        return Step(
+        return pair.step(
             "add_property",
-            pair.kind,
-            pair.name,
             item.name,
             property_type=str(item.type),
             default=None if item.default is None else str(item.default),
@@ -93,24 +92,22 @@ def _add_property(pair: Pair, item: PropertyShape) -> Step:
             span=span,
         )
     reason = f"new property `{pair.name}.{item.name}` is required, but existing data has no value for it"
-    return Step("unsupported_change", pair.kind, pair.name, item.name, reason=reason, code="OG-MF-103", span=span)
+    return pair.step("unsupported_change", item.name, reason=reason, code="OG-MF-103", span=span)
 
 
 def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
-    origin = pair.origin.properties[new.name]
+    span = pair.origin.properties[new.name].span
     part = f"{pair.name}.{new.name}"
-
-    def unsupported(reason: str, span: Span = origin.span, code: str | None = None) -> Step:
-        return Step("unsupported_change", pair.kind, pair.name, new.name, reason=reason, code=code, span=span)
-
     if old.name != new.name:
-        yield Step("rename_property", pair.kind, pair.name, new.name, old_name=old.name, span=origin.span)
+        yield pair.step("rename_property", new.name, old_name=old.name, span=span)
     yield from _compare_value_types(pair, old, new)
     old_embed, new_embed = _embed(old, pair.old_ids.property_ids), _embed(new, pair.new_ids.property_ids)
     if old_embed != new_embed and old_embed is not None and new_embed is not None:
-        yield unsupported(f"the source or model of `@embed` on `{part}` cannot change")
+        reason = f"the source or model of `@embed` on `{part}` cannot change"
+        yield pair.step("unsupported_change", new.name, reason=reason, span=span)
     if not set(new.annotations) <= set(old.annotations):
-        yield unsupported(f"the unknown annotations of `{part}` can be removed, but not changed")
+        reason = f"the unknown annotations of `{part}` can be removed, but not changed"
+        yield pair.step("unsupported_change", new.name, reason=reason, span=span)
     is_reworded = (old.description, old.merge, old.default, old.is_injected) != (
         new.description,
         new.merge,
@@ -119,7 +116,7 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
     )
     is_embed_changed = (old_embed is None) != (new_embed is None)
     if is_reworded or is_embed_changed or _is_removal(old.annotations, new.annotations):
-        yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)
+        yield pair.step("update_property_metadata", new.name, span=span)
 
 
 def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
@@ -128,21 +125,19 @@ def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> 
     touches = () if pair.kind == "interface" else (pair.table_key,)
     if old.type.nullable and not new.type.nullable:
         effect: StepEffect = "validates" if touches else "instant"
-        yield Step("make_required", pair.kind, pair.name, new.name, effect=effect, touches=touches, span=span)
+        yield pair.step("make_required", new.name, effect=effect, touches=touches, span=span)
     elif new.type.nullable and not old.type.nullable:
-        yield Step("make_optional", pair.kind, pair.name, new.name, span=span)
+        yield pair.step("make_optional", new.name, span=span)
     before, after = replace(old.type, nullable=False), replace(new.type, nullable=False)
     if before == after:
         return
     added = _added_values(before, after)
     if added:
-        yield Step("extend_enum", pair.kind, pair.name, new.name, added_values=added, span=span)
+        yield pair.step("extend_enum", new.name, added_values=added, span=span)
     elif is_wider(before, after) and not _is_respelled(pair, old, after):
         is_stored_alike = before.scalar is after.scalar or not touches
-        yield Step(
+        yield pair.step(
             "widen_property",
-            pair.kind,
-            pair.name,
             new.name,
             old_type=str(old.type),
             property_type=str(new.type),
@@ -152,10 +147,10 @@ def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> 
         )
     else:
         reason = f"type of `{pair.name}.{new.name}` changes from `{old.type}` to `{new.type}`"
-        yield Step("unsupported_change", pair.kind, pair.name, new.name, reason=reason, code="OG-MF-106", span=span)
+        yield pair.step("unsupported_change", new.name, reason=reason, code="OG-MF-106", span=span)
 
 
-# By type, those that hold each of its values exactly.
+# By type, the types that hold each of its values exactly.
 _WIDER: Final[Mapping[Scalar, frozenset[Scalar]]] = {
     Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
     Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from omnigraph.lang.catalog import Cardinality, TypeKey
 from omnigraph.lang.diagnostic import Span
-from omnigraph.lang.migrate.step import Step, StepEffect
+from omnigraph.lang.migrate.step import Step, StepEffect, StepKind
 from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.codec import TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
@@ -50,8 +51,9 @@ class Pair:
         """The key of the type, which is not an interface."""
         return TypeKey.of(self.kind, self.name)
 
-    def unsupported(self, reason: str, span: Span | None = None) -> Step:
-        return Step("unsupported_change", self.kind, self.name, reason=reason, span=span or self.origin.span)
+    def step(self, kind: StepKind, property_name: str | None = None, *, span: Span | None = None, **more: Any) -> Step:
+        """Return a step on the type or one of its properties, at the name of the type unless a span is given."""
+        return Step(kind, self.kind, self.name, property_name, span=span or self.origin.span, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,13 @@ class _ConstraintSource:
 
 
 def compare_constraints(pair: Pair) -> Iterator[Step]:
-    """Yield the constraints that go, then those that come, each by text."""
+    """Yield dropped constraints, then added ones, each ordered by text."""
     before, after = _constraints(pair.old, pair.old_ids), _constraints(pair.new, pair.new_ids)
     dropped = frozenset(pair.old_ids.property_ids.values()) - frozenset(pair.new_ids.property_ids.values())
     for constraint, source in sorted(before.items(), key=lambda entry: entry[1].text):
         is_dropped_with_columns = constraint.kind != "key" and constraint.columns <= dropped
         if constraint not in after and not is_dropped_with_columns:
-            yield Step("drop_constraint", pair.kind, pair.name, constraint=source.text, span=pair.origin.span)
+            yield pair.step("drop_constraint", constraint=source.text)
     for constraint, source in sorted(after.items(), key=lambda entry: entry[1].text):
         if constraint not in before:
             effect: StepEffect = "validates"
@@ -88,15 +90,8 @@ def compare_constraints(pair: Pair) -> Iterator[Step]:
             elif constraint.kind == "key":
                 effect = "rewrites"
             touches = () if effect == "instant" else _touched(pair, constraint.kind)
-            yield Step(
-                "add_constraint",
-                pair.kind,
-                pair.name,
-                constraint=source.text,
-                effect=effect,
-                touches=touches,
-                span=_span(source, pair.origin),
-            )
+            span = _span(source, pair.origin)
+            yield pair.step("add_constraint", constraint=source.text, effect=effect, touches=touches, span=span)
 
 
 def compare_cardinality(pair: Pair, old: Cardinality, new: Cardinality) -> Iterator[Step]:
@@ -104,20 +99,13 @@ def compare_cardinality(pair: Pair, old: Cardinality, new: Cardinality) -> Itera
     if old == new:
         return
     if old != Cardinality():
-        yield Step("drop_constraint", pair.kind, pair.name, constraint=str(old), span=pair.origin.span)
+        yield pair.step("drop_constraint", constraint=str(old))
     if new != Cardinality():
         is_looser = new.minimum <= old.minimum and (
             new.maximum is None or (old.maximum is not None and old.maximum <= new.maximum)
         )
-        yield Step(
-            "add_constraint",
-            pair.kind,
-            pair.name,
-            constraint=str(new),
-            effect="instant" if is_looser else "validates",
-            touches=() if is_looser else (pair.table_key,),
-            span=pair.origin.span,
-        )
+        effect, touches = ("instant", ()) if is_looser else ("validates", (pair.table_key,))
+        yield pair.step("add_constraint", constraint=str(new), effect=effect, touches=touches)
 
 
 def has_moved_constraint(pair: Pair) -> bool:

@@ -1,6 +1,6 @@
 """The `.gq` query language: parser, checker, typed IR, lowering, lint.
 
-Pure. May import the ground modules, `lang.source`, `lang.diagnostic`, `lang.types` and `lang.catalog` only.
+Pure. May import the ground modules, `lang.catalog`, `lang.diagnostic` and `lang.parsing` only.
 """
 
 from omnigraph.lang.query.compile import CompiledQuery, QueryKey, compile_query, require_kind

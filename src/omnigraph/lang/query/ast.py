@@ -365,7 +365,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`insert`, `create` or `upsert`, as `verb` says."""
+    """An insert; `verb` is `insert`, `create` or `upsert`."""
 
     verb: str
     type: Name

@@ -1,4 +1,4 @@
-"""Aggregates: the types that they take and give, and which columns may stand beside them.
+"""Check aggregates: their argument and result types, and which columns may stand beside them.
 
 Pure.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, with_null
-from omnigraph.lang.query.check_expressions import describe
+from omnigraph.lang.query.check_values import describe
 
 _GROUP_HINT = "return `$v.property` or `$v`, or aggregate it"
 

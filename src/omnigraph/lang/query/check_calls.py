@@ -1,4 +1,4 @@
-"""Types of calls, operators, `case` and `cast`, by the table of functions.
+"""Check calls, operators, `case` and `cast` against the table of functions.
 
 Pure. Arguments come in typed; a problem is reported once and gives None.
 """
@@ -13,7 +13,7 @@ from omnigraph.lang.catalog import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context
-from omnigraph.lang.query.check_expressions import describe
+from omnigraph.lang.query.check_values import describe
 from omnigraph.lang.query.functions import (
     DATE_UNITS,
     FUNCTIONS,
@@ -24,7 +24,7 @@ from omnigraph.lang.query.functions import (
     retype,
 )
 
-# The type of `null` where nothing else says it.
+# `null` where the context gives it no other type.
 NULL: Final = ir.Literal(None, PropertyType(Scalar.STRING, nullable=True))
 _NULL_SCALARS: Final = {"Integer": Scalar.I64, "Number": Scalar.F64, "T": Scalar.STRING}
 _DATES: Final = (Scalar.DATE, Scalar.DATETIME)

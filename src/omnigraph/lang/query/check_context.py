@@ -174,12 +174,6 @@ def pattern_reads(statement: ir.Matched, catalog: Catalog) -> Iterator[TypeUse]:
     yield from _pipeline_reads(statement.read.pipeline, catalog)
 
 
-def matched_targets(statement: ir.Matched) -> Iterator[TypeUse]:
-    """Yield the type that a statement writes as a whole row: committed rows are changed, not pending ones."""
-    if not isinstance(statement, ir.InsertMatched):
-        yield TypeUse(statement.kind, statement.type_name)
-
-
 def statement_writes(statements: Iterable[ir.Statement]) -> Iterator[TypeUse]:
     """Yield the types that statements write, with the edges of deleted nodes."""
     for statement in statements:

@@ -1,4 +1,4 @@
-"""Mutations: statements checked against the types they write.
+"""Check mutations: statements against the types that they write.
 
 Pure. Rules on the data itself are checked when the mutation runs.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, matched_targets, pattern_reads, statement_writes
-from omnigraph.lang.query.check_expressions import ENDS as _ENDS
-from omnigraph.lang.query.check_expressions import fit_value
+from omnigraph.lang.query.check_context import Context, pattern_reads, statement_writes
 from omnigraph.lang.query.check_pattern_writes import ROW, Lower, PatternWrites, find_variable, qualify, type_pattern
+from omnigraph.lang.query.check_values import ENDS, fit_value
 
 _PLAIN_OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
@@ -57,7 +56,9 @@ def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, be
     # A condition is about the entities of one type, though the ends of edges are bound along with them.
     is_condition = isinstance(statement, ast.Update)
     reads = () if is_condition else pattern_reads(typed, ctx.catalog)
-    clash = sorted(written & {use.type_name for use in (*reads, *matched_targets(typed))})
+    # Updates and deletes change committed rows, not pending ones.
+    changed = set() if isinstance(typed, ir.InsertMatched) else {typed.type_name}
+    clash = sorted(written & ({use.type_name for use in reads} | changed))
     if clash:
         reader = "this update" if is_condition else "the pattern"
         message = f"an earlier statement writes `{clash[0]}`, but {reader} reads what is committed"
@@ -117,11 +118,8 @@ def _delete(
     predicate = _predicate(ctx, simple, target)
     if predicate is None:
         return None
-    if isinstance(target, EdgeType):
-        return ir.Delete("edge", target.name, predicate, ())
-    edges = ctx.catalog.edges.values()
-    cascades = sorted(edge.name for edge in edges if target.name in (edge.source, edge.target))
-    return ir.Delete("node", target.name, predicate, tuple(cascades))
+    cascades = ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
+    return ir.Delete(target.kind, target.name, predicate, cascades)
 
 
 def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison | None:
@@ -177,21 +175,20 @@ def _insert(
         rows = pattern or PatternWrites(ctx, (), lower)
         return rows.insert(target, verb, known, _columns(target)) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known or (), target)
-    kind = "node" if isinstance(target, NodeType) else "edge"
-    return ir.Insert(kind, target.name, assignments, verb) if len(ctx.findings) == before else None
+    return ir.Insert(target.kind, target.name, assignments, verb) if len(ctx.findings) == before else None
 
 
 def _check_required(
     ctx: Context, statement: ast.Insert, target: NodeType | EdgeType, verb: ir.Verb, assigned: set[str]
 ) -> None:
     """Report required properties that an insert leaves out; an `upsert` needs the key alone to find the entity."""
-    missing = [] if isinstance(target, NodeType) else [end for end in _ENDS if end not in assigned]
+    missing = [] if isinstance(target, NodeType) else [end for end in ENDS if end not in assigned]
     if verb is ir.Verb.UPSERT:
         if not target.key:
             message = f"`{target.name}` has no key, so there is nothing to find an existing one by"
             ctx.report("T12", statement.type.span, message, "use `insert`, or declare a `@key`")
             return
-        missing += [name for name in target.key if name not in assigned and name not in _ENDS.values()]
+        missing += [name for name in target.key if name not in assigned and name not in ENDS.values()]
     for property_ in target.properties.values() if verb is not ir.Verb.UPSERT else ():
         if property_.type.nullable or property_.name in assigned or property_.default is not None:
             continue
@@ -234,7 +231,7 @@ def _known_assignments(
     columns = _columns(target)
     fixed = dict.fromkeys(target.key, "part of the key") if is_update else {}
     if is_update and isinstance(target, EdgeType):
-        fixed |= dict.fromkeys(_ENDS, "an end")
+        fixed |= dict.fromkeys(ENDS, "an end")
     names: set[str] = set()
     known: list[ast.Assign] = []
     for item in items:
@@ -245,9 +242,8 @@ def _known_assignments(
             _report_unknown_property(ctx, item.property, target, columns)
         elif name in fixed:
             message = f"`{name}` is {fixed[name]} of `{target.name}` and cannot be updated"
-            noun = "node" if isinstance(target, NodeType) else "edge"
-            code = "T16" if name in _ENDS else "E3"
-            ctx.report(code, item.property.span, message, f"insert a new {noun} and delete the old one")
+            code = "T16" if name in ENDS else "E3"
+            ctx.report(code, item.property.span, message, f"insert a new {target.kind} and delete the old one")
         else:
             known.append(item)
         names.add(name)
@@ -270,7 +266,7 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
     columns = {name: (name, property_.type) for name, property_ in target.properties.items()}
     if isinstance(target, EdgeType):
         # `from` and `to` shadow properties of the same name, which therefore cannot be assigned.
-        columns.update({end: (column, ir.ID) for end, column in _ENDS.items()})
+        columns.update({end: (column, ir.ID) for end, column in ENDS.items()})
     return columns
 
 
@@ -286,7 +282,7 @@ def _report_unknown_property(
     hint = did_you_mean(name.text, properties)
     if name.text == "id":
         hint = _key_hint(target)
-    if isinstance(target, EdgeType) and name.text in _ENDS.values():
+    if isinstance(target, EdgeType) and name.text in ENDS.values():
         hint = "the ends of an edge are `from` and `to`"
     if name.text in ast.SYSTEM_FIELDS:
         ctx.report("T11", name.span, f"`{target.name}` is a node type and has no `{name.text}`", "only edges have ends")
@@ -325,9 +321,3 @@ def _predicate(ctx: Context, comparison: ast.Comparison, target: NodeType | Edge
     assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
     value = _value(ctx, comparison.right, name.text, type_)
     return None if value is None else ir.Predicate(column, ir.CompareOp(comparison.operator.text), value, type_)
-
-
-def nullable_properties(node: NodeType) -> tuple[Property, ...]:
-    """Return the properties that an update may fill: nullable, not of the key, not embedded."""
-    items = node.properties.values()
-    return tuple(item for item in items if item.type.nullable and item.name not in node.key and item.embed is None)

@@ -1,4 +1,4 @@
-"""Statements that write what a pattern matches: each becomes a read of ids and new values, and what to do with them.
+"""Check statements that write what a pattern matches; each becomes a read of ids and new values.
 
 Pure. A statement with a full condition is one, too: its type is the pattern, and bare names are its properties.
 """
@@ -14,9 +14,9 @@ from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import END_NODES, describe, misfit
-from omnigraph.lang.query.check_filters import Role, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block
+from omnigraph.lang.query.check_values import END_NODES, describe, misfit
 
 Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
@@ -31,9 +31,8 @@ def type_pattern(target: NodeType | EdgeType, span: Span) -> ast.Clause:
     row = ast.Name(ROW, span)
     if isinstance(target, NodeType):
         return ast.Binding(row, (ast.Name(target.name, span),), (), span)
-    word = target.name[0].lower() + target.name[1:]
     ends = ast.Name(_FROM, span), ast.Name(_TO, span)
-    return ast.Traversal(ends[0], (ast.Name(word, span),), ends[1], False, row, None, None, span)
+    return ast.Traversal(ends[0], (ast.Name(target.word, span),), ends[1], False, row, None, None, span)
 
 
 def qualify(expression: ast.Expression, target: NodeType | EdgeType) -> ast.Expression:
@@ -98,16 +97,15 @@ class PatternWrites:
         if typed is None or not self.is_valid:
             return None
         read = self._read([self._id(target, variable), *typed[0]])
-        return ir.UpdateMatched(_kind(target), target.name, read, typed[1])
+        return ir.UpdateMatched(target.kind, target.name, read, typed[1])
 
     def delete(self, target: NodeType | EdgeType, variable: str) -> ir.DeleteMatched | None:
         """Return a delete of a variable of the pattern."""
         if not self.is_valid:
             return None
-        edges = self._ctx.catalog.edges.values() if isinstance(target, NodeType) else ()
-        cascades = sorted(edge.name for edge in edges if target.name in (edge.source, edge.target))
+        cascades = self._ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
         read = self._read([self._id(target, variable)])
-        return ir.DeleteMatched(_kind(target), target.name, replace(read, is_distinct=True), tuple(cascades))
+        return ir.DeleteMatched(target.kind, target.name, replace(read, is_distinct=True), cascades)
 
     def insert(
         self, target: NodeType | EdgeType, verb: ir.Verb, assignments: Iterable[ast.Assign], columns: Columns
@@ -116,7 +114,7 @@ class PatternWrites:
         typed = self._assignments(assignments, columns, target.name)
         if typed is None or not self.is_valid:
             return None
-        return ir.InsertMatched(_kind(target), target.name, verb, self._read(typed[0]), typed[1])
+        return ir.InsertMatched(target.kind, target.name, verb, self._read(typed[0]), typed[1])
 
     def target_of(self, variable: ast.Name) -> NodeType | EdgeType | None:
         """Return the type of a variable that is to be written; reports one that cannot be."""
@@ -199,10 +197,6 @@ class PatternWrites:
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())
         return ir.ReadIR("match", params, self._pipeline, tuple(columns), False, False, None, (), None, None)
-
-
-def _kind(target: NodeType | EdgeType) -> str:
-    return "node" if isinstance(target, NodeType) else "edge"
 
 
 def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:

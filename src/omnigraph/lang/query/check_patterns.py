@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import Final
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable, shared_properties
-from omnigraph.lang.query.check_expressions import match_value
-from omnigraph.lang.query.check_filters import check_condition, variables_of
+from omnigraph.lang.query.check_expressions import check_condition, variables_of
 from omnigraph.lang.query.check_paths import check_path, check_path_nodes, path_of_nodes
-from omnigraph.lang.query.check_traversals import Walk, check_traversal
+from omnigraph.lang.query.check_traversals import NOT_NODES, Walk, check_traversal
+from omnigraph.lang.query.check_values import match_value
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 
@@ -137,14 +136,6 @@ def _binding_type(ctx: Context, clause: ast.Binding) -> str | None:
     return ir.join_types(members)
 
 
-_NOT_NODES: Final = {
-    Kind.EDGE: ("an edge", "T23"),
-    Kind.HOPS: ("a number of hops", "T37"),
-    Kind.PATH: ("a path", "T41"),
-    Kind.VALUE: ("a value", "T42"),
-}
-
-
 def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     variable, scope = clause.variable.text, block.scope
     type_name = _binding_type(ctx, clause)
@@ -154,8 +145,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
             scope.setdefault(variable, Variable(variable, Kind.BROKEN))
         return
     bound = scope.get(variable)
-    if bound is not None and bound.kind in _NOT_NODES:
-        noun, code = _NOT_NODES[bound.kind]
+    if bound is not None and bound.kind in NOT_NODES:
+        noun, code = NOT_NODES[bound.kind]
         ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
     if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
@@ -201,7 +192,7 @@ def _report_unknown_type(ctx: Context, clause: ast.Binding) -> None:
             ctx.report("T1", name.span, f"no node type implements `{name.text}`", f"write `implements {name.text}`")
             continue
         if name.text in ctx.catalog.edges:
-            word = name.text[0].lower() + name.text[1:]
+            word = ctx.catalog.edges[name.text].word
             hint = f"`{name.text}` is an edge: traverse it, as in `$a {word} $b`"
         ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
 

@@ -1,4 +1,4 @@
-"""Whole reads: the stages that `with` ends, the last pattern and its `return`, and unions of such blocks.
+"""Check whole reads: the stages of `with`, whole entities in `return`, the last pattern, and unions of such blocks.
 
 Pure. A stage and a union become reads that another read starts from.
 """
@@ -14,9 +14,7 @@ from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
-from omnigraph.lang.query.check_entities import expand_entities
-from omnigraph.lang.query.check_expressions import describe
-from omnigraph.lang.query.check_filters import Role, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
@@ -27,6 +25,7 @@ from omnigraph.lang.query.check_returns import (
     check_order,
     check_projections,
 )
+from omnigraph.lang.query.check_values import describe
 
 Lower: TypeAlias = Callable[[Block, frozenset[str]], tuple[ir.Operator, ...]]
 Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]
@@ -57,7 +56,7 @@ def _check_part(
         ctx.report("T42", clause.span, message, f"add `${variable}` to the `with`, or use another name")
     block = check_block(ctx, read.clauses, scope)
     ctx.is_stage = is_stage
-    projections = expand_entities(ctx, block.scope, read.projections)
+    projections = _expand_entities(ctx, block.scope, read.projections)
     returned, is_grouped = check_projections(ctx, block.scope, projections)
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
     ordered = check_order(ctx, block.scope, read, returned, is_grouped)
@@ -77,6 +76,46 @@ def _check_part(
         source=source,
     )
     return block, returned, compiled
+
+
+# -- entities -------------------------------------------------------------------------------------------------
+
+# Large values, which a caller asks for by name.
+_LEFT_OUT: Final = (Scalar.BLOB, Scalar.VECTOR)
+
+
+def _expand_entities(
+    ctx: Context, scope: Scope, projections: tuple[ast.Projection | ast.EntityProjection, ...]
+) -> tuple[ast.Projection, ...]:
+    """Return the projections with each entity replaced by its properties; `$v.*` leaves out Blobs and vectors."""
+    expanded: list[ast.Projection] = []
+    for projection in projections:
+        if isinstance(projection, ast.Projection):
+            expanded.append(projection)
+        else:
+            expanded.extend(_expand_entity(ctx, scope, projection))
+    return tuple(expanded)
+
+
+def _expand_entity(ctx: Context, scope: Scope, entity: ast.EntityProjection) -> Iterator[ast.Projection]:
+    variable = entity.variable
+    bound = scope.get(variable.text)
+    if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE):
+        if bound is None or bound.kind is not Kind.BROKEN:
+            hint = did_you_mean(variable.text, scope, prefix="$", otherwise="name a node or an edge of the pattern")
+            ctx.report("T6", variable.span, f"`${variable.text}` is not a node or edge of the pattern", hint)
+        return
+    names = entity.properties
+    if names is None:
+        properties = ctx.properties(bound).values()
+        shown = [item.name for item in properties if item.type.scalar not in _LEFT_OUT]
+        if not shown:
+            message = f"`{bound.type_name}` has no properties that `.*` could show"
+            ctx.report("T6", entity.span, message, "name the properties to return, or leave it out")
+        names = tuple(ast.Name(name, entity.span) for name in shown)
+    for name in names:
+        access = ast.PropertyAccess(variable, name, entity.span if entity.properties is None else name.span)
+        yield ast.Projection(access, None)
 
 
 # -- stages ----------------------------------------------------------------------------------------------------

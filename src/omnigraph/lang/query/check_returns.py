@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from omnigraph.lang.catalog import INTEGERS, Scalar
+from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import describe, has_property
-from omnigraph.lang.query.check_filters import Role, check_condition, check_expression
+from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression
 from omnigraph.lang.query.check_search import rank
+from omnigraph.lang.query.check_traversals import integer_parameter
+from omnigraph.lang.query.check_values import describe, has_property
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
 
@@ -157,7 +158,8 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
     remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
-    has_nearest = any(_is_call(key.expression, "nearest") for key in read.order)
+    calls = [key.expression for key in read.order if isinstance(key.expression, ast.Call)]
+    has_nearest = any(call.function == "nearest" for call in calls)
     for position, key in enumerate(read.order):
         if isinstance(key.expression, ast.Alias) and has_nearest:
             hint = "return the call with an alias and order by that alone"
@@ -257,22 +259,7 @@ def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.Pa
         return None
     if isinstance(bound.value, int):
         return bound.value
-    name = bound.value.name
-    parameter = ctx.params.get(name)
-    if parameter is None:
-        hint = did_you_mean(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
-        ctx.report("T36", bound.span, f"`${name}` is not a parameter of this query", hint)
-        return None
-    type_ = parameter.type
-    if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
-        message = f"`{word}` needs a required integer, but `${name}` is {type_}"
-        ctx.report("T36", bound.span, message, f"declare `${name}: I64`")
-        return None
-    return ir.ParameterRef(name, type_)
-
-
-def _is_call(expression: ast.Expression, function: str) -> bool:
-    return isinstance(expression, ast.Call) and expression.function == function
+    return integer_parameter(ctx, bound.value, "T36", f"`{word}`")
 
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:

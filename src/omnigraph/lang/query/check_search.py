@@ -1,4 +1,4 @@
-"""Search calls: the text predicates `search`, `match_text` and `fuzzy`, and the rankings `nearest`, `bm25` and `rrf`.
+"""Check searches: the text predicates `search`, `match_text` and `fuzzy`, and the rankings `nearest`, `bm25` and `rrf`.
 
 Pure.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from omnigraph.lang.catalog import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope
-from omnigraph.lang.query.check_expressions import describe, resolve, resolve_property
+from omnigraph.lang.query.check_values import describe, resolve, resolve_property
 from omnigraph.lang.query.functions import TEXT_PREDICATES
 
 _DEFAULT_K = ir.Literal(60, ir.I64)

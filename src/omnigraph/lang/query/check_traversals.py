@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from omnigraph.lang.catalog import INTEGERS, EdgeType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
@@ -16,6 +17,13 @@ from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.ir import Direction
 
 ANY_EDGE = "_"
+# Variables that are no nodes: what they are, and the code of errors about them.
+NOT_NODES: Final = {
+    Kind.EDGE: ("an edge", "T23"),
+    Kind.HOPS: ("a number of hops", "T37"),
+    Kind.PATH: ("a path", "T41"),
+    Kind.VALUE: ("a value", "T42"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +100,10 @@ def _bind(scope: Scope, name: ast.Name | None, kind: Kind, type_name: str | None
 def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
     for end in (clause.left, clause.right):
         binding = scope.get(end.text)
-        if binding is not None and binding.kind is Kind.EDGE:
-            ctx.report("T23", end.span, f"`${end.text}` is an edge; a traversal joins nodes")
-            return False
-        if binding is not None and binding.kind is Kind.HOPS:
-            ctx.report("T37", end.span, f"`${end.text}` is a number of hops; a traversal joins nodes")
-            return False
-        if binding is not None and binding.kind is Kind.PATH:
-            ctx.report("T41", end.span, f"`${end.text}` is a path; a traversal joins nodes")
-            return False
-        if binding is not None and binding.kind is Kind.VALUE:
-            ctx.report("T42", end.span, f"`${end.text}` is a value; a traversal joins nodes", "pass the node on, too")
+        if binding is not None and binding.kind in NOT_NODES:
+            noun, code = NOT_NODES[binding.kind]
+            hint = "pass the node on, too" if binding.kind is Kind.VALUE else None
+            ctx.report(code, end.span, f"`${end.text}` is {noun}; a traversal joins nodes", hint)
             return False
     return True
 
@@ -131,7 +132,7 @@ def _resolve_edges(ctx: Context, clause: ast.Traversal) -> tuple[EdgeType, ...]:
 
 
 def _report_unknown_edge(ctx: Context, word: ast.Name) -> None:
-    words = [name[0].lower() + name[1:] for name in ctx.catalog.edges]
+    words = [edge.word for edge in ctx.catalog.edges.values()]
     hint = did_you_mean(word.text, words)
     if word.text in ("contains", "starts_with", "in"):
         hint = f"variable, word, variable is a traversal; to compare, write parentheses: `($a {word.text} $b)`"

@@ -25,19 +25,14 @@ from omnigraph.lang.query.check_context import (
     types_written,
     with_null,
 )
-from omnigraph.lang.query.check_expressions import restrict_parameters
 from omnigraph.lang.query.check_mutations import check_mutation
 from omnigraph.lang.query.check_patterns import Block, Start
 from omnigraph.lang.query.check_reads import check_read
 from omnigraph.lang.query.check_returns import DescribedColumn
 from omnigraph.lang.query.check_traversals import Walk
+from omnigraph.lang.query.check_values import restrict_parameters
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
-
-
-def lower_pattern(catalog: Catalog, block: Block) -> tuple[ir.Operator, ...]:
-    """Return the pipeline of a whole `match`."""
-    return _Lowering(catalog).block(block, frozenset())
 
 
 class _Lowering:
@@ -293,7 +288,7 @@ def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedC
     if not isinstance(query.body, ast.Mutation):
         lowering = _Lowering(ctx.catalog)
         return check_read(ctx, query.name.text, query.body, lowering.block)
-    statements = check_mutation(ctx, query.body, lambda block: lower_pattern(ctx.catalog, block))
+    statements = check_mutation(ctx, query.body, lambda block: _Lowering(ctx.catalog).block(block, frozenset()))
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
 
 

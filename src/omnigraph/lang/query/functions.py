@@ -1,7 +1,7 @@
-"""The functions and operators of the query language: signatures, result types, and what the documentation says of them.
+"""The functions and operators of the query language: signatures, result types and documentation.
 
 Pure data. The checker resolves calls by this table, each engine must implement every name in it (a test compares), and
-the reference in `docs/languages.md` is printed from it.
+`tools/functions.py` prints the reference in `docs/languages.md` from it.
 """
 
 from __future__ import annotations
@@ -111,10 +111,6 @@ class Function:
     text: str
     example: str
     result: str
-
-    @property
-    def is_operator(self) -> bool:
-        return not self.name.isidentifier()
 
 
 def _function(name: str, group: str, forms: str, text: str, example: str, result: str) -> Function:
@@ -243,19 +239,6 @@ def signatures_of(name: str) -> Iterator[str]:
     for form in FUNCTIONS[name].signatures:
         words = ", ".join(form.arguments) + ("…" if form.is_variadic else "")
         yield f"{words} → {form.result}{'?' if form.is_partial else ''}".strip()
-
-
-def reference_tables() -> str:
-    """Return the tables of functions that `docs/languages.md` holds, one per group."""
-    parts: list[str] = []
-    for group in dict.fromkeys(item.group for item in FUNCTIONS.values()):
-        parts.append(f"\n**{group.capitalize()}**\n\n")
-        parts.append("| Function | Types | Meaning | Example | Result |\n|---|---|---|---|---|\n")
-        for item in FUNCTIONS.values():
-            if item.group == group:
-                forms = "; ".join(f"`{form}`" for form in signatures_of(item.name))
-                parts.append(f"| `{item.name}` | {forms} | {item.text} | `{item.example}` | `{item.result}` |\n")
-    return "".join(parts) + "\n"
 
 
 def retype(type_: PropertyType, scalar: Scalar) -> PropertyType:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_mutations import nullable_properties
 from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
 from omnigraph.lang.query.parser import parse_queries
 
@@ -199,8 +198,10 @@ def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[L
     for type_name, updating in updates.items():
         first = next(iter(updating.values()))
         by = join_words([f"`{name}`" for name in sorted(updating)], conjunction="and")
-        for item in nullable_properties(catalog.nodes[type_name]):
-            if item.name not in assigned[type_name]:
+        node = catalog.nodes[type_name]
+        for item in node.properties.values():
+            is_fillable = item.type.nullable and item.name not in node.key and item.embed is None
+            if is_fillable and item.name not in assigned[type_name]:
                 message = f"no update sets `{type_name}.{item.name}`; `{type_name}` is updated by {by}"
                 hint = "set it in an update, or ignore this if it never changes"
                 position = (first.source, first.span)

@@ -1,6 +1,6 @@
 """The `.pg` schema language: compile a source, keep its identities, ask its catalog.
 
-Pure. Imports the language ground only; `arrow` and `keys` need pyarrow and are imported by those who use them.
+Pure. Imports the language ground only; `arrow_schema` and `key_ids` need pyarrow and are imported where they are used.
 """
 
 from omnigraph.lang.schema.compile import CompiledSchema, catalog_of, compile_schema

@@ -5,12 +5,14 @@ Pure. One writer serves the shape hash and the schema IR: identities, where ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType, Scalar
 from omnigraph.lang.schema.shape import (
+    MARKS,
+    ConstraintKind,
     ConstraintShape,
     EdgeShape,
     InterfaceShape,
@@ -153,8 +155,6 @@ _CONSTANTS: Final = (str, int, float, bool)
 _TEXT_OR_NONE: Final = (str, type(None))
 _NUMBER_OR_NONE: Final = (int, float, type(None))
 _INTEGER_OR_NONE: Final = (int, type(None))
-_MARKS: Final = frozenset({"index", "key", "unique"})
-_KINDS: Final = _MARKS | {"range", "check"}
 
 
 def decode_types(value: Mapping[str, Any]) -> tuple[SchemaShape, Identities]:
@@ -211,7 +211,7 @@ def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
         PropertyShape(
             _leaf(entry["name"], _TEXT),
             _value_type(entry["type"]),
-            tuple(_one_of(mark, _MARKS) for mark in entry["constraints"]),
+            tuple(_one_of(mark, MARKS) for mark in entry["constraints"]),
             _embed(entry["embed"]),
             _leaf(entry["description"], _TEXT_OR_NONE),
             _annotations(entry),
@@ -228,7 +228,7 @@ def _merge(item: Mapping[str, Any]) -> MergeRule | None:
 
 
 def _default(item: Mapping[str, Any]) -> Default:
-    kind = _one_of(item["kind"], frozenset({"value", "now", "uuid"}))
+    kind = _one_of(item["kind"], ("value", "now", "uuid"))
     value = item["value"] if kind == "value" else None
     if isinstance(value, list):
         return Default(kind, tuple(_leaf(element, _CONSTANTS) for element in value))
@@ -255,7 +255,7 @@ def _value_type(item: Mapping[str, Any]) -> PropertyType:
 def _constraints(item: Mapping[str, Any]) -> tuple[ConstraintShape, ...]:
     return tuple(
         ConstraintShape(
-            _one_of(entry["kind"], _KINDS),
+            _one_of(entry["kind"], get_args(ConstraintKind)),
             tuple(_leaf(column["name"], _TEXT) for column in entry["columns"]),
             _leaf(entry.get("min"), _NUMBER_OR_NONE),
             _leaf(entry.get("max"), _NUMBER_OR_NONE),
@@ -283,7 +283,7 @@ def _leaf(value: Any, types: tuple[type, ...]) -> Any:
     return value
 
 
-def _one_of(value: Any, allowed: frozenset[str]) -> Any:
+def _one_of(value: Any, allowed: Collection[str]) -> Any:
     if value not in allowed:
         raise ValueError(f"{value!r} is unknown")
     return value

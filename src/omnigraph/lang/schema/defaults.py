@@ -11,15 +11,9 @@ import struct
 from math import isfinite
 from typing import Final
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Constant, Default, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Constant, Default, PropertyType, Scalar
 from omnigraph.lang.schema.ast import Argument
 
-_RANGES: Final = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
-}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})?")
 _NOW: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
@@ -91,7 +85,7 @@ _EXAMPLES: Final = {
 
 
 def _read_integer(text: str, type_: PropertyType) -> int:
-    low, high = _RANGES[type_.scalar]
+    low, high = INTEGER_RANGES[type_.scalar]
     # Python refuses to read very long numbers.
     value = int(text) if len(text.lstrip("-0")) <= _DIGITS_MAX else high + 1
     if not low <= value <= high:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, PropertyType, Scalar, Type
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
 _ENDPOINT: Final = PropertyType(Scalar.STRING)
@@ -25,11 +25,11 @@ _CONTROL: Final = "[\\x00-\\x1f]"
 _CONTROL_CODES: Final = range(0x20)
 _EPOCH: Final = dt.date(1970, 1, 1)
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# Dates are stored as days, and instants as milliseconds.
 _RANGES: Final = {
-    **dict.fromkeys((Scalar.I32, Scalar.DATE), (-(2**31), 2**31 - 1)),
-    **dict.fromkeys((Scalar.I64, Scalar.DATETIME), (-(2**63), 2**63 - 1)),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
+    **INTEGER_RANGES,
+    Scalar.DATE: INTEGER_RANGES[Scalar.I32],
+    Scalar.DATETIME: INTEGER_RANGES[Scalar.I64],
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import cast
 
 from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule
 from omnigraph.lang.diagnostic import Span
@@ -16,6 +16,7 @@ from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS
 from omnigraph.lang.schema.defaults import read_default
 from omnigraph.lang.schema.expand import Draft, Member, Owner
 from omnigraph.lang.schema.shape import (
+    MARKS,
     ConstraintKind,
     ConstraintShape,
     EdgeShape,
@@ -49,8 +50,6 @@ class TypeOrigin:
 
 
 Origins = Mapping[tuple[Kind, str], TypeOrigin]
-
-_MARKS: Final = ("index", "key", "unique")
 
 
 def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
@@ -104,7 +103,7 @@ def _lower_property(member: Member) -> PropertyShape:
     return PropertyShape(
         name=declared.name.text,
         type=declared.type.type,
-        marks=tuple(mark for mark in _MARKS if declared.annotated(mark)),
+        marks=tuple(mark for mark in MARKS if declared.annotated(mark)),
         embed=embed,
         description=_text(declared, "description"),
         annotations=_opaque(declared.annotations),

@@ -16,6 +16,7 @@ from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import KINDS, SchemaIR, later_identity
 from omnigraph.lang.schema.shape import (
+    MARKS,
     ConstraintShape,
     EdgeShape,
     InterfaceShape,
@@ -41,7 +42,7 @@ _SHAPES: Final[Mapping[Kind, type[Any]]] = {"interface": InterfaceShape, "node":
 class SchemaConflict:
     """A difference between two schemas that a person has to settle: where it is, and what the sides did.
 
-    `sides` are those that may be taken: not one that would bring back what the other dropped, with data that is gone.
+    `sides` may be taken to settle it; a side that would restore what the other dropped, without its data, may not.
     """
 
     key: Key
@@ -320,14 +321,11 @@ def _property_record(item: PropertyShape, ids: TypeIds) -> Record:
     del record["type"], record["marks"]
     record |= {f"type.{field.name}": getattr(item.type, field.name) for field in fields(item.type)}
     # Each mark is there or not, so two sides that add different ones agree.
-    record |= {f"@{mark}": mark in item.marks for mark in _MARKS}
+    record |= {f"@{mark}": mark in item.marks for mark in MARKS}
     if item.embed is not None:
         # An interface may embed a property that only its nodes have; there the name must do.
         record["embed"] = (ids.property_ids.get(item.embed.source, item.embed.source), item.embed.model)
     return record
-
-
-_MARKS: Final = ("index", "key", "unique")
 
 
 def _bounds(constraint: ConstraintShape) -> tuple[Any, ...]:
@@ -372,7 +370,7 @@ def _type_shape(kind: Kind, record: Record, parts: Records, names: Mapping[Key, 
 def _property_shape(key: Key, record: Record, names: Mapping[Key, str]) -> PropertyShape:
     plain = {name: value for name, value in record.items() if not name.startswith(("type.", "@"))}
     type_ = {name.removeprefix("type."): value for name, value in record.items() if name.startswith("type.")}
-    marks = tuple(mark for mark in _MARKS if record[f"@{mark}"])
+    marks = tuple(mark for mark in MARKS if record[f"@{mark}"])
     shape = PropertyShape(**{**plain, "embed": None}, type=PropertyType(**type_), marks=marks)
     if record["embed"] is None:
         return shape

@@ -1,4 +1,4 @@
-"""Writes a schema as `.pg` source, which is the text of a merged schema, and as a mermaid diagram.
+"""Writes a schema as `.pg` source, as merges do, and as a Mermaid or Graphviz diagram.
 
 Pure. Declarations that one side of a merge has as they are keep their text and comments; the others are written again.
 """

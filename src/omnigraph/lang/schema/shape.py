@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
+# The constraints that a property may carry itself.
+MARKS: Final = ("index", "key", "unique")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from omnigraph.engine.query.expressions import compile_value
-from omnigraph.engine.query.search import UNIT_ROW, Constant, Rows, vector_from_arrow, vector_to_arrow
-from omnigraph.engine.query.vectors import function_overflow_message
+from omnigraph.engine.query.vectors import (
+    UNIT_ROW,
+    Constant,
+    Rows,
+    function_overflow_message,
+    vector_from_arrow,
+    vector_to_arrow,
+)
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type

@@ -9,8 +9,7 @@ from functools import reduce
 from typing import Any
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.sources import Source
+from omnigraph.engine.query.physical_plan import ReadPlan, Source
 from omnigraph.lang.catalog import KINDS, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions

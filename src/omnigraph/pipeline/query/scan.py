@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.entities import quote_literal
 from omnigraph.engine.query.expressions import Predicate, compile_predicate, variables_of
-from omnigraph.engine.query.search import Ids, Mask, Rows, vector_from_arrow
+from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
@@ -315,7 +315,7 @@ class _BatchRun(ConstantsRun):
         vector = vector_from_arrow(self.column(name))
         return vector if ids is self.all else vector.take(ids)
 
-    def coded(self, name: str, ids: Ids) -> None:
+    def dictionary_codes(self, name: str, ids: Ids) -> None:
         return None
 
     def null_mask(self, name: str) -> Mask:

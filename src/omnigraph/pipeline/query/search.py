@@ -14,7 +14,7 @@ from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_value
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.search import UNIT_ROW, Constant, Ids
+from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids
 from omnigraph.lang.query import ir
 
 POSITION = "position"

@@ -52,10 +52,10 @@ def _description(is_secured: bool) -> bytes:
 
 
 def graphs(service: Service, actor: str | None) -> Response:
-    """List the graphs; a server without tokens, where anybody may do anything, lists them to anybody."""
-    judge = service.registry.server_policy
-    if judge is not None:
-        judge.enforce("graph_list", Scope(), actor)
+    """List the graphs; a server without tokens, which allows everything, lists them to every client."""
+    policy = service.registry.server_policy
+    if policy is not None:
+        policy.enforce("graph_list", Scope(), actor)
     elif service.registry.tokens.entries:
         raise PolicyDenied(
             "`graph_list` is not allowed: the server has no server policy; start it with `--server-policy`",

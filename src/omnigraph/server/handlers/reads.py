@@ -16,7 +16,6 @@ import pyarrow as pa
 from omnigraph.engine.entity_lookup import find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.revisions import AsOf
 from omnigraph.errors import PolicyDenied
 from omnigraph.graph import session_of
 from omnigraph.ids import CommitId
@@ -38,9 +37,7 @@ def snapshot(call: Call[wire.SnapshotInput]) -> Response:
 
 def query(call: Call[wire.Query]) -> Response:
     request = call.input
-    branch, at = read_target(request)
-    result = _run_query(call, request, branch, at)
-    return rows_response(call, result, target_fields(request, branch))
+    return rows_response(call, *run_query(call, request, request.query, request.name))
 
 
 def read(call: Call[wire.Read]) -> Response:
@@ -53,30 +50,29 @@ def read(call: Call[wire.Read]) -> Response:
         branch=request.branch,
         snapshot=request.snapshot,
     )
-    branch, at = read_target(present)
-    result = _run_query(call, present, branch, at)
-    description = describe_rows(result, target_fields(present, branch))
+    result, target = run_query(call, present, present.query, present.name)
+    description = describe_rows(result, target)
     del description["graph_commit_id"]
     return json_rows_response(result, description)
 
 
-def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | None) -> Result:
-    return call.graph.query(
-        Source("query.gq", request.query),
+def run_query(
+    call: Call[Any], request: wire.Query | wire.Invoke, source: str, name: str | None
+) -> tuple[Result, dict[str, object]]:
+    """Run a query of a source; returns its rows, and the branch and state that were read, as the request names them."""
+    branch, at = read_target(request)
+    result = call.graph.query(
+        Source("query.gq", source),
         request.params,
-        name=request.name,
+        name=name,
         branch=branch,
         at=at,
         names=request.names,
         budget=Budget(cancel=call.cancel),
     )
-
-
-def target_fields(request: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
-    """Return the branch and state that were read, as the request names them."""
     state = {"at": request.at, "snapshot": request.snapshot, "as_of": request.as_of}
     requested: dict[str, object] = {name: value for name, value in state.items() if value is not None}
-    return requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
+    return result, requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
 
 
 def rows_response(call: Call[Any], result: Result, target: dict[str, object]) -> Response:

@@ -5,14 +5,13 @@ A missing query and one that the caller may not call get the same error.
 
 from __future__ import annotations
 
-from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
-from omnigraph.server.handlers.reads import rows_response, target_fields
+from omnigraph.server.handlers.reads import rows_response, run_query
 from omnigraph.server.handlers.writes import reject_condition, required_commit
 from omnigraph.server.responses import Call, Response, json_response, read_target, receipt_response, requested_state
 from omnigraph.stored_queries import StoredQuery
@@ -97,17 +96,7 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
     if not stored.mutation:
         if if_commit is not None or request.message is not None:
             raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition or a message")
-        branch, at = read_target(request)
-        result = call.graph.query(
-            Source("query.gq", stored.source),
-            request.params,
-            name=stored.name,
-            branch=branch,
-            at=at,
-            names=request.names,
-            budget=Budget(cancel=call.cancel),
-        )
-        return rows_response(call, result, target_fields(request, branch))
+        return rows_response(call, *run_query(call, request, stored.source, stored.name))
     if requested_state(request.at, request.snapshot, request.as_of) is not None:
         raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a past state")
     receipt = call.graph.mutate(

@@ -1,6 +1,6 @@
 """The typed intermediate representation (IR) of a query: expressions, reads and writes with their types.
 
-Pure values. Engines run it without asking the catalog; `lower` makes it and `format_plan` prints it.
+Pure values. Engines run it without asking the catalog; `compile` makes it and `format_plan` prints it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Path:
     """The paths that a walk binds: those that tie for the shortest (`is_all`), or the `count` shortest of each pair.
 
     Shortest means fewest hops, or least total `weight`, a property of the edges. `end` is the bound variable at which
-    paths must end, as a filter behind the walk says, too.
+    paths must end; a filter behind the walk checks the same.
     """
 
     variable: str

@@ -1,6 +1,6 @@
-"""Checks the annotations of types and properties (S11 to S18), and defaults (S33).
+"""Checks the annotations of types and properties (S11 to S18), unknown ones (S32), and defaults (S33).
 
-Pure. Words that the language does not know are for `unknown` to refuse.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks keys, uniqueness, indexes, ranges and patterns against the properties they name (S19 to S24).
+"""Checks keys, indexes, ranges and patterns against their properties (S19 to S24), and merge rules (S30, S31).
 
 Pure. Looks only at constraints whose arguments have the right form (S7).
 """

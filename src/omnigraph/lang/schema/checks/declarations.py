@@ -1,4 +1,4 @@
-"""Checks declarations: names, types, bounds and arguments on their own, then references between them (S2 to S10, S25).
+"""Checks declarations: names, types, bounds and arguments, then references between them (S2 to S10, S25 to S28).
 
 Pure.
 """

@@ -15,7 +15,7 @@ QUERY = 'query q() {\n  match { $p: Port $p.code = "🚢🚢" and $p.berths > 1 
 
 
 def test_find_schema_takes_the_nearest_and_the_setting_wins(tmp_path: Path) -> None:
-    from omnigraph.lsp.server import find_schema  # which takes a while to import
+    from omnigraph.lsp import find_schema  # which takes a while to import
 
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_lsp_without_pygls_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygls", None)
     monkeypatch.setitem(sys.modules, "lsprotocol", None)
-    monkeypatch.delitem(sys.modules, "omnigraph.lsp.server", raising=False)
+    monkeypatch.delitem(sys.modules, "omnigraph.lsp", raising=False)
     assert main(["lsp"]) == 1
     assert 'pip install "omnigraph[lsp]"' in capsys.readouterr().err
 

@@ -1,6 +1,6 @@
 """The diagnostic codes of the schema, migration and query languages, with their titles.
 
-Pure data, for documents, tests and tools.
+Cases and documents must show every one of them, and compilers report no other.
 """
 
 from __future__ import annotations

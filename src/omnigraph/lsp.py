@@ -1,6 +1,7 @@
-"""The language server on pygls: translates between the protocol and `lang.editor`; decides nothing.
+"""The language server of editors, on pygls: translates between the Language Server Protocol and `lang.editor`.
 
-Positions are converted by pygls, which knows the encoding that the client counts in.
+Needs the `lsp` extra, so it is imported when the server starts. Positions are converted by pygls, which knows the
+encoding that the client counts in.
 """
 
 from __future__ import annotations
