@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 import omnigraph as og
+from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.ledger import payload_path
@@ -388,3 +389,45 @@ def test_sidecar_without_a_movement_is_an_error_and_nothing_converges(folder: Pa
     report = deploy(folder)
     assert "cluster_recovery_unattributed" in codes(report)
     assert report.members["converged"] is False
+
+
+def test_apply_stores_lost_content_again_in_a_new_revision(folder: Path) -> None:
+    write_folder(folder, extra=POLICIES)
+    deploy(folder)
+    paths = [path for suffix in ("gq", "yaml") for path in (folder / "__cluster" / "resources").rglob(f"*.{suffix}")]
+    paths[0].write_text("tampered")
+    paths[1].unlink()
+    lost = ["catalog_payload_missing", "catalog_payload_mismatch"]
+    assert codes(cluster(folder).plan()) == lost
+    report = deploy(folder)
+    assert codes(report) == lost
+    # Servers follow the ledger: without a revision they would not look again.
+    assert (report.members["converged"], report.members["state_written"]) == (True, True)
+    assert codes(cluster(folder).status()) == []
+    assert deploy(folder).members["state_written"] is False
+
+
+def test_unreadable_content_is_no_convergence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(folder)
+    read = Objects.read_if_exists
+
+    def fail(self: Objects, path: str) -> bytes | None:
+        if path.endswith(".gq"):
+            raise og.StorageError("permission denied")
+        return read(self, path)
+
+    monkeypatch.setattr(Objects, "read_if_exists", fail)
+    report = deploy(folder)
+    assert (report.ok, report.members["converged"]) == (False, False)
+    assert codes(report) == ["catalog_payload_read_error"]
+
+
+def test_unsupported_schema_change_says_what_and_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deploy(folder)
+    (folder / "person.pg").write_text(IMPOSSIBLE)
+    assert main(["cluster", "plan", "--config", str(folder)]) == 0
+    assert "schema.knowledge: ! node:Person.name: [OG-MF-106] type of `Person.name` changes" in capsys.readouterr().out
+    [finding] = [item for item in deploy(folder).findings if item.code == "schema_change_unsupported"]
+    assert "[OG-MF-106] type of `Person.name` changes from `String` to `I64`" in finding.message
+    assert main(["cluster", "status", "--config", str(folder)]) == 0
+    assert "schema_change_unsupported" in capsys.readouterr().out

@@ -140,16 +140,21 @@ def _show_resources(members: dict[str, Any]) -> None:
 
 
 def _show_changes(members: dict[str, Any]) -> None:
+    from omnigraph.lang.migrate.step import Step
+
     changes = members["changes"]
     rows = ([item["operation"], item["resource"], item["disposition"], _detail(item)] for item in changes)
     print_table(["operation", "resource", "disposition", "detail"], rows)
+    for change in changes:
+        for step in (change["migration"] or {"steps": []})["steps"]:
+            echo(f"{change['resource']}: {Step.from_json(step).render()}")
     echo(plural(len(changes), "change"))
 
 
 def _detail(change: dict[str, Any]) -> str:
     migration = change["migration"] or {"steps": []}
     parts = [change["reason"], change["metadata_change"]]
-    parts += [f"{len(migration['steps'])} migration steps"] if migration["steps"] else []
+    parts += [plural(len(migration["steps"]), "migration step")] if migration["steps"] else []
     return ", ".join(part for part in parts if part)
 
 
@@ -181,7 +186,7 @@ def _show_status(members: dict[str, Any]) -> None:
         statuses = state["resource_statuses"].items()
         print_table(
             ["resource", "status", "detail"],
-            ([name, item["status"], item.get("message", "")] for name, item in statuses),
+            ([name, item["status"], item.get("message") or ", ".join(item["conditions"])] for name, item in statuses),
         )
         echo(f"revision {state['state_revision']}")
 

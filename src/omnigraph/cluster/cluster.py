@@ -23,9 +23,10 @@ from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph, preview_migr
 from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lock
 from omnigraph.cluster.plan import Plan, graph_of, make_plan
 from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
+from omnigraph.cluster.stored_content import check_content, forget_lost
 from omnigraph.cluster.text_diff import diff_change
 from omnigraph.engine.external_blobs import BLOB_SCOPES
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.graph import open as open_graph
 
@@ -114,7 +115,7 @@ class Cluster:
         if stored is None:
             return self._report((_state_missing("warning"),), **self._observations(None))
         _, findings = read_pending(self.ledger)
-        checked = [*findings, *self._check_payloads(stored.state)]
+        checked = [*findings, *check_content(self.ledger, stored.state)]
         return self._report(tuple(checked), state=stored.state.to_json(), **self._observations(stored))
 
     def refresh(self) -> Report:
@@ -213,12 +214,14 @@ class Cluster:
         state = stored.state if stored is not None else ClusterState()
         # A sidecar is only reported here: the apply that follows settles it first.
         _, findings = read_pending(self.ledger)
+        content_findings = check_content(self.ledger, state)
+        state = forget_lost(state, content_findings)
 
         def preview(graph_id: str) -> Json:
             return preview_migration(self.ledger, graph_id, desired.graphs[graph_id].schema.text)
 
         plan = make_plan(desired, state, Approvals.read(self.ledger, state), {}, preview)
-        return plan, (*findings, *plan.findings)
+        return plan, (*findings, *content_findings, *plan.findings)
 
     def _observations(self, stored: StoredState | None) -> Json:
         lock = read_lock(self.ledger)
@@ -230,21 +233,6 @@ class Cluster:
             }
         }
 
-    def _check_payloads(self, state: ClusterState) -> Iterator[Finding]:
-        for address, resource in state.resources.items():
-            kind = address.partition(".")[0]
-            if kind not in ("query", "policy", "pipeline", "schema"):
-                continue
-            try:
-                # The graph itself has its schema, so that its text is only looked at.
-                if self.ledger.read_payload(address, resource["digest"]) is None and kind != "schema":
-                    message = "its stored content is missing; run `cluster refresh`, then apply"
-                    yield warning("catalog_payload_missing", address, message)
-            except ClusterError as failure:
-                yield replace(failure.findings[0], severity="warning", path=address)
-            except OmniGraphError as failure:
-                yield error("catalog_payload_read_error", address, failure.message)
-
     def _observe(
         self, desired: DesiredState, base: StoredState | None, lock: ClusterLock | None, operation: str
     ) -> Report:
@@ -252,9 +240,9 @@ class Cluster:
         observer = _Observer(self.ledger, desired, swept.state)
         for graph_id in desired.graphs:
             observer.look_at(graph_id)
-        payload_findings = list(self._check_payloads(swept.state))
-        observer.drop_payloads(payload_findings)
-        findings = (*lock_findings(lock), *swept.findings, *observer.findings, *payload_findings)
+        content_findings = check_content(self.ledger, swept.state)
+        observer.state = forget_lost(observer.state, content_findings)
+        findings = (*lock_findings(lock), *swept.findings, *observer.findings, *content_findings)
         if base is None and has_errors(findings):
             return self._report(findings, state_written=False)
         stored, is_written = base, False
@@ -323,17 +311,6 @@ class _Observer:
             resources.setdefault(address, {"digest": live.schema_digest or ""})
             statuses[schema] = ResourceStatus("drifted", ("schema_drifted",), message)
             self.findings.append(warning("schema_drifted", schema, message))
-
-    def drop_payloads(self, findings: list[Finding]) -> None:
-        """Forget content that is missing or wrong, so that the next apply stores it again."""
-        lost = {item.path for item in findings if item.code in ("catalog_payload_missing", "catalog_payload_mismatch")}
-        lost = {address for address in lost if not address.startswith("schema.")}
-        statuses = {address: ResourceStatus("drifted", ("catalog_payload_missing",)) for address in lost}
-        for item in findings:
-            if item.code == "catalog_payload_read_error":
-                statuses[item.path] = ResourceStatus("error", (item.code,), item.message)
-        kept = {address: item for address, item in self.state.resources.items() if address not in lost}
-        self.state = replace(self.state, resources=kept, statuses={**self.state.statuses, **statuses})
 
 
 def _without_times(state: ClusterState) -> ClusterState:

@@ -55,9 +55,9 @@ class ClusterState:
     operation: Mapping[str, Any] = field(default_factory=dict)
 
     def digest(self, address: str) -> str | None:
-        """Return the applied digest of a resource, or None if it is not applied."""
+        """Return the applied digest of a resource, or None if it is not applied or its content is lost."""
         resource = self.resources.get(address)
-        return None if resource is None else str(resource["digest"])
+        return None if resource is None else str(resource["digest"]) or None
 
     def graphs(self) -> list[str]:
         """Return the ids of the applied graphs in order."""
@@ -190,20 +190,22 @@ class Ledger:
             raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
         return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
-    def write_payload(self, address: str, digest: str, data: bytes) -> None:
-        """Store the content of a query, policy or pipeline by its digest; equal content is stored already."""
+    def write_payload(self, address: str, digest: str, data: bytes) -> bool:
+        """Store the content of a query, policy or pipeline by its digest; False if it is stored already."""
         path = payload_path(address, digest)
         # Content-addressed and written before the revision that names it, so a crash leaves an unused object, never a
         # revision without its content. Bytes that do not match their name are damaged, and replaced.
         stored = self.objects.read_if_exists(path)
-        if stored is None or sha256(stored) != digest:
-            self.objects.write(path, data)
+        if stored is not None and sha256(stored) == digest:
+            return False
+        self.objects.write(path, data)
+        return True
 
     def read_payload(self, address: str, digest: str) -> bytes | None:
         """Return stored content, or None if it is missing; raises `ClusterError` if it does not match its digest."""
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
-            message = f"the stored content of `{address}` does not match its digest; run `cluster refresh`, then apply"
+            message = f"the stored content of `{address}` does not match its digest; `cluster apply` stores it again"
             raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
         return data
 
