@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from threading import Barrier, Event
 
@@ -17,6 +17,7 @@ import omnigraph as og
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.lock import hold_lock, read_lock
 from omnigraph.failpoints import Point, armed
+from omnigraph.store.objects.control_objects import Objects
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
 
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
@@ -249,3 +250,15 @@ def test_holder_in_another_container_is_not_taken_for_dead(folder: Path) -> None
         with pytest.raises(ClusterError) as caught:
             cluster(folder).plan()
     assert failure_codes(caught.value) == ["state_lock_held"]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_status_needs_no_permission_to_write(folder: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+    def fail(*_: object) -> int:
+        raise og.StorageError("permission denied")
+
+    with hold_lock(cluster(folder).ledger, "apply", "bob") if is_held else nullcontext():
+        monkeypatch.setattr(Objects, "read_time", fail)
+        lock = cluster(folder).status().members["state_observations"]["lock"]
+        monkeypatch.undo()
+    assert (None if lock is None else (lock["actor"], lock["silent_seconds"])) == (("bob", None) if is_held else None)

@@ -91,6 +91,13 @@ def test_fault_of_the_file_has_a_code_and_a_place(tmp_path: Path, text: str, cod
     assert caught.value.findings[0].line is not None
 
 
+def test_file_in_place_of_a_folder_of_queries_is_told(folder: Path) -> None:
+    config = folder / "cluster.yaml"
+    config.write_text(config.read_text().replace("queries: queries", "queries: queries/people.gq"))
+    [finding] = cluster(folder).validate().findings
+    assert (finding.code, "write `[queries/people.gq]`" in finding.message) == ("query_not_found", True)
+
+
 def test_duplicate_query_name_is_a_finding(folder: Path) -> None:
     (folder / "queries" / "more.gq").write_text(QUERIES)
     assert "duplicate_query_name" in codes(cluster(folder).validate())

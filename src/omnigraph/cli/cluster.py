@@ -180,7 +180,9 @@ def _show_approval(members: dict[str, Any]) -> None:
 def _show_status(members: dict[str, Any]) -> None:
     lock = members["state_observations"]["lock"]
     if lock is not None:
-        echo(f"locked by {lock['operation']} ({lock['lock_id']}), last sign {lock['silent_seconds']} s ago")
+        silence = lock["silent_seconds"]
+        sign = "last sign unknown" if silence is None else f"last sign {silence} s ago"
+        echo(f"locked by {lock['operation']} ({lock['lock_id']}), {sign}")
     if "state" in members:
         state = members["state"]
         statuses = state["resource_statuses"].items()

@@ -173,6 +173,8 @@ class Cluster:
         revisions = []
         findings: list[Finding] = []
         newest = max(self.ledger.revisions(), default=0)
+        if newest == 0:
+            findings.append(_state_missing("warning"))
         for number in range(newest, max(0, newest - limit), -1):
             try:
                 stored = self.ledger.read_revision(number)

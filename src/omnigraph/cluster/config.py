@@ -271,7 +271,7 @@ def _graphs(
 
 def _queries(document: _ClusterDocument, node: yaml.Node) -> str | tuple[str, ...] | Mapping[str, str] | None:
     if isinstance(node, yaml.SequenceNode):
-        return document.texts(node)
+        return document.texts(node) if node.value else ()
     if not isinstance(node, yaml.MappingNode):
         return document.text(node)
     files = {}

@@ -6,6 +6,7 @@ disk as on S3, and every earlier state stays readable as history. All bytes go t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ FOLDER: Final = "__cluster"
 STATE_FOLDER: Final = f"{FOLDER}/state"
 PAYLOAD_FOLDER: Final = f"{FOLDER}/resources"
 VERSION: Final = 1
+# Other objects of the folder, such as a copy by hand, are no revisions.
+_REVISION: Final = re.compile(r"[0-9]{12}\.json")
 Json: TypeAlias = dict[str, Any]
 Status = Literal["pending", "planned", "applying", "applied", "drifted", "blocked", "error"]
 
@@ -146,7 +149,7 @@ class Ledger:
     def revisions(self) -> list[int]:
         """Return the numbers of all revisions, oldest first."""
         names = (info.path.rpartition("/")[2] for info in self.objects.list(STATE_FOLDER))
-        return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdigit())
+        return sorted(int(name.removesuffix(".json")) for name in names if _REVISION.fullmatch(name))
 
     def fingerprint(self) -> tuple[int, int]:
         """Return the number of the newest revision and when it was written, zeros without any.
