@@ -271,6 +271,24 @@ def test_missing_graph_is_drift_and_the_next_apply_creates_it(folder: Path) -> N
     assert deploy(folder).members["converged"] is True
 
 
+def test_drift_is_reported_until_it_is_repaired(folder: Path) -> None:
+    write_folder(folder, graphs=("knowledge", "other"), extra=POLICIES)
+    deploy(folder)
+    with og.open(folder / "graphs" / "knowledge.omni") as graph:
+        graph.schema.apply("node Person { name: String @key  extra: I64? }")
+    (folder / "graphs" / "other.omni").rename(folder / "moved")
+    next((folder / "__cluster" / "resources" / "policy").rglob("*.yaml")).unlink()
+    drift = ["schema_drifted", "graph_missing", "catalog_payload_missing"]
+    assert codes(cluster(folder).refresh()) == drift
+    again = cluster(folder).refresh()
+    assert (codes(again), again.members["state_written"]) == (drift, False)
+    (folder / "moved").rename(folder / "graphs" / "other.omni")
+    assert codes(cluster(folder).refresh()) == ["schema_drifted", "catalog_payload_missing"]
+    assert state_json(folder)["resource_statuses"]["graph.other"]["status"] == "applied"  # type: ignore[index]
+    assert deploy(folder).members["converged"] is True
+    assert codes(cluster(folder).refresh()) == []
+
+
 def test_tampered_payload_is_reported_dropped_and_stored_again(folder: Path) -> None:
     deploy(folder)
     digest = cluster(folder).validate().members["resource_digests"]["query.knowledge.all"]

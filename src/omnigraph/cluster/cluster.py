@@ -5,7 +5,7 @@ Each returns a report with `ok` and findings; the command line prints it, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -283,10 +283,11 @@ class _Observer:
             self.findings.append(error("graph_unavailable", address, live.error))
             statuses[address] = ResourceStatus("error", ("graph_unavailable",), live.error)
         elif not live.exists:
-            known = address in resources
+            # Recorded drift has changed the ledger already; it is reported until it is repaired.
+            is_known = address in resources or "graph_missing" in _conditions(statuses, address)
             for name in [name for name in resources if graph_of(name) == graph_id]:
                 del resources[name]
-            if known:
+            if is_known:
                 message = "the graph is missing; the next apply creates an empty one"
                 self.findings.append(warning("graph_missing", address, message))
                 statuses[address] = ResourceStatus("drifted", ("graph_missing",), message)
@@ -300,6 +301,8 @@ class _Observer:
     ) -> None:
         address, schema = f"graph.{graph_id}", f"schema.{graph_id}"
         applied = resources.get(schema)
+        if {"graph_missing", "graph_unavailable"} & _conditions(statuses, address):
+            statuses[address] = ResourceStatus("applied")
         if live.is_wanted:
             desired = self.desired.resources[schema]
             resources[schema] = {"digest": desired.digest}
@@ -307,12 +310,17 @@ class _Observer:
             statuses[schema] = ResourceStatus("applied")
             return
         # An adopted graph has no stored text; its digest is that of the live schema.
-        if applied is None or not (live.is_applied or live.schema_digest == applied["digest"]):
+        is_applied = applied is not None and (live.is_applied or live.schema_digest == applied["digest"])
+        if not is_applied or "schema_drifted" in _conditions(statuses, schema):
             message = "the live schema is neither the applied nor the declared one; the next apply changes it"
             resources[schema] = {"digest": live.schema_digest or ""}
             resources.setdefault(address, {"digest": live.schema_digest or ""})
             statuses[schema] = ResourceStatus("drifted", ("schema_drifted",), message)
             self.findings.append(warning("schema_drifted", schema, message))
+
+
+def _conditions(statuses: Mapping[str, ResourceStatus], address: str) -> set[str]:
+    return set(statuses[address].conditions) if address in statuses else set()
 
 
 def _without_times(state: ClusterState) -> ClusterState:
