@@ -91,6 +91,20 @@ def test_fault_of_the_file_has_a_code_and_a_place(tmp_path: Path, text: str, cod
     assert caught.value.findings[0].line is not None
 
 
+def test_unknown_graph_of_a_policy_suggests_the_nearest(folder: Path) -> None:
+    with pytest.raises(ClusterError, match="there is no graph `knowlege`; did you mean `knowledge`"):
+        cluster(write_folder(folder, extra=POLICIES.replace("[knowledge]", "[knowlege]")))
+
+
+def test_foreign_graph_at_a_new_address_is_told_with_a_remedy(folder: Path) -> None:
+    deploy(folder)
+    write_folder(folder, graphs=("knowledge", "other"))
+    og.init(folder.parent / "theirs.omni", "node City { name: String @key }").close()
+    (folder.parent / "theirs.omni").rename(folder / "graphs" / "other.omni")
+    [finding] = [item for item in deploy(folder).findings if item.code == "apply_failed"]
+    assert "move it away, or declare the schema that it has" in finding.message
+
+
 def test_file_in_place_of_a_folder_of_queries_is_told(folder: Path) -> None:
     config = folder / "cluster.yaml"
     config.write_text(config.read_text().replace("queries: queries", "queries: queries/people.gq"))

@@ -38,7 +38,7 @@ from omnigraph.cluster.plan import (
 )
 from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
 from omnigraph.cluster.stored_content import check_content, forget_lost
-from omnigraph.errors import OmniGraphError, StorageError
+from omnigraph.errors import GraphExists, OmniGraphError, StorageError
 from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph
 from omnigraph.ids import new_ulid
@@ -134,7 +134,11 @@ class Apply:
             except OmniGraphError as failure:
                 if isinstance(failure, ClusterError):
                     raise
-                progress.findings.append(error("apply_failed", change.resource, failure.message))
+                message = failure.message
+                if isinstance(failure, GraphExists):
+                    message = f"there is something at `{self.ledger.graph_uri(graph_id)}` already; move it away, or"
+                    message += " declare the schema that it has"
+                progress.findings.append(error("apply_failed", change.resource, message))
                 progress.failed = {str(graph_of(item.resource)) for item in movements[index:]}
                 return block_after_failure(plan, self.desired, progress.state, progress.failed)
         return plan
