@@ -222,6 +222,17 @@ def test_lock_that_could_not_be_released_is_taken_over_in_its_process(
     assert "state_lock_taken_over" in codes(cluster(folder).apply())
 
 
+def test_lock_whose_release_was_interrupted_is_taken_over(folder: Path) -> None:
+    ledger = cluster(folder).ledger
+
+    def interrupt(detail: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack, hold_lock(ledger, "apply", "bob"):
+        stack.enter_context(armed({Point("durable.before"): interrupt}))
+    assert cluster(folder).apply().ok
+
+
 def test_interrupted_apply_releases_the_lock_and_is_finished(folder: Path) -> None:
     (folder / "person.pg").write_text(NEW_SCHEMA)
 

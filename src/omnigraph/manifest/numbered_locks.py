@@ -189,8 +189,11 @@ class HeldLock:
         """Release the lock; a failure is harmless, since the lease ends by itself."""
         self._stopped.set()
         self._thread.join()
-        self._write(self._released)
-        _held_here.discard(self.lock_id)
+        try:
+            self._write(self._released)
+        finally:
+            # Also after an interrupt: this process must not take the lock for one that it holds.
+            _held_here.discard(self.lock_id)
 
     def _renew(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):
