@@ -120,6 +120,11 @@ def test_unfinished_movement_quarantines_its_graph_alone(tmp_path: Path) -> None
 def test_graph_that_does_not_open_is_quarantined(folder: Path) -> None:
     deploy(folder)
     (folder / "graphs" / "knowledge.omni").rename(folder / "moved")
+    with (
+        pytest.raises(ClusterError, match="restore it, or run `omnigraph cluster refresh` and `apply`"),
+        served(folder),
+    ):
+        pass
     assert refusal(folder) == ["graph_unavailable", "cluster_no_healthy_graphs"]
 
 

@@ -139,3 +139,15 @@ def test_init_and_schema_apply_leave_clusters_alone(folder: Path, capsys: pytest
         assert "omnigraph cluster apply" in capsys.readouterr().err
     assert not (folder / "deep").exists()
     assert main(["init", str(folder.parent / "beside.omni"), "--schema", schema]) == 0
+
+
+def test_diff_shows_nothing_of_a_graph_but_its_declaration(folder: Path) -> None:
+    (folder / "person.pg").write_text(NEW_SCHEMA)
+    texts = {item["resource"]: item["diff"] for item in cluster(folder).diff().members["diffs"]}
+    assert texts["graph.knowledge"] == ""
+
+
+def test_history_without_a_ledger_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder(tmp_path / "new")
+    assert main(["cluster", "history", "--config", str(folder)]) == 0
+    assert "warning[state_missing]" in capsys.readouterr().err

@@ -35,6 +35,18 @@ def test_folder_validates_and_applies_unchanged(tmp_path: Path, name: str, queri
         assert (folder / path.relative_to(FOLDERS / name)).read_bytes() == path.read_bytes()
 
 
+def test_folder_with_several_graphs_applies_unchanged(tmp_path: Path) -> None:
+    folder = tmp_path / "office"
+    shutil.copytree(FOLDERS / "office", folder)
+    report = deploy(folder)
+    assert codes(report) == []
+    assert report.members["converged"] is True
+    assert cluster(folder).apply().members["state_written"] is False
+    with served(folder, requires_all=True) as registry:
+        counts = {name: len(query_names(registry, name)) for name in registry.served}
+    assert counts == {"archive": 0, "berlin": 4, "catalog-2026": 2, "lisbon": 6}
+
+
 def test_policy_that_says_its_kind_is_used_for_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     shutil.copytree(FOLDERS / "jobs", folder)

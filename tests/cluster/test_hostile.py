@@ -182,6 +182,15 @@ def test_history_goes_on_around_a_lost_or_damaged_revision(folder: Path) -> None
     assert codes(report) == ["state_unreadable", "state_revision_missing"]
 
 
+@pytest.mark.parametrize("name", ["7.json", "\u00b2.json", "000000000009.json.tmp", "0000000000099.json"])
+def test_stray_object_beside_the_revisions_is_no_revision(folder: Path, name: str) -> None:
+    deploy(folder)
+    (folder / "__cluster" / "state" / name).write_text("{}")
+    assert codes(cluster(folder).status()) == []
+    assert cluster(folder).apply().members["converged"] is True
+    assert codes(cluster(folder).history()) == []
+
+
 def test_damaged_approval_is_named(folder: Path) -> None:
     deploy(folder)
     cluster(folder).ledger.write_json("__cluster/approvals/odd.json", {})

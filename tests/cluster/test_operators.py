@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from threading import Barrier, Event
 
@@ -17,6 +17,7 @@ import omnigraph as og
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.lock import hold_lock, read_lock
 from omnigraph.failpoints import Point, armed
+from omnigraph.store.objects.control_objects import Objects
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
 
 pytestmark = pytest.mark.slow
@@ -222,6 +223,17 @@ def test_lock_that_could_not_be_released_is_taken_over_in_its_process(
     assert "state_lock_taken_over" in codes(cluster(folder).apply())
 
 
+def test_lock_whose_release_was_interrupted_is_taken_over(folder: Path) -> None:
+    ledger = cluster(folder).ledger
+
+    def interrupt(detail: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack, hold_lock(ledger, "apply", "bob"):
+        stack.enter_context(armed({Point("durable.before"): interrupt}))
+    assert cluster(folder).apply().ok
+
+
 def test_interrupted_apply_releases_the_lock_and_is_finished(folder: Path) -> None:
     (folder / "person.pg").write_text(NEW_SCHEMA)
 
@@ -250,3 +262,15 @@ def test_holder_in_another_container_is_not_taken_for_dead(folder: Path) -> None
         with pytest.raises(ClusterError) as caught:
             cluster(folder).plan()
     assert failure_codes(caught.value) == ["state_lock_held"]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_status_needs_no_permission_to_write(folder: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
+    def fail(*_: object) -> int:
+        raise og.StorageError("permission denied")
+
+    with hold_lock(cluster(folder).ledger, "apply", "bob") if is_held else nullcontext():
+        monkeypatch.setattr(Objects, "read_time", fail)
+        lock = cluster(folder).status().members["state_observations"]["lock"]
+        monkeypatch.undo()
+    assert (None if lock is None else (lock["actor"], lock["silent_seconds"])) == (("bob", None) if is_held else None)

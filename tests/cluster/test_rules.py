@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 import omnigraph as og
+from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.ledger import payload_path
@@ -88,6 +89,27 @@ def test_fault_of_the_file_has_a_code_and_a_place(tmp_path: Path, text: str, cod
         cluster(tmp_path)
     assert [item.code for item in caught.value.findings] == [code]
     assert caught.value.findings[0].line is not None
+
+
+def test_unknown_graph_of_a_policy_suggests_the_nearest(folder: Path) -> None:
+    with pytest.raises(ClusterError, match="there is no graph `knowlege`; did you mean `knowledge`"):
+        cluster(write_folder(folder, extra=POLICIES.replace("[knowledge]", "[knowlege]")))
+
+
+def test_foreign_graph_at_a_new_address_is_told_with_a_remedy(folder: Path) -> None:
+    deploy(folder)
+    write_folder(folder, graphs=("knowledge", "other"))
+    og.init(folder.parent / "theirs.omni", "node City { name: String @key }").close()
+    (folder.parent / "theirs.omni").rename(folder / "graphs" / "other.omni")
+    [finding] = [item for item in deploy(folder).findings if item.code == "apply_failed"]
+    assert "move it away, or declare the schema that it has" in finding.message
+
+
+def test_file_in_place_of_a_folder_of_queries_is_told(folder: Path) -> None:
+    config = folder / "cluster.yaml"
+    config.write_text(config.read_text().replace("queries: queries", "queries: queries/people.gq"))
+    [finding] = cluster(folder).validate().findings
+    assert (finding.code, "write `[queries/people.gq]`" in finding.message) == ("query_not_found", True)
 
 
 def test_duplicate_query_name_is_a_finding(folder: Path) -> None:
@@ -263,6 +285,24 @@ def test_missing_graph_is_drift_and_the_next_apply_creates_it(folder: Path) -> N
     assert deploy(folder).members["converged"] is True
 
 
+def test_drift_is_reported_until_it_is_repaired(folder: Path) -> None:
+    write_folder(folder, graphs=("knowledge", "other"), extra=POLICIES)
+    deploy(folder)
+    with og.open(folder / "graphs" / "knowledge.omni") as graph:
+        graph.schema.apply("node Person { name: String @key  extra: I64? }")
+    (folder / "graphs" / "other.omni").rename(folder / "moved")
+    next((folder / "__cluster" / "resources" / "policy").rglob("*.yaml")).unlink()
+    drift = ["schema_drifted", "graph_missing", "catalog_payload_missing"]
+    assert codes(cluster(folder).refresh()) == drift
+    again = cluster(folder).refresh()
+    assert (codes(again), again.members["state_written"]) == (drift, False)
+    (folder / "moved").rename(folder / "graphs" / "other.omni")
+    assert codes(cluster(folder).refresh()) == ["schema_drifted", "catalog_payload_missing"]
+    assert state_json(folder)["resource_statuses"]["graph.other"]["status"] == "applied"  # type: ignore[index]
+    assert deploy(folder).members["converged"] is True
+    assert codes(cluster(folder).refresh()) == []
+
+
 def test_tampered_payload_is_reported_dropped_and_stored_again(folder: Path) -> None:
     deploy(folder)
     digest = cluster(folder).validate().members["resource_digests"]["query.knowledge.all"]
@@ -388,3 +428,45 @@ def test_sidecar_without_a_movement_is_an_error_and_nothing_converges(folder: Pa
     report = deploy(folder)
     assert "cluster_recovery_unattributed" in codes(report)
     assert report.members["converged"] is False
+
+
+def test_apply_stores_lost_content_again_in_a_new_revision(folder: Path) -> None:
+    write_folder(folder, extra=POLICIES)
+    deploy(folder)
+    paths = [path for suffix in ("gq", "yaml") for path in (folder / "__cluster" / "resources").rglob(f"*.{suffix}")]
+    paths[0].write_text("tampered")
+    paths[1].unlink()
+    lost = ["catalog_payload_missing", "catalog_payload_mismatch"]
+    assert codes(cluster(folder).plan()) == lost
+    report = deploy(folder)
+    assert codes(report) == lost
+    # Servers follow the ledger: without a revision they would not look again.
+    assert (report.members["converged"], report.members["state_written"]) == (True, True)
+    assert codes(cluster(folder).status()) == []
+    assert deploy(folder).members["state_written"] is False
+
+
+def test_unreadable_content_is_no_convergence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(folder)
+    read = Objects.read_if_exists
+
+    def fail(self: Objects, path: str) -> bytes | None:
+        if path.endswith(".gq"):
+            raise og.StorageError("permission denied")
+        return read(self, path)
+
+    monkeypatch.setattr(Objects, "read_if_exists", fail)
+    report = deploy(folder)
+    assert (report.ok, report.members["converged"]) == (False, False)
+    assert codes(report) == ["catalog_payload_read_error"]
+
+
+def test_unsupported_schema_change_says_what_and_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deploy(folder)
+    (folder / "person.pg").write_text(IMPOSSIBLE)
+    assert main(["cluster", "plan", "--config", str(folder)]) == 0
+    assert "schema.knowledge: ! node:Person.name: [OG-MF-106] type of `Person.name` changes" in capsys.readouterr().out
+    [finding] = [item for item in deploy(folder).findings if item.code == "schema_change_unsupported"]
+    assert "[OG-MF-106] type of `Person.name` changes from `String` to `I64`" in finding.message
+    assert main(["cluster", "status", "--config", str(folder)]) == 0
+    assert "schema_change_unsupported" in capsys.readouterr().out

@@ -140,16 +140,21 @@ def _show_resources(members: dict[str, Any]) -> None:
 
 
 def _show_changes(members: dict[str, Any]) -> None:
+    from omnigraph.lang.migrate.step import Step
+
     changes = members["changes"]
     rows = ([item["operation"], item["resource"], item["disposition"], _detail(item)] for item in changes)
     print_table(["operation", "resource", "disposition", "detail"], rows)
+    for change in changes:
+        for step in (change["migration"] or {"steps": []})["steps"]:
+            echo(f"{change['resource']}: {Step.from_json(step).render()}")
     echo(plural(len(changes), "change"))
 
 
 def _detail(change: dict[str, Any]) -> str:
     migration = change["migration"] or {"steps": []}
     parts = [change["reason"], change["metadata_change"]]
-    parts += [f"{len(migration['steps'])} migration steps"] if migration["steps"] else []
+    parts += [plural(len(migration["steps"]), "migration step")] if migration["steps"] else []
     return ", ".join(part for part in parts if part)
 
 
@@ -175,13 +180,15 @@ def _show_approval(members: dict[str, Any]) -> None:
 def _show_status(members: dict[str, Any]) -> None:
     lock = members["state_observations"]["lock"]
     if lock is not None:
-        echo(f"locked by {lock['operation']} ({lock['lock_id']}), last sign {lock['silent_seconds']} s ago")
+        silence = lock["silent_seconds"]
+        sign = "last sign unknown" if silence is None else f"last sign {silence} s ago"
+        echo(f"locked by {lock['operation']} ({lock['lock_id']}), {sign}")
     if "state" in members:
         state = members["state"]
         statuses = state["resource_statuses"].items()
         print_table(
             ["resource", "status", "detail"],
-            ([name, item["status"], item.get("message", "")] for name, item in statuses),
+            ([name, item["status"], item.get("message") or ", ".join(item["conditions"])] for name, item in statuses),
         )
         echo(f"revision {state['state_revision']}")
 

@@ -79,7 +79,8 @@ def serve(
         raise UsageError(f"two graphs were given, `{uri}` and `{store}`; serve several with `--graph ID=URI`")
     store = store or uri
     if cluster is not None and (store or graphs or policies or queries or server_policy):
-        raise UsageError("`--cluster` says what to serve; leave out `--store`, `--graph`, `--policy` and `--queries`")
+        options = "`--store`, `--graph`, `--policy`, `--server-policy` and `--queries`"
+        raise UsageError(f"`--cluster` says what to serve; leave out {options}")
     configs = [] if cluster is not None else _graph_configs(store, graphs or [], policies or [], queries or [])
     try:
         from omnigraph.server import run

@@ -111,6 +111,6 @@ def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
         message = failure.findings[0].message
         raise ClusterError.of([error("catalog_payload_digest_mismatch", address, message)]) from None
     if data is None:
-        message = "its stored content is missing; run `omnigraph cluster refresh`, then apply"
+        message = "its stored content is missing; run `omnigraph cluster apply`, which stores it again"
         raise ClusterError.of([error("catalog_payload_missing", address, message)])
     return data

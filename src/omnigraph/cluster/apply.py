@@ -26,12 +26,23 @@ from omnigraph.cluster.ledger import (
 )
 from omnigraph.cluster.live_graphs import inspect_graph, preview_migration
 from omnigraph.cluster.lock import ClusterLock
-from omnigraph.cluster.plan import Change, Plan, block_after_failure, block_deletion, graph_of, make_plan
+from omnigraph.cluster.plan import (
+    Change,
+    Plan,
+    bindings_after,
+    block_after_failure,
+    block_deletion,
+    graph_of,
+    make_plan,
+    waiting_graphs,
+)
 from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
-from omnigraph.errors import OmniGraphError, StorageError
+from omnigraph.cluster.stored_content import check_content, forget_lost
+from omnigraph.errors import GraphExists, OmniGraphError, StorageError
 from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph
 from omnigraph.ids import new_ulid
+from omnigraph.lang.migrate.step import Step
 from omnigraph.limits import CLUSTER_DELETE_OBJECTS
 
 
@@ -55,6 +66,8 @@ class _Progress:
     used_approvals: list[Json] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
+    # Lost content of the base was stored again. It needs a revision, by which servers notice it.
+    has_restored: bool = False
 
 
 class Apply:
@@ -73,10 +86,12 @@ class Apply:
     def run(self, swept: Sweep) -> Applied:
         """Bring storage to the desired state as far as the plan allows, and record it."""
         self._check_sources()
-        approvals = Approvals.read(self.ledger, swept.state)
-        plan = make_plan(self.desired, swept.state, approvals, swept.pending, self._preview)
-        progress = _Progress(swept.state, list(swept.retired), list(swept.used_approvals))
-        progress.findings = [*swept.findings, *plan.findings]
+        content_findings = check_content(self.ledger, swept.state)
+        state = forget_lost(swept.state, content_findings)
+        approvals = Approvals.read(self.ledger, state)
+        plan = make_plan(self.desired, state, approvals, swept.pending, self._preview)
+        progress = _Progress(state, list(swept.retired), list(swept.used_approvals))
+        progress.findings = [*swept.findings, *content_findings, *plan.findings]
         plan = self._move_graphs(plan, progress)
         self._store_payloads(plan, progress)
         plan = self._delete_graphs(plan, progress)
@@ -119,7 +134,11 @@ class Apply:
             except OmniGraphError as failure:
                 if isinstance(failure, ClusterError):
                     raise
-                progress.findings.append(error("apply_failed", change.resource, failure.message))
+                message = failure.message
+                if isinstance(failure, GraphExists):
+                    message = f"there is something at `{self.ledger.graph_uri(graph_id)}` already; move it away, or"
+                    message += " declare the schema that it has"
+                progress.findings.append(error("apply_failed", change.resource, message))
                 progress.failed = {str(graph_of(item.resource)) for item in movements[index:]}
                 return block_after_failure(plan, self.desired, progress.state, progress.failed)
         return plan
@@ -168,7 +187,9 @@ class Apply:
         for change in plan.changes:
             resource = self.desired.resources.get(change.resource)
             if change.disposition == "applied" and resource is not None and resource.payload is not None:
-                self.ledger.write_payload(resource.address, resource.digest, resource.payload)
+                is_stored = self.ledger.write_payload(resource.address, resource.digest, resource.payload)
+                if is_stored and self.base.state.digest(resource.address) == resource.digest:
+                    progress.has_restored = True
         # The text of a schema only serves `diff` and `refresh`; it is stored again where it was lost or never stored.
         for address, resource in self.desired.resources.items():
             if address.startswith("schema.") and progress.state.digest(address) == resource.digest:
@@ -182,7 +203,7 @@ class Apply:
             self.lock.require()
             approval = Approvals.read(self.ledger, progress.state).find(change, self.desired.config_digest)
             if approval is None:
-                plan = block_deletion(plan, change)
+                plan = block_deletion(plan, self.desired, progress.state, change)
                 continue
             before = progress.state.digest(f"schema.{graph_id}") or ""
             sidecar = write_sidecar(
@@ -233,16 +254,28 @@ class Apply:
                 if address.startswith("graph.") and change.operation == "create":
                     resources[address]["incarnation"] = self.operation_id
                 statuses[address] = ResourceStatus("applied")
+        self._bind_policies(plan, state, resources)
         for address in self.desired.resources.keys() & resources.keys() - {change.resource for change in plan.changes}:
             statuses[address] = ResourceStatus("applied")
         shown = [item for item in statuses.items() if item[0] in self.desired.resources or item[0] in resources]
         return replace(state, resources=_by_address(resources.items()), statuses=_by_address(shown))
 
+    def _bind_policies(self, plan: Plan, before: ClusterState, resources: dict[str, Json]) -> None:
+        """Bind changed policies to the graphs that are there, and to those that stay until they are deleted."""
+        waiting = waiting_graphs(plan.changes)
+        for change in plan.changes:
+            is_delete = change.operation == "delete"
+            if change.resource.startswith("policy.") and change.resource in resources:
+                bound = before.resources.get(change.resource, {}).get("applies_to", [])
+                if change.disposition != "blocked" or (is_delete and waiting & set(bound)):
+                    scopes = bindings_after(change, self.desired, bound, resources.keys(), waiting)
+                    resources[change.resource] = {**resources[change.resource], "applies_to": scopes}
+
     def _write(self, state: ClusterState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
         base = self.base
         used = {item["approval_id"]: item for item in progress.used_approvals}
         state = replace(state, approval_records={**state.approval_records, **used})
-        is_changed = state != base.state
+        is_changed = state != base.state or progress.has_restored
         stored = base
         # The revision is the commit point. Approvals are marked and sidecars removed after it: a crash in between is
         # settled by the next sweep, which finds both in the revision.
@@ -274,14 +307,21 @@ def _by_address(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _blocked_findings(plan: Plan) -> list[Finding]:
     return [
-        warning(
-            _CODES.get(change.reason or "", change.reason or "blocked"),
-            change.resource,
-            _REMEDIES.get(change.reason or "", "it was not applied"),
-        )
+        warning(_CODES.get(change.reason or "", change.reason or "blocked"), change.resource, _remedy(change))
         for change in plan.changes
         if change.disposition == "blocked"
     ]
+
+
+def _remedy(change: Change) -> str:
+    if change.reason == "schema_change_unsupported":
+        assert change.migration is not None
+        refused = [Step.from_json(step) for step in change.migration["steps"]]
+        reasons = ", ".join(str(step.message) for step in refused if step.kind == "unsupported_change")
+        return f"the schema cannot be changed in this way: {reasons}; change it in another way, and apply again"
+    if change.reason == "dependency_not_applied" and graph_of(change.resource) is None and change.operation == "delete":
+        return "a graph that was not applied or deleted still uses it; settle that and apply again"
+    return _REMEDIES.get(change.reason or "", "it was not applied")
 
 
 _CODES = {"dependency_not_applied": "apply_dependency_blocked"}
@@ -290,5 +330,4 @@ _REMEDIES = {
     "approval_stale": "it was approved in another form; approve it again",
     "cluster_recovery_pending": "an interrupted movement of the graph could not be settled; see the errors",
     "dependency_not_applied": "the graph that it belongs to was not applied; fix that and apply again",
-    "schema_change_unsupported": "the schema cannot be changed in this way; see `migration` in the plan",
 }

@@ -5,7 +5,7 @@ Each returns a report with `ok` and findings; the command line prints it, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +23,10 @@ from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph, preview_migr
 from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lock
 from omnigraph.cluster.plan import Plan, graph_of, make_plan
 from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
+from omnigraph.cluster.stored_content import check_content, forget_lost
 from omnigraph.cluster.text_diff import diff_change
 from omnigraph.engine.external_blobs import BLOB_SCOPES
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.graph import open as open_graph
 
@@ -114,7 +115,7 @@ class Cluster:
         if stored is None:
             return self._report((_state_missing("warning"),), **self._observations(None))
         _, findings = read_pending(self.ledger)
-        checked = [*findings, *self._check_payloads(stored.state)]
+        checked = [*findings, *check_content(self.ledger, stored.state)]
         return self._report(tuple(checked), state=stored.state.to_json(), **self._observations(stored))
 
     def refresh(self) -> Report:
@@ -172,6 +173,8 @@ class Cluster:
         revisions = []
         findings: list[Finding] = []
         newest = max(self.ledger.revisions(), default=0)
+        if newest == 0:
+            findings.append(_state_missing("warning"))
         for number in range(newest, max(0, newest - limit), -1):
             try:
                 stored = self.ledger.read_revision(number)
@@ -213,12 +216,14 @@ class Cluster:
         state = stored.state if stored is not None else ClusterState()
         # A sidecar is only reported here: the apply that follows settles it first.
         _, findings = read_pending(self.ledger)
+        content_findings = check_content(self.ledger, state)
+        state = forget_lost(state, content_findings)
 
         def preview(graph_id: str) -> Json:
             return preview_migration(self.ledger, graph_id, desired.graphs[graph_id].schema.text)
 
         plan = make_plan(desired, state, Approvals.read(self.ledger, state), {}, preview)
-        return plan, (*findings, *plan.findings)
+        return plan, (*findings, *content_findings, *plan.findings)
 
     def _observations(self, stored: StoredState | None) -> Json:
         lock = read_lock(self.ledger)
@@ -230,21 +235,6 @@ class Cluster:
             }
         }
 
-    def _check_payloads(self, state: ClusterState) -> Iterator[Finding]:
-        for address, resource in state.resources.items():
-            kind = address.partition(".")[0]
-            if kind not in ("query", "policy", "pipeline", "schema"):
-                continue
-            try:
-                # The graph itself has its schema, so that its text is only looked at.
-                if self.ledger.read_payload(address, resource["digest"]) is None and kind != "schema":
-                    message = "its stored content is missing; run `cluster refresh`, then apply"
-                    yield warning("catalog_payload_missing", address, message)
-            except ClusterError as failure:
-                yield replace(failure.findings[0], severity="warning", path=address)
-            except OmniGraphError as failure:
-                yield error("catalog_payload_read_error", address, failure.message)
-
     def _observe(
         self, desired: DesiredState, base: StoredState | None, lock: ClusterLock | None, operation: str
     ) -> Report:
@@ -252,9 +242,9 @@ class Cluster:
         observer = _Observer(self.ledger, desired, swept.state)
         for graph_id in desired.graphs:
             observer.look_at(graph_id)
-        payload_findings = list(self._check_payloads(swept.state))
-        observer.drop_payloads(payload_findings)
-        findings = (*lock_findings(lock), *swept.findings, *observer.findings, *payload_findings)
+        content_findings = check_content(self.ledger, swept.state)
+        observer.state = forget_lost(observer.state, content_findings)
+        findings = (*lock_findings(lock), *swept.findings, *observer.findings, *content_findings)
         if base is None and has_errors(findings):
             return self._report(findings, state_written=False)
         stored, is_written = base, False
@@ -293,10 +283,11 @@ class _Observer:
             self.findings.append(error("graph_unavailable", address, live.error))
             statuses[address] = ResourceStatus("error", ("graph_unavailable",), live.error)
         elif not live.exists:
-            known = address in resources
+            # Recorded drift has changed the ledger already; it is reported until it is repaired.
+            is_known = address in resources or "graph_missing" in _conditions(statuses, address)
             for name in [name for name in resources if graph_of(name) == graph_id]:
                 del resources[name]
-            if known:
+            if is_known:
                 message = "the graph is missing; the next apply creates an empty one"
                 self.findings.append(warning("graph_missing", address, message))
                 statuses[address] = ResourceStatus("drifted", ("graph_missing",), message)
@@ -310,6 +301,8 @@ class _Observer:
     ) -> None:
         address, schema = f"graph.{graph_id}", f"schema.{graph_id}"
         applied = resources.get(schema)
+        if {"graph_missing", "graph_unavailable"} & _conditions(statuses, address):
+            statuses[address] = ResourceStatus("applied")
         if live.is_wanted:
             desired = self.desired.resources[schema]
             resources[schema] = {"digest": desired.digest}
@@ -317,23 +310,17 @@ class _Observer:
             statuses[schema] = ResourceStatus("applied")
             return
         # An adopted graph has no stored text; its digest is that of the live schema.
-        if applied is None or not (live.is_applied or live.schema_digest == applied["digest"]):
+        is_applied = applied is not None and (live.is_applied or live.schema_digest == applied["digest"])
+        if not is_applied or "schema_drifted" in _conditions(statuses, schema):
             message = "the live schema is neither the applied nor the declared one; the next apply changes it"
             resources[schema] = {"digest": live.schema_digest or ""}
             resources.setdefault(address, {"digest": live.schema_digest or ""})
             statuses[schema] = ResourceStatus("drifted", ("schema_drifted",), message)
             self.findings.append(warning("schema_drifted", schema, message))
 
-    def drop_payloads(self, findings: list[Finding]) -> None:
-        """Forget content that is missing or wrong, so that the next apply stores it again."""
-        lost = {item.path for item in findings if item.code in ("catalog_payload_missing", "catalog_payload_mismatch")}
-        lost = {address for address in lost if not address.startswith("schema.")}
-        statuses = {address: ResourceStatus("drifted", ("catalog_payload_missing",)) for address in lost}
-        for item in findings:
-            if item.code == "catalog_payload_read_error":
-                statuses[item.path] = ResourceStatus("error", (item.code,), item.message)
-        kept = {address: item for address, item in self.state.resources.items() if address not in lost}
-        self.state = replace(self.state, resources=kept, statuses={**self.state.statuses, **statuses})
+
+def _conditions(statuses: Mapping[str, ResourceStatus], address: str) -> set[str]:
+    return set(statuses[address].conditions) if address in statuses else set()
 
 
 def _without_times(state: ClusterState) -> ClusterState:

@@ -172,8 +172,8 @@ class _ClusterDocument(Document):
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not GRAPH_ID.fullmatch(str(key.value)) or key.value in RESERVED_GRAPH_IDS:
                 reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
-                message = f"`{key.value}` cannot be the id of a graph: letters, digits and `-`, and none of {reserved}"
-                self.fault(key, message, "invalid_name")
+                rule = f"1 to 64 letters, digits and `-`, and none of {reserved}"
+                self.fault(key, f"`{key.value}` cannot be the id of a graph: {rule}", "invalid_name")
 
     def boolean(self, node: yaml.Node) -> bool | None:
         """Return a truth value."""
@@ -271,7 +271,7 @@ def _graphs(
 
 def _queries(document: _ClusterDocument, node: yaml.Node) -> str | tuple[str, ...] | Mapping[str, str] | None:
     if isinstance(node, yaml.SequenceNode):
-        return document.texts(node)
+        return document.texts(node) if node.value else ()
     if not isinstance(node, yaml.MappingNode):
         return document.text(node)
     files = {}
@@ -316,7 +316,8 @@ def _policies(
             document.fault(values["applies_to"], message, "policy_mixed_binding_kinds")
         for scope in scopes:
             if scope != CLUSTER_SCOPE and scope not in graphs:
-                document.fault(values["applies_to"], f"there is no graph `{scope}`", "unknown_graph")
+                hint = did_you_mean(scope, graphs) or "name declared graphs, or `[cluster]` for the server"
+                document.fault(values["applies_to"], f"there is no graph `{scope}`; {hint}", "unknown_graph")
             if bound.setdefault(scope, name) != name:
                 message = f"`{scope}` already has the policy `{bound[scope]}`; a scope takes one bundle"
                 document.fault(values["applies_to"], message, "duplicate_policy_binding")

@@ -181,12 +181,19 @@ class _Reader:
         if isinstance(queries, Mapping):
             yield from queries.items()
         elif isinstance(queries, tuple):
-            yield from ((None, file) for file in queries)
+            for name in queries:
+                is_folder = (self.config.directory / name).is_dir()
+                yield from ((None, file) for file in (self._files_in(name) if is_folder else [name]))
         elif queries is not None:
             folder = self.config.directory / queries
             if not folder.is_dir():
-                self._fault("query_not_found", f"graphs.{graph.id}.queries", f"there is no directory `{queries}`")
-            yield from ((None, f"{queries.rstrip('/')}/{path.name}") for path in sorted(folder.glob("*.gq")))
+                is_file = f"`{queries}` is a file; write `[{queries}]`"
+                message = is_file if folder.is_file() else f"there is no directory `{queries}`; check the path"
+                self._fault("query_not_found", f"graphs.{graph.id}.queries", message)
+            yield from ((None, file) for file in self._files_in(queries))
+
+    def _files_in(self, folder: str) -> list[str]:
+        return [f"{folder.rstrip('/')}/{path.name}" for path in sorted((self.config.directory / folder).glob("*.gq"))]
 
     def _add_queries(self, graph_id: str, source: Source, expected: str | None) -> bool:
         """Add the queries of a file; they share the digest of the file. With a name, the file must hold that query."""

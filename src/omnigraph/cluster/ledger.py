@@ -6,6 +6,7 @@ disk as on S3, and every earlier state stays readable as history. All bytes go t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ FOLDER: Final = "__cluster"
 STATE_FOLDER: Final = f"{FOLDER}/state"
 PAYLOAD_FOLDER: Final = f"{FOLDER}/resources"
 VERSION: Final = 1
+# Other objects of the folder, such as a copy by hand, are no revisions.
+_REVISION: Final = re.compile(r"[0-9]{12}\.json")
 Json: TypeAlias = dict[str, Any]
 Status = Literal["pending", "planned", "applying", "applied", "drifted", "blocked", "error"]
 
@@ -55,9 +58,9 @@ class ClusterState:
     operation: Mapping[str, Any] = field(default_factory=dict)
 
     def digest(self, address: str) -> str | None:
-        """Return the applied digest of a resource, or None if it is not applied."""
+        """Return the applied digest of a resource, or None if it is not applied or its content is lost."""
         resource = self.resources.get(address)
-        return None if resource is None else str(resource["digest"])
+        return None if resource is None else str(resource["digest"]) or None
 
     def graphs(self) -> list[str]:
         """Return the ids of the applied graphs in order."""
@@ -146,7 +149,7 @@ class Ledger:
     def revisions(self) -> list[int]:
         """Return the numbers of all revisions, oldest first."""
         names = (info.path.rpartition("/")[2] for info in self.objects.list(STATE_FOLDER))
-        return sorted(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdigit())
+        return sorted(int(name.removesuffix(".json")) for name in names if _REVISION.fullmatch(name))
 
     def fingerprint(self) -> tuple[int, int]:
         """Return the number of the newest revision and when it was written, zeros without any.
@@ -190,20 +193,22 @@ class Ledger:
             raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
         return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
-    def write_payload(self, address: str, digest: str, data: bytes) -> None:
-        """Store the content of a query, policy or pipeline by its digest; equal content is stored already."""
+    def write_payload(self, address: str, digest: str, data: bytes) -> bool:
+        """Store the content of a query, policy or pipeline by its digest; False if it is stored already."""
         path = payload_path(address, digest)
         # Content-addressed and written before the revision that names it, so a crash leaves an unused object, never a
         # revision without its content. Bytes that do not match their name are damaged, and replaced.
         stored = self.objects.read_if_exists(path)
-        if stored is None or sha256(stored) != digest:
-            self.objects.write(path, data)
+        if stored is not None and sha256(stored) == digest:
+            return False
+        self.objects.write(path, data)
+        return True
 
     def read_payload(self, address: str, digest: str) -> bytes | None:
         """Return stored content, or None if it is missing; raises `ClusterError` if it does not match its digest."""
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
-            message = f"the stored content of `{address}` does not match its digest; run `cluster refresh`, then apply"
+            message = f"the stored content of `{address}` does not match its digest; `cluster apply` stores it again"
             raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
         return data
 

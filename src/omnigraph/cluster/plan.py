@@ -5,7 +5,7 @@ Pure, apart from the preview of a migration, which reads the live schema of a gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -86,6 +86,7 @@ def make_plan(
         changes = [_with_migration(change, preview, findings) for change in changes]
         unsupported = {graph_of(item.resource) for item in changes if item.reason == "schema_change_unsupported"}
         changes = _block_dependents(changes, desired, state, {graph for graph in unsupported if graph})
+    changes = _keep_needed(changes, desired, state)
     return Plan(tuple(changes), tuple(required), _blast_radius(desired, changes), tuple(findings))
 
 
@@ -129,15 +130,61 @@ def _is_graph_delete(change: Change) -> bool:
     return change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "applied"
 
 
-def block_deletion(plan: Plan, deletion: Change) -> Plan:
+def waiting_graphs(changes: Iterable[Change]) -> set[str]:
+    """Return the addresses of graphs that are no longer declared, but stay: their deletion is blocked."""
+    return {
+        change.resource
+        for change in changes
+        if change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "blocked"
+    }
+
+
+def _keep_needed(changes: Iterable[Change], desired: DesiredState, state: ClusterState) -> list[Change]:
+    """Block the loss of policies and providers that graphs need which stay as they are.
+
+    Without its policy, a graph that waits for an approval of its deletion would be open to every actor.
+    """
+    changes = list(changes)
+    waiting = waiting_graphs(changes)
+    staying = {item.resource for item in changes if item.disposition == "blocked"} & state.resources.keys()
+    providers = {f"provider.embedding.{state.resources[address].get('embedding_provider')}" for address in staying}
+
+    def is_needed(change: Change) -> bool:
+        address = change.resource
+        if change.operation == "delete" and address in providers:
+            return True
+        bindings = state.resources.get(address, {}).get("applies_to", ()) if address.startswith("policy.") else ()
+        if not waiting & set(bindings):
+            return False
+        # An update keeps the binding, see `bindings_after`; a bundle of the server cannot be one of a graph, too.
+        return change.operation == "delete" or not desired.resources[address].depends_on
+
+    return [
+        replace(change, disposition="blocked", reason="dependency_not_applied")
+        if change.disposition != "blocked" and is_needed(change)
+        else change
+        for change in changes
+    ]
+
+
+def bindings_after(
+    change: Change, desired: DesiredState, before: Sequence[str], present: Set[str], waiting: Set[str]
+) -> list[str]:
+    """Return what a policy is bound to after a change: declared graphs that are there, and its waiting ones."""
+    resource = desired.resources.get(change.resource) if change.disposition != "blocked" else None
+    declared = [] if resource is None else list(resource.metadata["applies_to"])
+    bound = [scope for scope in declared if not scope.startswith("graph.") or scope in present]
+    return bound + [scope for scope in before if scope in waiting and scope not in bound]
+
+
+def block_deletion(plan: Plan, desired: DesiredState, state: ClusterState, deletion: Change) -> Plan:
     """Keep a graph that a plan deletes, with all that belongs to it, because its approval is stale."""
     required = tuple(
         {**item, "satisfied": False} if item["resource"] == deletion.resource else item
         for item in plan.approvals_required
     )
-    return replace(
-        plan, changes=tuple(_block(plan.changes, deletion.resource, "approval_stale")), approvals_required=required
-    )
+    changes = _keep_needed(_block(plan.changes, deletion.resource, "approval_stale"), desired, state)
+    return replace(plan, changes=tuple(changes), approvals_required=required)
 
 
 def _block(changes: Iterable[Change], graph_address: str, reason: str) -> list[Change]:
@@ -152,19 +199,20 @@ def _block(changes: Iterable[Change], graph_address: str, reason: str) -> list[C
 def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, failed: set[str]) -> Plan:
     """Block what depends on graphs whose own change failed or was not reached, and every deletion of a graph."""
     deleted = {str(graph_of(item.resource)) for item in plan.of("graph", "delete")}
-    return replace(plan, changes=tuple(_block_dependents(plan.changes, desired, state, failed | deleted)))
+    changes = _block_dependents(plan.changes, desired, state, failed | deleted)
+    return replace(plan, changes=tuple(_keep_needed(changes, desired, state)))
 
 
 def _block_dependents(
     changes: Iterable[Change], desired: DesiredState, state: ClusterState, failed: set[str]
 ) -> list[Change]:
-    """Block all changes of failed graphs, and policies of those that do not exist yet."""
+    """Block all changes of failed graphs, and policies that have no graph yet."""
     missing = {f"graph.{graph}" for graph in failed if f"graph.{graph}" not in state.resources}
 
     def is_dependent(address: str) -> bool:
         resource = desired.resources.get(address)
-        is_bound = address.startswith("policy.") and resource is not None and bool(missing & set(resource.depends_on))
-        return is_bound or graph_of(address) in failed
+        bindings = set(resource.depends_on) if address.startswith("policy.") and resource is not None else set()
+        return (bool(bindings) and bindings <= missing) or graph_of(address) in failed
 
     return [
         replace(change, disposition="blocked", reason="dependency_not_applied")

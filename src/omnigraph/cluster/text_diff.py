@@ -57,5 +57,6 @@ def _desired_text(desired: DesiredState, address: str) -> str:
 
 
 def _metadata_text(resource: Json) -> str:
-    shown = {name: value for name, value in resource.items() if name != "digest"}
+    # What the ledger alone knows is no difference.
+    shown = {name: value for name, value in resource.items() if name not in ("digest", "incarnation")}
     return orjson.dumps(shown, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() if shown else ""

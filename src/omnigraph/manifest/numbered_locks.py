@@ -46,11 +46,11 @@ class LockUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """The newest lock; `silent_us` is the time since its last heartbeat by storage's clock."""
+    """The newest lock; `silent_us` is the time since its last heartbeat by storage's clock, None if that is unknown."""
 
     path: str
     body: dict[str, Any]
-    silent_us: int
+    silent_us: int | None
 
     @property
     def lock_id(self) -> str:
@@ -66,12 +66,13 @@ class LockInfo:
         owner = Owner.from_json(self.body["owner"])
         # This process lives, but could not release the lock when its storage failed.
         is_left_behind = owner == this_process() and self.lock_id not in _held_here
-        return is_left_behind or owner.is_dead(self.silent_us)
+        return is_left_behind or owner.is_dead(self.silent_us or 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is shown of a holder."""
         shown = {name: self.body[name] for name in ("lock_id", "operation", "actor", "created_at")}
-        return {**shown, "pid": self.body["owner"]["pid"], "silent_seconds": round(self.silent_us / 1e6, 1)}
+        silent_seconds = None if self.silent_us is None else round(self.silent_us / 1e6, 1)
+        return {**shown, "pid": self.body["owner"]["pid"], "silent_seconds": silent_seconds}
 
 
 class NumberedLocks:
@@ -93,12 +94,18 @@ class NumberedLocks:
             return self.read()
         try:
             body = orjson.loads(data)
-            info = LockInfo(newest.path, body, self._objects.read_time() - clock.storage_us(newest.modified_us))
             Owner.from_json(body["owner"])
             assert body.keys() >= _MEMBERS
         except (ValueError, KeyError, TypeError, AssertionError):
             raise LockUnreadable(newest.path) from None
-        return info
+        return LockInfo(newest.path, body, None if body["released"] else self._silence(newest))
+
+    def _silence(self, lock: ObjectInfo) -> int | None:
+        """Return the time since a lock was renewed; None for those who may only read, since asking for it writes."""
+        try:
+            return self._objects.read_time() - clock.storage_us(lock.modified_us)
+        except StorageError:
+            return None
 
     def acquire(self, operation: str, actor: str | None) -> HeldLock:
         """Take the lock, also from a holder that has certainly stopped; raises `LockHeld`."""
@@ -182,8 +189,11 @@ class HeldLock:
         """Release the lock; a failure is harmless, since the lease ends by itself."""
         self._stopped.set()
         self._thread.join()
-        self._write(self._released)
-        _held_here.discard(self.lock_id)
+        try:
+            self._write(self._released)
+        finally:
+            # Also after an interrupt: this process must not take the lock for one that it holds.
+            _held_here.discard(self.lock_id)
 
     def _renew(self) -> None:
         while not self._stopped.wait(HEARTBEAT_SECONDS):

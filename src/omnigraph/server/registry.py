@@ -20,7 +20,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import set_default_embedder
-from omnigraph.errors import GraphError, OmniGraphError, StorageError, UsageError
+from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import Source
@@ -414,6 +414,9 @@ def _try_open(config: GraphConfig, read: Configuration, before: Mapping[str, Ser
         else:
             opened = _open(config, read.checkers[config.graph_id])
             served = replace(opened, is_managed=True, incarnation=config.incarnation)
+    except GraphNotFound:
+        remedy = "restore it, or run `omnigraph cluster refresh` and `apply`, which create an empty one"
+        return Quarantine("graph_unavailable", f"there is no graph at `{config.uri}`; {remedy}")
     except OmniGraphError as failure:
         return Quarantine("graph_unavailable", failure.message)
     try:

@@ -58,7 +58,8 @@ def graphs(service: Service, actor: str | None) -> Response:
         policy.enforce("graph_list", Scope(), actor)
     elif service.registry.tokens.entries:
         raise PolicyDenied(
-            "`graph_list` is not allowed: the server has no server policy; start it with `--server-policy`",
+            "`graph_list` is not allowed: the server has no server policy; start it with `--server-policy`, or bind a"
+            " policy of its cluster to `cluster`",
             actor=actor,
             action="graph_list",
         )
