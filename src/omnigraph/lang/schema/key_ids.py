@@ -55,7 +55,7 @@ def key_ids(owner: Type, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
 def key_id(owner: Type, values: Mapping[str, object]) -> str:
     """Return the id of one owner. Dates may come as `date`, `datetime` or the stored integer.
 
-    >>> from omnigraph.lang.catalog import Property
+    >>> from omnigraph.lang.catalog import NodeType, Property
     >>> number = Property("no", PropertyType(Scalar.F64), 1)
     >>> key_id(NodeType("N", 1, 2, {"no": number}, key=("no",)), {"no": 1e21})
     '1000000000000000000000'
