@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.datetimes import (
@@ -32,10 +32,7 @@ from omnigraph.rules.datetimes import (
 )
 
 RANGES: Final = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
+    **INTEGER_RANGES,
     Scalar.DATE: DATE_RANGE,
     Scalar.DATETIME: DATETIME_RANGE,
 }
