@@ -18,7 +18,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import BranchNotFound, PolicyDenied, UsageError
+from omnigraph.errors import BranchNotFound, ConflictError, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.diagnostic import did_you_mean
@@ -35,15 +35,17 @@ from omnigraph.pipeline.declared.check import (
     find_ui,
     prepare_session,
     read_expected_queries,
+    require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.deletes import delete_rows, deletes_message
 from omnigraph.pipeline.declared.expectations import Verdict, is_stopped, judge_answers, judge_view
 from omnigraph.pipeline.declared.lineage import Lineage
+from omnigraph.pipeline.declared.patches import complete_rows
 from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
-from omnigraph.pipeline.declared.transform import complete_rows, map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
 
@@ -299,7 +301,12 @@ class _Run:
             # Another run has merged and deleted the branch meanwhile.
             newest = record.find_progress(self.graph, self.pipeline)
             if newest is None or (before is not None and newest.commit_id == before.commit_id):
-                raise
+                require_target(self.graph, self.pipeline)
+                raise ConflictError(
+                    f"another run of `{self.pipeline.name}` works on `{self.report.branch}`; this one has published"
+                    " nothing. Retry when that one has ended",
+                    branch=self.report.branch,
+                ) from None
             self.report = replace(self.report, commit_id=newest.commit_id)
             return self._finish("already_done", "another run has loaded and published the same rows")
         return self._publish_loaded(loaded)
@@ -375,6 +382,13 @@ class _Run:
             rejected=len(loaded.rejected),
             commit_id=loaded.commit_id,
         )
+        for item in (*self.pipeline.nodes.values(), *self.pipeline.edges.values()):
+            counts = loaded.edges if item.source is not None else loaded.nodes
+            if (item.is_snapshot or item.mode == "overwrite") and not counts.get(item.type_name):
+                message = (
+                    f"`{item.from_view}` has no rows, so no `{item.type_name}` is left; `min_rows` would stop this"
+                )
+                self._warn(f"{item.from_view} (no rows)", message)
         if loaded.commit is None:
             if loaded.branch_created:
                 self.graph.branches.delete(loaded.branch)
@@ -454,7 +468,8 @@ class _Run:
     def _remove_merged_branch(self) -> bool:
         """Delete a branch that was merged by hand, so that the load starts from the newest state of the target.
 
-        Returns whether the branch has commits of this pipeline that are not published.
+        So is one that has only deletes of a run that broke off: what they were read from may have changed since, or
+        have been a mistake. Returns whether the branch has a load of this pipeline that is not published.
         """
         target, waiting = self.pipeline.publication, self._find_unmerged_commits()
         if waiting is None:
@@ -470,10 +485,11 @@ class _Run:
                 f" `{target.merge_into}`; nothing was written. Merge or delete it, or name another `publish.branch`",
                 branch=target.branch,
             )
-        # What another run has just loaded, or one that broke off has deleted, stays for the load of this run.
-        if not waiting:
+        # What another run has just loaded stays: the load of this run finds that it is done.
+        is_loaded = any(record.PIPELINE in commit.properties for commit in waiting)
+        if not is_loaded:
             self.graph.branches.delete(target.branch)
-        return bool(waiting)
+        return is_loaded
 
     # -- publication -------------------------------------------------------------------------------------------
 
