@@ -44,7 +44,7 @@ from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.patches import complete_rows
 from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.schedule import moment_of
-from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, open_source, read_source
+from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import JobInput, describing_jobs, measuring_jobs, run_job
 from omnigraph.public_values import PublicValue
@@ -338,6 +338,11 @@ class _Run:
             if item.rows_without_value:
                 message = f"{item.rows_without_value} rows have no `{source.incremental}` and are never read"
                 self._warn(f"{name} (incremental)", message, item.rows_without_value)
+            if options.backfill is None and item.window is not None and is_ahead(item):
+                message = (
+                    f"`{source.incremental}` is {item.window.high}, in the future; no row below it is read any more"
+                )
+                self._warn(f"{name} (incremental)", message)
         return opened
 
     def _build_views(self, spark: Any, sources: Mapping[str, OpenSource]) -> dict[str, Any] | None:

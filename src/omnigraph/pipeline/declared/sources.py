@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from omnigraph import clock
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
 from omnigraph.pipeline.declared.s3_files import is_without_file_system, read_s3_files
 from omnigraph.pipeline.spark.session import first_line, run_job
@@ -170,6 +172,20 @@ def open_source(
         return OpenSource(frame.limit(0), Window(low, low), True, rows_without_value, compared)
     window = Window(low, high)
     return OpenSource(_within(frame, column, window), window, False, rows_without_value, compared)
+
+
+def is_ahead(source: OpenSource) -> bool:
+    """Return True if a source is read up to a time in the future, so that rows of the present are never read."""
+    high = None if source.window is None else source.window.high
+    if high is None or source.compared is None or not source.compared.endswith("(time)"):
+        return False
+    try:
+        moment = datetime.fromisoformat(high)
+    except ValueError:
+        # Spark has years that Python does not have.
+        return True
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH).total_seconds() > clock.now_us() / 1_000_000 + PIPELINE_AHEAD_SECONDS_MAX
 
 
 def _require_no_number_as_text(name: str, compared: str, value: str | None) -> None:
