@@ -249,6 +249,13 @@ def test_mark_that_is_no_boolean_needs_values(spark: Any, tmp_path: Path) -> Non
     write(tmp_path / "changes", "1", [{"seq": 1, "op": "d", "name": "ann", "age": None, "friend": None}])
     with pytest.raises(UsageError, match="name the values that mark a deleted row"):
         run(graph, spark, tmp_path, CHANGES.replace("{ op: [d, D] }", "op"))
+    for kind in ("long", "boolean", "array<string>"):
+        with pytest.raises(UsageError, match="`d` of `delete_when` is no value of the column `op`"):
+            run(graph, spark, tmp_path, CHANGES.replace("op string", f"op {kind}"))
+    graph.load([{"type": "Person", "data": {"name": "bob"}}])
+    write(tmp_path / "changes", "1", [{"seq": 1, "op": 1, "name": "bob"}])
+    run(graph, spark, tmp_path, CHANGES.replace("op string", "op decimal(5,2)").replace("[d, D]", "[1]"))
+    assert content(graph)[0] == {}
     wrong = """
 pipelines:
   crm:
@@ -259,7 +266,7 @@ pipelines:
 """
     with pytest.raises((DataError, UsageError)):
         run(graph, spark, tmp_path, wrong)
-    write(tmp_path / "changes", "1", [{"seq": 1, "op": "d", "name": None}])
+    write(tmp_path / "changes", "1", [{"seq": 2, "op": "d", "name": None}])
     with pytest.raises(DataError, match=r"a row deletes a `Person` by .*, which is not its key"):
         run(graph, spark, tmp_path)
 

@@ -64,10 +64,10 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
             # The load reports rows without a key.
             rows = frame.filter(_is_complete(identity)).select(*named)
         else:
-            rows = frame.filter(_is_marked(mapping)).select(*named)
+            rows = frame.filter(_is_marked(frame, mapping)).select(*named)
             if mapping.order_by is None:
                 # An entity that is deleted and comes again stays, with its edges.
-                rows = rows.subtract(frame.filter(~_is_marked(mapping)).select(*named))
+                rows = rows.subtract(frame.filter(~_is_marked(frame, mapping)).select(*named))
         deletions.append(Deletion(type_, rows.distinct(), mapping.is_snapshot))
     return deletions
 
@@ -131,11 +131,16 @@ def _order(frame: Any, mapping: TypeMapping) -> Any:
     )
 
 
-def _is_marked(mapping: TypeMapping) -> Any:
+def _is_marked(frame: Any, mapping: TypeMapping) -> Any:
     from pyspark.sql import functions
 
-    column = column_of(str(mapping.delete_when))
-    marked = column.cast("string").isin(*mapping.delete_values) if mapping.delete_values else column
+    column, kind = column_of(str(mapping.delete_when)), frame.schema[str(mapping.delete_when)].dataType
+    marked = column
+    if mapping.delete_values:
+        # As numbers, 1 is 1.0.
+        number = "decimal(38,18)" if kind.typeName() == "decimal" else "double"
+        compared = number if kind.typeName() in _NUMBERS else "string"
+        marked = column.cast(compared).isin(*(functions.lit(value).cast(compared) for value in mapping.delete_values))
     return functions.coalesce(marked, functions.lit(False))
 
 
@@ -191,7 +196,7 @@ def _map(frame: Any, mapping: TypeMapping, catalog: Catalog, kind: str) -> Colum
         _check_ends(frame, mapping, type_, catalog)
     frame = _newest_rows(frame, mapping, type_)
     if mapping.delete_when is not None:
-        frame = frame.filter(~_is_marked(mapping))
+        frame = frame.filter(~_is_marked(frame, mapping))
     is_known_by_id = mapping.mode == "merge" and not type_.key
     names = [name for name in columns if name != "id" or not is_known_by_id]
     chosen = [column_of(columns[name]).alias(name) for name in names]
@@ -299,20 +304,15 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
             f"`order_by` names the column `{order}`, a {kind}; name a number, a time or a text that grows",
             column=order,
         )
-    mark = mapping.delete_when
-    if mark is not None and not mapping.delete_values and frame.schema[mark].dataType.typeName() != "boolean":
-        raise UsageError(
-            f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
-            f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
-            column=mark,
-        )
+    if mapping.delete_when is not None:
+        _check_mark(frame, mapping)
     for name, column in columns.items():
         item = type_.properties.get(name)
         column_type = frame.schema[column].dataType.typeName()
         element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
         is_accepted = item is None or column_type in _accepted(item.type)
         if item is not None and element is not None:
-            is_accepted = element in _accepted(replace(item.type, is_list=False))
+            is_accepted = element in _accepted_names(replace(item.type, is_list=False))
             column_type = f"{column_type} of {element}"
         if item is not None and not is_accepted:
             raise UsageError(
@@ -321,6 +321,33 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
                 column=column,
                 property=name,
             )
+
+
+def _check_mark(frame: Any, mapping: TypeMapping) -> None:
+    """Refuse a `delete_when` that could mark no row: without values no boolean, or with values of another type."""
+    mark = str(mapping.delete_when)
+    kind = frame.schema[mark].dataType.typeName()
+    if not mapping.delete_values and kind != "boolean":
+        raise UsageError(
+            f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
+            f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
+            column=mark,
+        )
+    wrong = [value for value in mapping.delete_values if not _is_value_of(kind, value)]
+    if wrong:
+        raise UsageError(
+            f"`{wrong[0]}` of `delete_when` is no value of the column `{mark}`, a {kind}; write it as the column has"
+            " it, or cast the column in a transform",
+            column=mark,
+        )
+
+
+def _is_value_of(kind: str, text: str) -> bool:
+    if kind in _NUMBERS:
+        return re.fullmatch(NUMBER, text) is not None
+    if kind == "boolean":
+        return text in ("true", "false")
+    return kind in (*_TEXT, "date", "timestamp", "timestamp_ntz")
 
 
 _NUMBERS: Sequence[str] = ("byte", "short", "integer", "long", "decimal", "float", "double")
