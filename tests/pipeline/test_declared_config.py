@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,19 @@ def test_declaration_is_read_with_its_defaults() -> None:
     assert pipeline.sources["accounts"].incremental == "updated_at"
     assert pipeline.sources["tickets"].options == {"header": "true"}
     # Without a share, a quarantine takes any number of rows.
-    assert [item.at_most for item in pipeline.expectations] == [0.001, 1.0, 0.0]
+    assert [item.at_most for item in pipeline.expectations] == [Fraction(1, 1000), 1, 0]
     assert pipeline.spark_options == {"spark.executor.memory": "4g"}
+
+
+def test_share_of_rows_is_exact() -> None:
+    """As floats, 57 of 10,000 rows are more than 0.57 %."""
+    [pipeline] = parse_pipelines(VALID.replace("0.1 %", "0.57 %")).values()
+    assert 57 <= pipeline.expectations[0].at_most * 10_000 < 58
+
+
+def test_known_format_may_be_in_capitals() -> None:
+    [pipeline] = parse_pipelines(VALID.replace("format: csv", "format: CSV")).values()
+    assert pipeline.sources["tickets"].format == "csv"
 
 
 def test_digest_covers_what_is_loaded_and_not_where() -> None:
@@ -99,6 +111,9 @@ def test_digest_covers_what_is_loaded_and_not_where() -> None:
         ("query: orphans", "query: orphans, unique: [a]", "[a]", "`unique` is about the rows of a view"),
         ('at_most: "0.1 %"', "rows: 5", "5,", "a view has `min_rows`"),
         ("not_null: [name], at_most", "min_rows: 1, at_most", '"0.1 %"', "a share of rows may fail"),
+        ("SELECT id", "SELECT '${X}' AS id", '"SELECT', "not in SQL; write the value"),
+        ("name <> ''", "name <> '${X}'", '"name <>', "not in SQL; write the value"),
+        ("branch: load/crm, merge_into: main", "branch: main, merge_into: dev", "{ branch", "before its checks"),
         ("rows: 0", 'rows: "²"', '"²"', "expected an integer"),
         ("version: 1", "version: 2", "2", "unsupported version"),
     ],

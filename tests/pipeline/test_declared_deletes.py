@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 import omnigraph as og
-from omnigraph import pipeline
-from omnigraph.errors import DataError, UsageError
+from omnigraph import clock, pipeline
+from omnigraph.errors import DataError, PipelineError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.run_report import RunReport
@@ -24,6 +24,7 @@ SCHEMA = """
 node Person { name: String @key  age: I64? }
 node Place { country: String  number: I64  @key(country, number) }
 edge Knows: Person -> Person
+edge Likes: Person -> Person
 """
 CHANGES = """
 pipelines:
@@ -148,18 +149,26 @@ def test_snapshot_deletes_what_it_no_longer_has(spark: Any, tmp_path: Path) -> N
         {"Knows": 0, "Person": 0, "Place": 0},
         {("ann", "bob"), ("bob", "cid")},
     )
-    write(tmp_path / "people", "all", [{"name": "ann", "age": 2}, {"name": "bob", "age": 1}])
+    graph.load([{"edge": "Likes", "from": "ann", "to": "bob"}], mode="append")
+    write(tmp_path / "people", "all", [{"name": "ann", "age": 2}])
     write(tmp_path / "places", "all", [{"country": "de", "number": 2}])
     write(tmp_path / "friends", "all", [])
     with patch("omnigraph.pipeline.declared.run.load", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(graph, spark, tmp_path, SNAPSHOT)
     assert len(content(graph)[0]) == 3, "a run that breaks off after its deletes has published none"
+    # The source was incomplete, and what that run has deleted must not count.
+    write(tmp_path / "people", "all", [{"name": "ann", "age": 2}, {"name": "bob", "age": 1}])
     report = run(graph, spark, tmp_path, SNAPSHOT)
-    assert (report.status, content(graph), graph.branches.list()) == (
+    assert (report.status, report.deleted, content(graph), graph.branches.list()) == (
         "published",
+        {"Knows": 2, "Person": 1, "Place": 1},
         ({"ann": 2, "bob": 1}, set()),
         ["main"],
     )
+    assert sum(b'"Likes"' in line for line in b"".join(graph.export()).splitlines()) == 1
+    assert [item.message for item in report.expectations] == [
+        "`friends` has no rows, so no `Knows` is left; `min_rows` would stop this"
+    ]
     places = graph.query("query q() { match { $p: Place } return { $p.country } }").rows()
     assert [row["p.country"] for row in places] == ["de"]
 
@@ -174,7 +183,15 @@ pipelines:
 
 
 def test_patch_keeps_properties_that_its_rows_do_not_have(spark: Any, tmp_path: Path) -> None:
-    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key  age: I64?  city: String?  tags: [String]? }")
+    schema = """
+node Person {
+  name: String @key  age: I64?  city: String?  tags: [String]?
+  state: enum(open, done) @default(done)  days: [Date]? @default(["2026-01-01"])
+  made: DateTime @default(now())  token: String @default(uuid())
+}
+"""
+    graph = og.init(tmp_path / "g.omni", schema)
+    before = clock.now_us() // 1_000
     graph.load([{"type": "Person", "data": {"name": "ann", "age": 1, "city": "Ulm", "tags": ["a"]}}])
     # An integral double is an integer.
     write(tmp_path / "rows", "1", [{"who": "ann", "years": 2.0}, {"who": "bob", "years": None}])
@@ -184,8 +201,47 @@ def test_patch_keeps_properties_that_its_rows_do_not_have(spark: Any, tmp_path: 
         ("ann", 2, "Ulm", ["a"]),
         ("bob", None, None, None),
     ]
+    # A new entity has the defaults of what it does not mention, and another one keeps what it has.
+    assert [(item["state"], item["days"]) for item in people] == [("done", [20454])] * 2
+    assert before <= people[0]["made"] < people[1]["made"] <= clock.now_us() // 1_000
+    assert len({item["token"] for item in people}) == 2
+    assert run(graph, spark, tmp_path, PATCH).nodes == {"Person": 2}
+    assert [json.loads(line)["data"] for line in b"".join(graph.export()).splitlines()] == people
     with pytest.raises(UsageError, match="`mode: patch` relies on a merge"):
         parse_pipelines(PATCH.replace("    publish: { merge_into: main }\n", ""))
+
+
+TIMED_PATCH = """
+pipelines:
+  log:
+    publish: { merge_into: main }
+    sources: { rows: { format: json, path: rows, schema: "at timestamp, day date, n long" } }
+    nodes:
+      Event: { from: rows, columns: { at: at, PROPERTY: n }, mode: patch }
+      Day: { from: rows, columns: { on: day, PROPERTY: n }, mode: patch }
+    edges:
+      Of: { from: rows, src: at, dst: day, columns: { PROPERTY: n }, mode: patch }
+      By: { from: rows, src: at, dst: day, columns: { PROPERTY: n }, mode: patch }
+    spark: { conf: { spark.sql.session.timeZone: ZONE } }
+"""
+
+
+def test_patch_finds_entities_whose_key_is_stored_in_another_form(spark: Any, tmp_path: Path) -> None:
+    """Instants are stored in milliseconds of UTC, and the ends of an edge as ids."""
+    graph = og.init(
+        tmp_path / "g.omni",
+        """
+node Event { at: DateTime @key  a: I64?  b: I64? }
+node Day { on: Date @key  a: I64?  b: I64? }
+edge Of: Event -> Day { a: I64?  b: I64?  @key(src, dst) }
+edge By: Event -> Day { a: I64?  b: I64? }
+""",
+    )
+    for number, name, zone in ((1, "a", "UTC"), (2, "b", "Asia/Tokyo")):
+        write(tmp_path / "rows", "1", [{"at": "2026-01-01T12:00:00.123456Z", "day": "2026-01-01", "n": number}])
+        run(graph, spark, tmp_path, TIMED_PATCH.replace("PROPERTY", name).replace("ZONE", zone))
+    lines = [json.loads(line)["data"] for line in b"".join(graph.export()).splitlines()]
+    assert [(line["a"], line["b"]) for line in lines] == [(1, 2)] * 4
 
 
 def test_mark_that_is_no_boolean_needs_values(spark: Any, tmp_path: Path) -> None:
@@ -193,6 +249,13 @@ def test_mark_that_is_no_boolean_needs_values(spark: Any, tmp_path: Path) -> Non
     write(tmp_path / "changes", "1", [{"seq": 1, "op": "d", "name": "ann", "age": None, "friend": None}])
     with pytest.raises(UsageError, match="name the values that mark a deleted row"):
         run(graph, spark, tmp_path, CHANGES.replace("{ op: [d, D] }", "op"))
+    for kind in ("long", "boolean", "array<string>"):
+        with pytest.raises(UsageError, match="`d` of `delete_when` is no value of the column `op`"):
+            run(graph, spark, tmp_path, CHANGES.replace("op string", f"op {kind}"))
+    graph.load([{"type": "Person", "data": {"name": "bob"}}])
+    write(tmp_path / "changes", "1", [{"seq": 1, "op": 1, "name": "bob"}])
+    run(graph, spark, tmp_path, CHANGES.replace("op string", "op decimal(5,2)").replace("[d, D]", "[1]"))
+    assert content(graph)[0] == {}
     wrong = """
 pipelines:
   crm:
@@ -203,3 +266,37 @@ pipelines:
 """
     with pytest.raises((DataError, UsageError)):
         run(graph, spark, tmp_path, wrong)
+    write(tmp_path / "changes", "1", [{"seq": 2, "op": "d", "name": None}])
+    with pytest.raises(DataError, match=r"a row deletes a `Person` by .*, which is not its key"):
+        run(graph, spark, tmp_path)
+
+
+LIKES = """
+pipelines:
+  likes:
+    publish: { merge_into: main }
+    sources: { rows: { format: json, path: rows, schema: "a string, b string, id string, n long, at string" } }
+    edges: { Rated: { from: rows, src: a, dst: b, columns: { n: n } } }
+"""
+
+
+def test_different_rows_of_an_edge_need_an_order(spark: Any, tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key }\nedge Rated: Person -> Person { n: I64? }")
+    graph.load([{"type": "Person", "data": {"name": name}} for name in ("ann", "bob")])
+    first, second = {"a": "ann", "b": "bob", "n": 1, "at": "9"}, {"a": "ann", "b": "bob", "n": 2, "at": "10"}
+    other = {"a": "bob", "b": "ann", "n": 3, "at": "9"}
+    write(tmp_path / "rows", "1", [first, second])
+    with pytest.raises(PipelineError, match="different rows of `rows` are the same `Rated` from `ann` to `bob`"):
+        run(graph, spark, tmp_path, LIKES)
+    ordered = LIKES.replace("columns: { n: n }", "columns: { n: n }, order_by: at")
+    with pytest.raises(PipelineError, match="as text 10 is below 9"):
+        run(graph, spark, tmp_path, ordered)
+    with pytest.raises(UsageError, match="names the column `at`, a boolean"):
+        run(graph, spark, tmp_path, ordered.replace("at string", "at boolean"))
+    # Equal rows are one, and an edge whose id is null is known by its ends.
+    write(tmp_path / "rows", "1", [first, first, {**second, "id": "r2"}, other])
+    with_ids = LIKES.replace("columns: { n: n }", "columns: { n: n, id: id }")
+    for text in (with_ids, with_ids.replace("id: id }", "id: id }, order_by: a")):
+        assert run(graph, spark, tmp_path, text).edges == {"Rated": 3}
+    lines = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
+    assert sorted(line["data"]["n"] for line in lines if line.get("edge") == "Rated") == [1, 2, 3]

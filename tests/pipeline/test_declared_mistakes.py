@@ -97,6 +97,7 @@ MISTAKES = [
     ("format: parquet", "format: csv", "5:17", "add `header: true`"),
     ("format: parquet, path: accounts", "format: jdbc, url: 'jdbc:no:db', table: t", "5:17", "No suitable driver"),
     ("path: accounts", "path: '${HIDDEN}'", "5:17", "Path does not exist: file:${HIDDEN}"),
+    ("path: accounts", "path: '${NOTHING}'", "5:17", "`${NOTHING}` is empty"),
     ("merge_into: main", "merge_into: mian", "3:14", "did you mean `main`"),
 ]  # fmt: skip
 
@@ -105,6 +106,7 @@ def test_check_says_where_a_mistake_is(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HIDDEN", "/vault/hunter2")
+    monkeypatch.setenv("NOTHING", "")
     head = graph.commits()[0].commit_id
     for before, after, position, message in MISTAKES:
         assert before in FILE, before
@@ -163,10 +165,15 @@ def test_watermark_of_another_column_or_type_is_refused(graph: Graph, spark: Any
         UsageError, match=r"5:17: source `accounts` was read up to `2` of seq \(number\), and now grows"
     ):
         run(graph, spark, tmp_path, renamed)
-    write(tmp_path, "1", [date(2026, 1, 1)], ["cid"])
+    write(tmp_path, "1", [date(9000, 1, 1)], ["cid"])
     with pytest.raises(UsageError, match=r"now grows by seq \(time\)"):
         run(graph, spark, tmp_path)
-    assert run(graph, spark, tmp_path, full_refresh=True).watermarks == {"accounts": "2026-01-01"}
+    refreshed = run(graph, spark, tmp_path, full_refresh=True)
+    assert (refreshed.watermarks, refreshed.expectations[0].outcome, refreshed.expectations[0].message) == (
+        {"accounts": "9000-01-01"},
+        "warn",
+        "`seq` is 9000-01-01, in the future; no row below it is read any more",
+    )
     assert names(graph) == {"ann", "bob", "cid"}
 
 
@@ -188,14 +195,39 @@ def test_line_that_is_not_json_fails_the_run(graph: Graph, spark: Any, tmp_path:
     with pytest.raises(OmniGraphError, match=r"(?i)malformed"):
         run(graph, spark, tmp_path, text)
     schema = "schema: 'seq BIGINT, name STRING, age BIGINT, friend STRING', "
+    csv = FILE.replace("format: parquet, path: accounts", f"format: csv, {schema}path: people.csv")
     (tmp_path / "people.csv").write_text("1,ann,old,\n")
     with pytest.raises(PipelineError, match='For input string: "old"; nothing was published'):
-        run(
-            graph,
-            spark,
-            tmp_path,
-            FILE.replace("format: parquet, path: accounts", f"format: csv, {schema}path: people.csv"),
-        )
+        run(graph, spark, tmp_path, csv)
+    # A field too many moves the others, also if those are not used.
+    (tmp_path / "people.csv").write_text("1,Ann, the first,3,\n")
+    with pytest.raises(PipelineError, match="MALFORMED_CSV_RECORD"):
+        run(graph, spark, tmp_path, csv.replace("SELECT name, age", "SELECT name"))
+    # Spark would read the columns by their position.
+    (tmp_path / "people.csv").write_text("seq,age,name,friend\n1,3,4,\n")
+    with pytest.raises(PipelineError, match="CSV header does not conform to the schema"):
+        run(graph, spark, tmp_path, csv.replace("path: people", "header: true, path: people"))
+    (tmp_path / "people.xml").write_text("<r><row><seq>1</seq><name>ann</name><age>old</age></row></r>")
+    with pytest.raises(PipelineError, match="nothing was published"):
+        run(graph, spark, tmp_path, csv.replace("format: csv", "format: XML, rowTag: row").replace(".csv", ".xml"))
+
+
+def test_columns_may_have_any_name(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    text = """
+pipelines:
+  people:
+    publish: { merge_into: main }
+    sources: { rows: { format: parquet, path: odd, incremental: the.seq } }
+    nodes:
+      Person: { from: rows, columns: { name: "a `name`", age: an age }, order_by: the.seq, delete_when: is.gone }
+    expect: [{ on: rows, not_null: ["a `name`"] }, { on: rows, unique: [the.seq] }]
+"""
+    (tmp_path / "odd").mkdir()
+    for seq, gone in ((1, False), (2, True)):
+        rows = {"the.seq": [seq, seq + 10], "a `name`": ["ann", f"p{seq}"], "an age": [3, 4], "is.gone": [gone, False]}
+        pq.write_table(pa.table(rows), tmp_path / "odd" / f"{seq}.parquet")
+        run(graph, spark, tmp_path, text, full_refresh=True)
+    assert names(graph) == {"p1", "p2"}
 
 
 def test_files_that_vanish_fail_the_run_and_the_next_one_loads(

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PythonException
 
 from omnigraph.errors import UsageError
 from omnigraph.pipeline.declared.config import SourceDeclaration
@@ -44,6 +45,12 @@ def test_text_files_are_parsed_by_spark(spark: Any, s3_server: S3Server) -> None
     put("csv/_temporary/3.csv", b"id,name\n4,nil\n")
     rows = read(spark, "csv", "csv/", header="true", schema="id INT, name STRING")
     assert sorted((row["id"], row["name"]) for row in rows) == [(1, "ann"), (2, "b,ob"), (3, "éve")]
+    # Its columns would be those of the first file, and its header a row.
+    put("csv/4.csv", b"name,id\ndan,4\n")
+    with pytest.raises(PythonException, match=r"the header of `s3://.*/4.csv` is not that of `s3://.*/1.csv`"):
+        read(spark, "csv", "csv/", header="true", schema="id STRING, name STRING")
+    with pytest.raises(UsageError, match="`encoding` on S3 needs Spark's own file system"):
+        read(spark, "csv", "csv/", header="true", encoding="ISO-8859-1")
     put("json/1.json.gz", gzip.compress(b'{"id": 1, "at": {"x": 2}}\n\n{"id": 2}\n'))
     assert [row["id"] for row in read(spark, "json", "json/*.json.gz")] == [1, 2]
     put("json/2.json", b'{"id": 1}\n{"id":\n')

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import yaml
 
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
+from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.declared.document import VARIABLE, PipelineDocument
 from omnigraph.pipeline.declared.mistakes import (
     check_branch_name,
@@ -29,6 +31,8 @@ from omnigraph.source_files import read_regular_file
 
 _PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 MODES: Final = ("merge", "append", "overwrite", "snapshot", "patch")
+# Spark takes these in any case; other names may be those of classes.
+_FORMATS: Final = ("avro", "csv", "jdbc", "json", "omnigraph", "orc", "parquet", "text", "xml")
 OUTCOMES: Final = ("stop", "quarantine", "warn")
 
 
@@ -85,7 +89,7 @@ class Expectation:
     unique: tuple[str, ...] = ()
     condition: str | None = None
     rows_min: int | None = None
-    at_most: float = 0.0
+    at_most: Fraction = Fraction(0)
     query: str | None = None
     rows: int | None = None
     outcome: str = "stop"
@@ -207,7 +211,9 @@ def _pipeline(
     sources = {
         source: _source(document, source, entry) for source, entry in document.named(members.get("sources")).items()
     }
-    transforms = {view: document.text(item) or "" for view, item in document.named(members.get("transforms")).items()}
+    transforms = {
+        view: document.statement(item) or "" for view, item in document.named(members.get("transforms")).items()
+    }
     views = {*sources, *transforms}
     check_views(document, members)
     nodes = _mappings(document, members.get("nodes"), views, is_edge=False)
@@ -272,6 +278,8 @@ def _check_modes(
 
 def _source(document: PipelineDocument, name: str, node: yaml.Node) -> SourceDeclaration:
     values = document.settings(node)
+    if values.get("format", "").lower() in _FORMATS:
+        values["format"] = values["format"].lower()
     if "format" not in values:
         document.fault(node, f"source `{name}` needs a `format`: csv, json, parquet, jdbc, or any that Spark reads")
     check_place(document, name, node, values)
@@ -332,11 +340,15 @@ def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) 
         check_branch_name(document, members[member], branch if member == "branch" else merge_into)
     if merge_into is not None and branch == merge_into:
         document.fault(node, "a branch cannot be merged into itself; name another `branch`")
+    elif merge_into is not None and branch == MAIN:
+        document.fault(
+            node, f"`{MAIN}` would have the load before its checks, and is not deleted; name another `branch`"
+        )
     needs_review = document.boolean(members.get("review"))
     if needs_review and merge_into is None:
         document.fault(node, "`review` needs `merge_into`: what is reviewed is a branch")
     if branch is None:
-        branch = "main" if merge_into is None else f"load/{name}"
+        branch = MAIN if merge_into is None else f"load/{name}"
     return Publication(branch, merge_into, needs_review)
 
 
@@ -365,9 +377,9 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
                 view,
                 document.texts(members["not_null"]) if "not_null" in members else (),
                 document.texts(members["unique"]) if "unique" in members else (),
-                document.text(members["condition"]) if "condition" in members else None,
+                document.statement(members["condition"]) if "condition" in members else None,
                 document.integer(members.get("min_rows")),
-                _share(document, members.get("at_most"), 1.0 if outcome == "quarantine" else 0.0),
+                _share(document, members.get("at_most"), 1 if outcome == "quarantine" else 0),
                 query,
                 document.integer(members.get("rows")) if "rows" in members else (0 if query is not None else None),
                 outcome or "stop",
@@ -377,15 +389,15 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
     return tuple(expectations)
 
 
-def _share(document: PipelineDocument, node: yaml.Node | None, default: float) -> float:
+def _share(document: PipelineDocument, node: yaml.Node | None, default: int) -> Fraction:
     text = document.scalar(node)
     if node is None or text is None:
-        return default
+        return Fraction(default)
     match = _PERCENT.fullmatch(text)
-    if match is None or float(match[1]) > 100:
+    if match is None or Fraction(match[1]) > 100:
         document.fault(node, 'expected a share of at most 100 percent, such as `"0.1 %"`')
-        return default
-    return float(match[1]) / 100
+        return Fraction(default)
+    return Fraction(match[1]) / 100
 
 
 def resolve_variables(text: str, environment: Mapping[str, str]) -> str:

@@ -62,7 +62,10 @@ def _find_ids(graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletion:
     ids = mapper.identify(rows.combine_chunks()) if rows.num_rows else pa.array([], pa.string())
     if ids.null_count:
         row = rows.slice(pc.index(ids.is_null(), True).as_py(), 1).to_pylist()[0]
-        raise DataError(f"the key {row} is not one of `{type_.name}`; nothing was written. Correct it in a transform")
+        raise DataError(
+            f"a row deletes a `{type_.name}` by {row}, which is not its key; nothing was published. Correct it in a"
+            " transform, or leave it out"
+        )
     if not deletion.is_snapshot:
         return ids
     branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)

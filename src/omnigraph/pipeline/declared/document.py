@@ -75,6 +75,13 @@ class PipelineDocument(Document):
                 self.fault(item, "a variable is written as `${NAME}`; there are no defaults")
         return self.scalars(node)
 
+    def statement(self, node: yaml.Node) -> str | None:
+        """Return SQL, in which Spark would replace `${NAME}` by a setting of its own, or by nothing."""
+        text = self.text(node)
+        if text is not None and "${" in text:
+            self.fault(node, "`${NAME}` is replaced in sources, `master` and `conf`, not in SQL; write the value")
+        return text
+
     def boolean(self, node: yaml.Node | None) -> bool:
         """Return a truth value; false if it is missing."""
         if node is None:

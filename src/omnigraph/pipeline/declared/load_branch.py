@@ -84,7 +84,8 @@ def delete_leftover_branch(graph: Graph, pipeline: PipelineDeclaration) -> None:
 def remove_merged_branch(graph: Graph, pipeline: PipelineDeclaration) -> bool:
     """Delete a branch that was merged by hand, so that the load starts from the newest state of the target.
 
-    Returns whether the branch has commits of this pipeline that are not published.
+    So is one that has only deletes of a run that broke off: what they were read from may have changed since, or have
+    been a mistake. Returns whether the branch has a load of this pipeline that is not published.
     """
     target, waiting = pipeline.publication, _find_unmerged_commits(graph, pipeline)
     if waiting is None:
@@ -100,10 +101,11 @@ def remove_merged_branch(graph: Graph, pipeline: PipelineDeclaration) -> bool:
             f" `{target.merge_into}`; nothing was written. Merge or delete it, or name another `publish.branch`",
             branch=target.branch,
         )
-    # What another run has just loaded, or one that broke off has deleted, stays for the load of this run.
-    if not waiting:
+    # What another run has just loaded stays: the load of this run finds that it is done.
+    is_loaded = any(record.PIPELINE in commit.properties for commit in waiting)
+    if not is_loaded:
         graph.branches.delete(target.branch)
-    return bool(waiting)
+    return is_loaded
 
 
 def _find_unmerged_commits(graph: Graph, pipeline: PipelineDeclaration) -> list[Commit] | None:

@@ -17,7 +17,8 @@ _CHARACTERS_MIN: Final = 4
 _SECRET_PARAMETER: Final = re.compile(r"(?i)\b(?:password|passwd|pwd|secret|token|sig|api_?key)=([^\s;&,]+)")
 _USER_INFO: Final = re.compile(r"://[^/@\s:]+:([^/@\s]+)@")
 # Rows of a frame are staged in files that are gone when the error is read.
-_STAGED_ROW: Final = re.compile(r"`[^`]*/_staging-[^`]*` line [0-9]+: ")
+_STAGED_ROW: Final = re.compile(r"`[^`]*/_staging-[^`]*` line [0-9]+: |^line [0-9]+: ")
+_STAGED_LINES: Final = re.compile(r", in lines [0-9]+(?:, [0-9]+)* and [0-9]+")
 # Spark logs the mistakes in a statement as JSON with a stack, beside the error that it raises.
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -30,7 +31,7 @@ def redact_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
             yield
     except OmniGraphError as error:
         position = pipeline.positions.get(str(error.context.pop("part", "")))
-        plain = _STAGED_ROW.sub("a row: ", error.message)
+        plain = _STAGED_LINES.sub("", _STAGED_ROW.sub("a row: ", error.message))
         message = redact(plain, pipeline)
         if message != plain:
             # The cause has the same text.

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from omnigraph.engine.tasks import Progress, reporting_to
-from omnigraph.errors import BranchNotFound
+from omnigraph.errors import BranchNotFound, ConflictError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.manifest.model import Commit
@@ -32,17 +32,19 @@ from omnigraph.pipeline.declared.check import (
     find_ui,
     prepare_session,
     read_expected_queries,
+    require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.deletes import delete_rows
 from omnigraph.pipeline.declared.expectations import is_stopped, judge_view
 from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.load_branch import Publisher, delete_leftover_branch, remove_merged_branch
+from omnigraph.pipeline.declared.patches import complete_rows
 from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.run_options import RunOptions, check_options, find_backfill
 from omnigraph.pipeline.declared.run_report import RunRecorder, RunReport
-from omnigraph.pipeline.declared.sources import OpenSource, Watermark, open_source, read_source
-from omnigraph.pipeline.declared.transform import Deletion, complete_rows, map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.sources import OpenSource, Watermark, is_ahead, open_source, read_source
+from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import describing_jobs, run_job
 
 
@@ -183,7 +185,13 @@ class _Run:
             # Another run has merged and deleted the branch meanwhile.
             newest = record.find_progress(self.graph, self.pipeline)
             if newest is None or (before is not None and newest.commit_id == before.commit_id):
-                raise
+                require_target(self.graph, self.pipeline)
+                branch = self.pipeline.publication.branch
+                raise ConflictError(
+                    f"another run of `{self.pipeline.name}` works on `{branch}`; this one has published nothing. Retry"
+                    " when that one has ended",
+                    branch=branch,
+                ) from None
             return self._already_done("another run has loaded and published the same rows", newest.commit_id)
         return self._publish_loaded(publisher, loaded)
 
@@ -218,6 +226,11 @@ class _Run:
             if item.rows_without_value:
                 message = f"{item.rows_without_value} rows have no `{source.incremental}` and are never read"
                 self.recorder.warn(f"{name} (incremental)", message, item.rows_without_value)
+            if options.backfill is None and item.window is not None and is_ahead(item):
+                message = (
+                    f"`{source.incremental}` is {item.window.high}, in the future; no row below it is read any more"
+                )
+                self.recorder.warn(f"{name} (incremental)", message)
         return opened
 
     def _advance(self, watermarks: Mapping[str, str], sources: Mapping[str, OpenSource]) -> dict[str, str]:
@@ -336,6 +349,7 @@ class _Run:
         self.recorder.set(
             nodes=loaded.nodes, edges=loaded.edges, rejected=len(loaded.rejected), commit_id=loaded.commit_id
         )
+        self._warn_of_empty_types(loaded)
         if loaded.commit_id is None:
             if loaded.branch_created:
                 self.graph.branches.delete(loaded.branch)
@@ -343,3 +357,12 @@ class _Run:
         if loaded.already_applied and record.is_reachable(self.graph, loaded.commit_id, self.pipeline.target_branch):
             return self.recorder.finish("already_done", "another run has loaded and published the same rows")
         return publisher.publish(loaded.commit_id)
+
+    def _warn_of_empty_types(self, loaded: LoadReport) -> None:
+        for item in (*self.pipeline.nodes.values(), *self.pipeline.edges.values()):
+            counts = loaded.edges if item.source is not None else loaded.nodes
+            if (item.is_snapshot or item.mode == "overwrite") and not counts.get(item.type_name):
+                message = (
+                    f"`{item.from_view}` has no rows, so no `{item.type_name}` is left; `min_rows` would stop this"
+                )
+                self.recorder.warn(f"{item.from_view} (no rows)", message)

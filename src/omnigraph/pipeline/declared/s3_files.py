@@ -6,7 +6,7 @@ and CSV, so options mean the same as anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.engine.graph_access import GraphAccess, graph_access
-from omnigraph.errors import UsageError
+from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
 from omnigraph.pipeline.bulk_load.splits import File, find_files
@@ -41,7 +41,12 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
     files = find_files(path)
     if format_name == "parquet":
         return _read_parquet(spark, files, schema, is_merged=options.get("mergeSchema", "").lower() == "true")
-    refused = [name for name, value in options.items() if name.lower() == "multiline" and value.lower() == "true"]
+    refused = [
+        name
+        for name, value in options.items()
+        if (name.lower(), value.lower()) == ("multiline", "true")
+        or (name.lower() in ("encoding", "charset") and value.lower() not in ("utf-8", "utf8"))
+    ]
     if format_name not in _LINES:
         refused.append(format_name)
     if refused or any(file.partitions for file in files):
@@ -52,7 +57,7 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
             " org.apache.hadoop.fs.s3a.S3AFileSystem` to `spark.conf`",
             path=path,
         )
-    lines = _map_files(spark, files, _read_lines, "value string")
+    lines = _map_files(spark, files, _lines_reader(format_name, files, options), "value string")
     reader = spark.read.options(**options)
     reader = reader if schema is None else reader.schema(schema)
     return lines if format_name == "text" else getattr(reader, format_name)(lines)
@@ -115,6 +120,29 @@ def _read_row_groups(
             ],
             schema=schema,
         )
+
+
+def _lines_reader(format_name: str, files: Sequence[File], options: Mapping[str, str]) -> ReadFile:
+    """Return what reads the lines of a file: of CSV with names, only if all files have the same."""
+    lowered = {name.lower(): value.lower() for name, value in options.items()}
+    if format_name != "csv" or lowered.get("header") != "true" or lowered.get("enforceschema") == "true":
+        return _read_lines
+    batches = ((batch, file.name) for file in files for batch in _read_lines(file.name) if batch.num_rows)
+    filled = next(batches, None)
+    return _read_lines if filled is None else partial(_read_lines_below, filled[0].column(0)[0].as_py(), filled[1])
+
+
+def _read_lines_below(header: str, first: str, name: str) -> Iterator[pa.RecordBatch]:
+    is_checked = False
+    for batch in _read_lines(name):
+        if batch.num_rows and not is_checked:
+            is_checked = True
+            if batch.column(0)[0].as_py() != header:
+                raise DataError(
+                    f"the header of `{name}` is not that of `{first}`; nothing was published. Read it as a source of"
+                    " its own, or take the columns by their position with `enforceSchema: true`"
+                )
+        yield batch
 
 
 def _read_lines(name: str) -> Iterator[pa.RecordBatch]:

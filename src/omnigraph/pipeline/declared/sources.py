@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from omnigraph import clock
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
 from omnigraph.pipeline.declared.s3_files import is_without_file_system, read_s3_files
 from omnigraph.pipeline.spark.session import first_line, run_job
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]+)?\s*")
+NUMBER: Final = r"^\s*[+-]?[0-9]+(\.[0-9]+)?\s*$"
+# Without these, Spark turns what it cannot parse into nulls, looks only at columns that are used, and takes the columns
+# of a CSV file in the order of another one, and says nothing.
+_STRICT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "csv": {"mode": "FAILFAST", "columnPruning": "false", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+    "xml": {"mode": "FAILFAST"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +74,9 @@ def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> A
     options = {name: resolve_variables(value, os.environ) for name, value in source.options.items()}
     if source.format == "jdbc" and "table" in options:
         options["dbtable"] = options.pop("table")
-    if source.format in ("csv", "json") and not any(name.lower() == "mode" for name in options):
-        # Otherwise Spark turns what it cannot parse into nulls, and says nothing.
-        options["mode"] = "FAILFAST"
+    for name, value in _STRICT_OPTIONS.get(source.format, {}).items():
+        if name.lower() not in {option.lower() for option in options}:
+            options[name] = value
     try:
         frame = _load(spark, source, options, folder)
         columns = frame.columns
@@ -104,6 +114,14 @@ def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder
         if not is_without_file_system(path, error):
             raise
         return read_s3_files(spark, source.format, path, options, schema)
+
+
+def column_of(name: str) -> Any:
+    """Return a column by its name, whatever characters it has."""
+    from pyspark.sql import functions
+
+    quoted = name.replace("`", "``")
+    return functions.col(f"`{quoted}`")
 
 
 def require_distinct_columns(frame: Any, subject: str, part: str) -> None:
@@ -156,8 +174,22 @@ def open_source(
     return OpenSource(_within(frame, column, window), window, False, rows_without_value, compared)
 
 
+def is_ahead(source: OpenSource) -> bool:
+    """Return True if a source is read up to a time in the future, so that rows of the present are never read."""
+    high = None if source.window is None else source.window.high
+    if high is None or source.compared is None or not source.compared.endswith("(time)"):
+        return False
+    try:
+        moment = datetime.fromisoformat(high)
+    except ValueError:
+        # Spark has years that Python does not have.
+        return True
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH).total_seconds() > clock.now_us() / 1_000_000 + PIPELINE_AHEAD_SECONDS_MAX
+
+
 def _require_no_number_as_text(name: str, compared: str, value: str | None) -> None:
-    if value is not None and compared.endswith("(text)") and _NUMBER.fullmatch(value):
+    if value is not None and compared.endswith("(text)") and re.fullmatch(NUMBER, value):
         raise UsageError(
             f"source `{name}` grows by {compared} with numbers such as `{value}`, and as text 10 is below 9; read them"
             " as numbers, with `inferSchema: true`, a `schema`, or a `query` that casts them",
@@ -166,7 +198,9 @@ def _require_no_number_as_text(name: str, compared: str, value: str | None) -> N
 
 
 def _locate(path: str, folder: Path | None) -> str:
-    path = resolve_variables(path, os.environ)
+    declared, path = path, resolve_variables(path, os.environ)
+    if not path.strip():
+        raise UsageError(f"`{declared}` is empty, so the source has no `path`; set it and retry")
     is_relative = "://" not in path and not path.startswith(("/", "file:"))
     return str(folder / path) if is_relative and folder is not None else path
 
@@ -184,7 +218,7 @@ def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str 
     """Return the largest value above a bound, as text, and the number of rows without a value, in one pass."""
     from pyspark.sql import functions
 
-    value = functions.col(column)
+    value = column_of(column)
     if frame.schema[column].dataType.typeName() in ("float", "double"):
         # It is above every number, so no later row would be read.
         value = functions.when(~functions.isnan(value), value)
@@ -197,14 +231,23 @@ def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str 
     [row] = run_job(spark, "reading watermarks", measured.collect, lambda done: None)
     text = row["largest"]
     if text is not None and _is_timestamp(frame, column):
-        text = (_EPOCH + timedelta(microseconds=int(text))).isoformat()
+        text = _instant(int(text), column)
     return text, row["missing"]
 
 
-def _within(frame: Any, column: str, window: Window) -> Any:
-    from pyspark.sql import functions
+def _instant(micros: int, column: str) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).isoformat()
+    except OverflowError:
+        raise UsageError(
+            f"`{column}` has a value after the year 9999, above which no later row would be; leave such rows out of"
+            " the source",
+            column=column,
+        ) from None
 
-    value = functions.col(column)
+
+def _within(frame: Any, column: str, window: Window) -> Any:
+    value = column_of(column)
     if window.low is not None:
         frame = frame.filter(value > _bound(frame, column, window.low))
     if window.high is not None:

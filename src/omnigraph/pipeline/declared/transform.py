@@ -1,4 +1,4 @@
-"""Runs the SQL of a pipeline over its sources, maps views to the types of the graph, and completes patches."""
+"""Runs the SQL of a pipeline over its sources, and maps views to the types of the graph."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from functools import reduce
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
-from omnigraph.graph import Graph
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
-from omnigraph.pipeline.declared.sources import require_distinct_columns
-from omnigraph.pipeline.spark.session import first_line, register
+from omnigraph.pipeline.declared.sources import NUMBER, column_of, find_family, require_distinct_columns
+from omnigraph.pipeline.spark.session import first_line
 
 _LINE: Final = re.compile(r"\bline ([0-9]+)")
 
@@ -59,26 +58,43 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
         if not mapping.is_deleting:
             continue
         frame = _newest_rows(frames[mapping.from_view], mapping, type_)
-        rows = frame if mapping.is_snapshot else frame.filter(_is_marked(mapping))
-        identity = _identity(rows, mapping, type_)
-        complete = reduce(lambda first, second: first & second, (column.isNotNull() for column in identity.values()))
+        identity = _identity(frame, mapping, type_)
         named = [column.alias(name) for name, column in identity.items()]
-        deletions.append(Deletion(type_, rows.filter(complete).select(*named).distinct(), mapping.is_snapshot))
+        if mapping.is_snapshot:
+            # The load reports rows without a key.
+            rows = frame.filter(_is_complete(identity)).select(*named)
+        else:
+            rows = frame.filter(_is_marked(frame, mapping)).select(*named)
+            if mapping.order_by is None:
+                # An entity that is deleted and comes again stays, with its edges.
+                rows = rows.subtract(frame.filter(~_is_marked(frame, mapping)).select(*named))
+        deletions.append(Deletion(type_, rows.distinct(), mapping.is_snapshot))
     return deletions
 
 
 def _identity(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, Any]:
-    """Return the columns by which a row is known: an id, the key, or for edges without both the ends."""
-    from pyspark.sql import functions
-
+    """Return the columns by which a row is known: the key, an id, or for edges without both the ends."""
     columns = _columns_by_property(frame, mapping, type_)
     ends = {"src": mapping.source, "dst": mapping.target} if isinstance(type_, EdgeType) else {}
     names = {**columns, **{name: column for name, column in ends.items() if column is not None}}
-    if "id" in columns and not type_.key:
-        return {"id": functions.col(f"`{columns['id']}`").cast("string")}
     if type_.key:
-        return {name: functions.col(f"`{names[name]}`") for name in type_.key}
-    return {"id": _edge_id(functions.col(f"`{mapping.source}`"), functions.col(f"`{mapping.target}`"))}
+        return {name: column_of(names[name]) for name in type_.key}
+    return {"id": _entity_id(mapping, columns)}
+
+
+def _entity_id(mapping: TypeMapping, columns: Mapping[str, str]) -> Any:
+    """Return the id of an entity without a key; null if the row has none, and for edges not both ends."""
+    from pyspark.sql import functions
+
+    ids = [column_of(columns["id"]).cast("string")] if "id" in columns else []
+    ends = [column_of(name) for name in (mapping.source, mapping.target) if name is not None]
+    if ends:
+        ids.append(functions.when(ends[0].isNotNull() & ends[1].isNotNull(), _edge_id(*ends)))
+    return functions.coalesce(*ids)
+
+
+def _is_complete(identity: Mapping[str, Any]) -> Any:
+    return reduce(lambda first, second: first & second, (column.isNotNull() for column in identity.values()))
 
 
 def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> Any:
@@ -87,18 +103,44 @@ def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -
 
     if mapping.order_by is None:
         return frame
-    row = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
+    marks = (mapping.source, mapping.target, mapping.delete_when, mapping.order_by)
+    used = {*_columns_by_property(frame, mapping, type_).values(), *marks}
+    row = functions.struct(*(column_of(name) for name in frame.columns if name in used))
     # Of rows with the same value, one is chosen by its content, so that every run chooses the same.
-    order = functions.struct(functions.col(f"`{mapping.order_by}`"), functions.xxhash64(row))
-    newest = functions.max_by(row, order).alias("row")
-    return frame.groupBy(*_identity(frame, mapping, type_).values()).agg(newest).select("row.*")
+    content = functions.xxhash64(row)
+    newest = functions.max_by(row, functions.struct(_order(frame, mapping), content)).alias("row")
+    identity = _identity(frame, mapping, type_)
+    # Rows without a key are several entities, which the load reports one by one.
+    apart = functions.when(~_is_complete(identity), content)
+    return frame.groupBy(*identity.values(), apart).agg(newest).select("row.*")
 
 
-def _is_marked(mapping: TypeMapping) -> Any:
+def _order(frame: Any, mapping: TypeMapping) -> Any:
+    """Return the column that orders the rows of an entity; numbers that are read as text would not be in order."""
     from pyspark.sql import functions
 
-    column = functions.col(f"`{mapping.delete_when}`")
-    marked = column.cast("string").isin(*mapping.delete_values) if mapping.delete_values else column
+    name = str(mapping.order_by)
+    column, kind = column_of(name), frame.schema[name].dataType.typeName()
+    if kind in ("float", "double"):
+        return functions.when(~functions.isnan(column), column)
+    if kind not in _TEXT:
+        return column
+    message = f"`order_by: {name}` has numbers that are read as text, and as text 10 is below 9; cast it in a transform"
+    return functions.when(~column.rlike(NUMBER), column).when(
+        column.isNotNull(), functions.raise_error(functions.lit(message))
+    )
+
+
+def _is_marked(frame: Any, mapping: TypeMapping) -> Any:
+    from pyspark.sql import functions
+
+    column, kind = column_of(str(mapping.delete_when)), frame.schema[str(mapping.delete_when)].dataType
+    marked = column
+    if mapping.delete_values:
+        # As numbers, 1 is 1.0.
+        number = "decimal(38,18)" if kind.typeName() == "decimal" else "double"
+        compared = number if kind.typeName() in _NUMBERS else "string"
+        marked = column.cast(compared).isin(*(functions.lit(value).cast(compared) for value in mapping.delete_values))
     return functions.coalesce(marked, functions.lit(False))
 
 
@@ -109,11 +151,10 @@ def map_types(
     nodes, edges = {}, {}
     for name, item in pipeline.nodes.items():
         with _about(f"nodes.{name}"):
-            nodes[name] = _map(frames[item.from_view], item, catalog.nodes, "node")
+            nodes[name] = _map(frames[item.from_view], item, catalog, "node")
     for name, item in pipeline.edges.items():
         with _about(f"edges.{name}"):
-            edges[name] = _map(frames[item.from_view], item, catalog.edges, "edge")
-            _check_ends(frames[item.from_view], item, catalog)
+            edges[name] = _map(frames[item.from_view], item, catalog, "edge")
     return nodes, edges
 
 
@@ -127,9 +168,8 @@ def _about(part: str) -> Iterator[None]:
         raise
 
 
-def _check_ends(frame: Any, mapping: TypeMapping, catalog: Catalog) -> None:
+def _check_ends(frame: Any, mapping: TypeMapping, type_: EdgeType, catalog: Catalog) -> None:
     """Refuse ends that cannot be the key or the id of a node."""
-    type_ = catalog.edges[mapping.type_name]
     for column, end in ((mapping.source, type_.source), (mapping.target, type_.target)):
         node = catalog.nodes.get(end)
         key = node.properties[node.key[0]] if node is not None and len(node.key) == 1 else None
@@ -143,8 +183,8 @@ def _check_ends(frame: Any, mapping: TypeMapping, catalog: Catalog) -> None:
         )
 
 
-def _map(frame: Any, mapping: TypeMapping, types: Mapping[str, Any], kind: str) -> Columns:
-    from pyspark.sql import functions
+def _map(frame: Any, mapping: TypeMapping, catalog: Catalog, kind: str) -> Columns:
+    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if kind == "node" else catalog.edges
 
     type_ = types.get(mapping.type_name)
     if type_ is None:
@@ -152,20 +192,50 @@ def _map(frame: Any, mapping: TypeMapping, types: Mapping[str, Any], kind: str) 
         raise UsageError(f"there is no {kind} type `{mapping.type_name}`; {hint}", type=mapping.type_name)
     columns = _columns_by_property(frame, mapping, type_)
     _check_properties(frame, mapping, type_, columns)
+    if isinstance(type_, EdgeType):
+        _check_ends(frame, mapping, type_, catalog)
     frame = _newest_rows(frame, mapping, type_)
     if mapping.delete_when is not None:
-        frame = frame.filter(~_is_marked(mapping))
-    chosen = [functions.col(f"`{column}`").alias(name) for name, column in columns.items()]
-    if kind == "node":
-        return Columns(frame.select(*chosen))
-    ends = [
-        functions.col(f"`{column}`").alias(name) for column, name in ((mapping.source, "from"), (mapping.target, "to"))
-    ]
-    if mapping.mode == "merge" and "id" not in columns and not type_.key:
-        # Rows that are read again must find their edges, so an edge is known by its ends.
-        chosen.append(_edge_id(*ends).alias("id"))
-    chosen += ends
-    return Columns(frame.select(*chosen), "from", "to")
+        frame = frame.filter(~_is_marked(frame, mapping))
+    is_known_by_id = mapping.mode == "merge" and not type_.key
+    names = [name for name in columns if name != "id" or not is_known_by_id]
+    chosen = [column_of(columns[name]).alias(name) for name in names]
+    if kind == "edge":
+        chosen += [column_of(str(mapping.source)).alias("from"), column_of(str(mapping.target)).alias("to")]
+    if is_known_by_id:
+        # Rows that are read again must find their entities, so an edge without an id is known by its ends.
+        rows = frame.select(_entity_id(mapping, columns).alias("id"), *chosen)
+        frame = _require_one_row_each(rows, mapping, has_ids="id" in columns)
+    else:
+        frame = frame.select(*chosen)
+    return Columns(frame, "from", "to") if kind == "edge" else Columns(frame)
+
+
+def _require_one_row_each(frame: Any, mapping: TypeMapping, *, has_ids: bool) -> Any:
+    """Refuse different rows of one entity, of which a load would keep any; equal rows are one.
+
+    The load itself does so for keys.
+    """
+    from pyspark.sql import functions
+
+    names = [name for name in frame.columns if name != "id"]
+    id_, lit = functions.col("id"), functions.lit
+    if mapping.source is None:
+        missing = f"a row of `{mapping.from_view}` has no `id`, by which a `{mapping.type_name}` is known"
+        frame = frame.withColumn("id", functions.coalesce(id_, functions.raise_error(lit(missing))))
+    if mapping.order_by is not None or not names:
+        return frame if names else frame.distinct()
+    known_by = ["` with the id `", "id"] if has_ids else ["` from `", "row.from", "` to `", "row.to"]
+    parts = [lit(part) if "`" in part else functions.col(part).cast("string") for part in known_by]
+    subject = [lit(f"different rows of `{mapping.from_view}` are the same `{mapping.type_name}"), *parts]
+    advice = "choose the newest one with `order_by`" + ("" if has_ids else ", or give each an `id`")
+    row = functions.struct(*map(column_of, names))
+    # An edge without an end has no id; the load reports each of them.
+    apart = functions.when(id_.isNull(), functions.xxhash64(row))
+    rows = frame.groupBy("id", apart).agg(functions.min(row).alias("row"), functions.max(row).alias("other"))
+    different = functions.raise_error(functions.concat(*subject, lit(f"`; {advice}")))
+    agreed = functions.when(functions.col("row").eqNullSafe(functions.col("other")), functions.col("row"))
+    return rows.select("id", agreed.otherwise(different).alias("row")).select("id", "row.*")
 
 
 def _edge_id(source: Any, target: Any) -> Any:
@@ -173,7 +243,8 @@ def _edge_id(source: Any, target: Any) -> Any:
     from pyspark.sql import functions
 
     ends = functions.struct(source.alias("from"), target.alias("to"))
-    return functions.sha2(functions.to_json(ends), 256)
+    # The same in a session of any time zone.
+    return functions.sha2(functions.to_json(ends, {"timeZone": "UTC"}), 256)
 
 
 def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, str]:
@@ -226,20 +297,22 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
             " `mode`",
             type=mapping.type_name,
         )
-    mark = mapping.delete_when
-    if mark is not None and not mapping.delete_values and frame.schema[mark].dataType.typeName() != "boolean":
+    order = mapping.order_by
+    if order is not None and find_family(frame, order) is None:
+        kind = frame.schema[order].dataType.typeName()
         raise UsageError(
-            f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
-            f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
-            column=mark,
+            f"`order_by` names the column `{order}`, a {kind}; name a number, a time or a text that grows",
+            column=order,
         )
+    if mapping.delete_when is not None:
+        _check_mark(frame, mapping)
     for name, column in columns.items():
         item = type_.properties.get(name)
         column_type = frame.schema[column].dataType.typeName()
         element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
         is_accepted = item is None or column_type in _accepted(item.type)
         if item is not None and element is not None:
-            is_accepted = element in _accepted(replace(item.type, is_list=False))
+            is_accepted = element in _accepted_names(replace(item.type, is_list=False))
             column_type = f"{column_type} of {element}"
         if item is not None and not is_accepted:
             raise UsageError(
@@ -248,6 +321,33 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
                 column=column,
                 property=name,
             )
+
+
+def _check_mark(frame: Any, mapping: TypeMapping) -> None:
+    """Refuse a `delete_when` that could mark no row: without values no boolean, or with values of another type."""
+    mark = str(mapping.delete_when)
+    kind = frame.schema[mark].dataType.typeName()
+    if not mapping.delete_values and kind != "boolean":
+        raise UsageError(
+            f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
+            f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
+            column=mark,
+        )
+    wrong = [value for value in mapping.delete_values if not _is_value_of(kind, value)]
+    if wrong:
+        raise UsageError(
+            f"`{wrong[0]}` of `delete_when` is no value of the column `{mark}`, a {kind}; write it as the column has"
+            " it, or cast the column in a transform",
+            column=mark,
+        )
+
+
+def _is_value_of(kind: str, text: str) -> bool:
+    if kind in _NUMBERS:
+        return re.fullmatch(NUMBER, text) is not None
+    if kind == "boolean":
+        return text in ("true", "false")
+    return kind in (*_TEXT, "date", "timestamp", "timestamp_ntz")
 
 
 _NUMBERS: Sequence[str] = ("byte", "short", "integer", "long", "decimal", "float", "double")
@@ -268,7 +368,7 @@ def _accepted_names(type_: PropertyType) -> Iterator[str]:
     if type_.is_list or scalar is Scalar.VECTOR:
         yield "array"
     elif scalar in INTEGERS or scalar in FLOATS:
-        # A number of another type is taken if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
+        # A number of another type is names if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
         yield from _NUMBERS
     elif scalar is Scalar.BOOL:
         yield "boolean"
@@ -280,50 +380,3 @@ def _accepted_names(type_: PropertyType) -> Iterator[str]:
         yield from ("binary", "string")
     else:
         yield from _TEXT
-
-
-# -- patches ---------------------------------------------------------------------------------------------------
-
-
-def complete_rows(
-    graph: Graph, pipeline: PipelineDeclaration, spark: Any, rows: Mapping[str, Columns]
-) -> dict[str, Columns]:
-    """Return the rows of each type, those of `mode: patch` with the stored properties that they have no column for.
-
-    The branch of the load is read, and the merge that publishes it works by property, so that what others change
-    meanwhile in these properties stays.
-    """
-    catalog, target = graph.schema.catalog, pipeline.publication
-    completed = dict(rows)
-    for mapping in (*pipeline.nodes.values(), *pipeline.edges.values()):
-        if not mapping.is_patch or mapping.type_name not in rows:
-            continue
-        types: Mapping[str, NodeType | EdgeType] = catalog.edges if mapping.source is not None else catalog.nodes
-        branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)
-        columns, type_ = rows[mapping.type_name], types[mapping.type_name]
-        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": branch}
-        completed[mapping.type_name] = replace(columns, data=_complete_patch(columns.data, type_, spark, options))
-    return completed
-
-
-def _complete_patch(frame: Any, type_: NodeType | EdgeType, spark: Any, options: Mapping[str, str]) -> Any:
-    from pyspark.sql import functions
-
-    columns = set(frame.columns)
-    # A vector follows its text: if that is given, it is made again.
-    missing = [
-        name
-        for name, item in type_.properties.items()
-        if name not in columns and (item.embed is None or item.embed.source not in columns)
-    ]
-    if not missing:
-        return frame
-    ends = {"src": "from", "dst": "to"}
-    identity = {name: ends.get(name, name) for name in type_.key} or {"id": "id"}
-    register(spark)
-    names = [*identity, *missing]
-    stored = spark.read.format("omnigraph").options(**options, columns=",".join(names)).load()
-    stored = stored.select(*(functions.col(f"`{name}`").alias(f"stored {name}") for name in names))
-    matches = [frame[f"`{column}`"].eqNullSafe(stored[f"`stored {name}`"]) for name, column in identity.items()]
-    kept = [functions.col(f"`stored {name}`").alias(name) for name in missing]
-    return frame.join(stored, matches, "left").select(*(frame[f"`{name}`"] for name in frame.columns), *kept)

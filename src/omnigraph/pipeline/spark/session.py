@@ -427,9 +427,14 @@ def _job_failure(stage: str, error: Exception) -> PipelineError:
 
 
 def _failure_reason(error: Exception) -> str:
-    """Return the message of the task's exception, which is the last line below its traceback."""
+    """Return the message of the task's exception: the last line below its traceback, or all of the last Java cause."""
     text = str(error).partition("JVM stacktrace")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "... "))
+    ]
+    causes = [index for index, line in enumerate(lines) if line.startswith("Caused by: ")]
+    if causes:
+        return " ".join(lines[causes[-1] :])[:300]
     named = [line for line in lines if ": " in line]
     return (named or lines or [type(error).__name__])[-1][:300]
 
