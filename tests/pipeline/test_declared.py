@@ -264,6 +264,18 @@ def test_run_that_broke_off_before_its_merge_is_finished(graph: Graph, spark: An
     assert len(pipeline.list_runs(graph, parse_pipelines(BRANCHED)["people"])) == 1
 
 
+def test_refresh_after_a_run_that_broke_off_has_a_report_of_its_own(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    with (
+        patch("omnigraph.engine.branches.Branches.merge", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run(graph, spark, tmp_path, BRANCHED)
+    refreshed = run(graph, spark, tmp_path, BRANCHED, full_refresh=True)
+    newest, first = pipeline.list_runs(graph, parse_pipelines(BRANCHED)["people"])
+    assert (refreshed.run_id, refreshed.commit_id) == (newest.run_id, newest.commit_id)
+    assert first.run_id != newest.run_id
+
+
 def test_run_for_a_due_time_is_done_once(graph: Graph, spark: Any, tmp_path: Path) -> None:
     """Whole inputs are loaded again by every run, so a due time that is run twice would show."""
     text = BRANCHED.replace(", incremental: seq", "")

@@ -147,6 +147,7 @@ class _Run:
             is_more_wanted = self.options.is_full or self.options.backfill is not None or due is not None
             if finished is not None and not (finished.status == "published" and is_more_wanted):
                 return finished
+            self.recorder.reset()
             delete_leftover_branch(self.graph, self.pipeline)
         before = record.find_progress(self.graph, self.pipeline)
         # Read after the progress: a run for the same time that is published later starts from the same progress.

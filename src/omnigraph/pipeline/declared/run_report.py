@@ -48,12 +48,16 @@ class RunRecorder:
     """Collects the report of one run, and measures its stages."""
 
     def __init__(self, report: RunReport, folder: Path | None) -> None:
-        self.report = report
+        self._empty = self.report = report
         self.folder = folder
         self.started_us = clock.now_us()
         self._seconds: dict[str, float] = {}
         self._inputs: dict[str, JobInput] = {}
         self._began: tuple[str, float] | None = None
+
+    def reset(self) -> None:
+        """Forget what was recorded: it was about another run, which this one has finished before it began."""
+        self.report, self._seconds, self._inputs = self._empty, {}, {}
 
     def set(self, **members: Any) -> None:
         """Replace members of the report."""
