@@ -36,7 +36,7 @@ def load_back(graph: Any, out: Path, format_: str) -> None:
 def test_export_loaded_back_is_the_same_graph(tmp_path: Path, format_: Any) -> None:
     graph = things(tmp_path / "g")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("omnigraph.pipeline.datasource.table_reader.LOAD_SPLIT_BYTES", 1)
+        patch.setattr("omnigraph.store.write.fragments.LOAD_SPLIT_BYTES", 1)
         report = export(graph, tmp_path / "out", format_, engine="local")
     assert report.entities == {"node:Dot": 2, "node:Thing": 3, "edge:Likes": 2}
     files = sorted(str(one.relative_to(tmp_path / "out")) for one in (tmp_path / "out").rglob("*") if one.is_file())

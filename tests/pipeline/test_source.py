@@ -122,7 +122,7 @@ def test_read_of_the_past_has_todays_names_unless_asked_otherwise(spark: Any, tm
 def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("omnigraph.pipeline.datasource.table_reader.LOAD_SPLIT_BYTES", 1)
+        patch.setattr("omnigraph.store.write.fragments.LOAD_SPLIT_BYTES", 1)
         scan, runs = plan_scan(session_of(graph).view(), TypeKey("node:Thing"))
     assert runs == [[0], [1]]
     names = column_names(scan.type)

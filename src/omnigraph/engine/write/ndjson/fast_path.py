@@ -17,7 +17,7 @@ import pyarrow.json
 
 from omnigraph.engine.write.ndjson.blocks import Lines, Part
 from omnigraph.engine.write.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.key_ids import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
@@ -169,7 +169,7 @@ class Scanner:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            rows = _rows(head.type, texts, table, self._now_ms) if table.num_rows == len(texts) else None
+            rows = _rows(head.type, texts, table, self._now_ms) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
             self._forms[head.type.table_key] = form
@@ -221,6 +221,10 @@ def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
     )
 
 
+def _is_one_each(texts: Column, table: pa.Table) -> bool:
+    return table.num_rows == len(texts)
+
+
 def _corrected(form: Form, type_: Type, message: str) -> Form:
     """Return the form that avoids an error of the reader, if it is one about the form; it only saves time."""
     if "unexpected field" in message:
@@ -251,13 +255,17 @@ def _rows(type_: Type, texts: Column, table: pa.Table, now_ms: int) -> pa.Table 
                 return None
             is_absent = np.asarray(columns[name].is_null().to_numpy(zero_copy_only=False), bool)
             columns[name] = fill_absent(columns[name], is_absent, item, now_ms)
-        if columns[name] is None or (columns[name].null_count and not item.type.nullable):
+        if columns[name] is None or _is_missing(columns[name], item):
             return None
     columns["id"] = _ids(type_, texts, columns)
     if columns["id"] is None:
         return None
     schema = arrow_schema(type_)
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _is_missing(column: Column, item: Property) -> bool:
+    return bool(column.null_count) and not item.type.nullable
 
 
 def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:
@@ -267,8 +275,11 @@ def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | Non
     if not type_.key:
         return with_fresh_ids(pa.nulls(len(texts), pa.string()) if stated is None else stated)
     canonical = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
-    is_same = stated is None or pc.all(pc.equal(stated, canonical), min_count=0).as_py()
-    return canonical if is_same else None
+    return canonical if stated is None or _is_same(stated, canonical) else None
+
+
+def _is_same(stated: Column, canonical: Column) -> bool:
+    return bool(pc.all(pc.equal(stated, canonical), min_count=0).as_py())
 
 
 def _is_absent(texts: Column, column: Column, name: bytes) -> bool:
