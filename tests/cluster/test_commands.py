@@ -80,6 +80,8 @@ def test_policy_of_a_cluster_is_the_applied_one(folder: Path, capsys: pytest.Cap
     assert "allow" in capsys.readouterr().out
     assert main(["policy", "validate", "--cluster", str(folder), "--for", "server"]) != 0
     assert "no policy is bound to `cluster`" in capsys.readouterr().err
+    assert main(["policy", "validate", *arguments, "--for", "server"]) != 0
+    assert "leave out one of them" in capsys.readouterr().err
     assert main(["policy", "validate"]) != 0
     assert "--cluster DIR" in capsys.readouterr().err
 

@@ -103,7 +103,9 @@ def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | N
     from omnigraph.policy import load_bundle
 
     if (bundle is None) == (cluster is None):
-        raise UsageError("name a bundle, or a cluster with `--cluster DIR`, and not both")
+        raise UsageError("give either a bundle or a cluster with `--cluster DIR`")
+    if cluster is not None and graph is not None and scope is Scope.SERVER:
+        raise UsageError("`--graph` names a graph, and `--for server` its server; leave out one of them", graph=graph)
     if cluster is not None:
         return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
     if graph is not None:

@@ -12,7 +12,7 @@ from omnigraph.server.wire import SNAPSHOT_ID
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """Length, ETag and state of a blob."""
+    """Length, ETag and snapshot of a blob; `selector` are the parameters that address it."""
 
     snapshot_commit_id: str | None
     length: int
@@ -20,7 +20,7 @@ class BlobInfo:
     selector: Mapping[str, str]
 
     def _range_call(self, start: int, end: int | None) -> Call[bytes] | None:
-        """Return the call for a range of bytes; None for a range without any."""
+        """Return the call for a range of bytes; None for an empty range."""
         from omnigraph.engine.blobs import end_of_range
 
         end = end_of_range(self.length, start, end)
@@ -41,7 +41,7 @@ class BlobCalls:
 
 
 def find_blob(selector: Mapping[str, str], state: Mapping[str, Any]) -> BlobCalls:
-    """Return the calls that find a blob, and read none of it."""
+    """Return the calls that find a blob."""
 
     def parse_info(response: Response, length: str) -> BlobInfo:
         headers = response.headers

@@ -1,4 +1,4 @@
-"""Requests as data: what is sent, how the response is parsed, and whether it may be retried.
+"""HTTP requests and responses as values, and the calls that pair a request with the parser of its response.
 
 Pure; shared by the blocking and asynchronous clients.
 """
@@ -31,9 +31,9 @@ class Request:
     path: str
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    # A file is sent in parts, and read again for another attempt.
+    # A file is sent in chunks, and read again for another attempt.
     body: bytes | Path | None = None
-    # Seconds to wait for the response; None for those of the transport.
+    # Seconds to wait for the response; None for the default of the transport.
     seconds: float | None = None
 
 

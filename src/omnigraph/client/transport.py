@@ -1,4 +1,4 @@
-"""HTTP transports on httpx, blocking and asynchronous.
+"""HTTP transports on httpx, blocking and asynchronous: calls with retries, and streams of lines.
 
 httpx is imported on the first connection.
 """
@@ -75,15 +75,15 @@ def _file_headers(path: Path) -> dict[str, str]:
     return {"content-length": str(path.stat().st_size)}
 
 
-def _read_parts(path: Path) -> Iterator[bytes]:
+def _read_chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while part := file.read(CLIENT_PART_BYTES):
-            yield part
+        while chunk := file.read(CLIENT_PART_BYTES):
+            yield chunk
 
 
-async def _read_parts_async(path: Path) -> AsyncIterator[bytes]:
-    for part in _read_parts(path):
-        yield part
+async def _read_chunks_async(path: Path) -> AsyncIterator[bytes]:
+    for chunk in _read_chunks(path):
+        yield chunk
 
 
 def _no_response(error: httpx.TransportError) -> NoResponse:
@@ -105,7 +105,7 @@ def _stream_error(error: httpx.TransportError, *, has_begun: bool) -> GraphError
 
 
 class Transport:
-    """A blocking transport."""
+    """A blocking transport; `run` retries as `retry_steps` says, `stream` yields chunks of complete lines."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
@@ -148,7 +148,7 @@ class Transport:
     def _send(self, request: Request) -> Response | NoResponse:
         arguments = _request_arguments(request)
         if isinstance(request.body, Path):
-            arguments["content"] = _read_parts(request.body)
+            arguments["content"] = _read_chunks(request.body)
             arguments["headers"] |= _file_headers(request.body)
         try:
             response = self._client.request(**arguments)
@@ -158,7 +158,7 @@ class Transport:
 
 
 class AsyncTransport:
-    """An asynchronous transport."""
+    """The asynchronous counterpart of `Transport`."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
@@ -203,7 +203,7 @@ class AsyncTransport:
     async def _send(self, request: Request) -> Response | NoResponse:
         arguments = _request_arguments(request)
         if isinstance(request.body, Path):
-            arguments["content"] = _read_parts_async(request.body)
+            arguments["content"] = _read_chunks_async(request.body)
             arguments["headers"] |= _file_headers(request.body)
         try:
             response = await self._client.request(**arguments)

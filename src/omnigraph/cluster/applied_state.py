@@ -1,4 +1,7 @@
-"""What is applied to a cluster: graphs, stored queries and policies by content, read without the lock."""
+"""Reads what is applied to a cluster from its ledger: graphs, schemas, stored queries, policies and rules for blobs.
+
+Readers need no lock: a revision never changes, and content is stored by its digest.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
         if not address.startswith("policy."):
             continue
         if "applies_to" not in resource:
-            message = "the ledger does not say what it is bound to; apply again"
+            message = "the ledger does not say what the policy is bound to; run `omnigraph cluster apply`"
             raise ClusterError.of([error("policy_bindings_missing", address, message)])
         text = require_payload(ledger, address, resource["digest"]).decode()
         for scope in resource["applies_to"]:
@@ -71,7 +74,7 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
 
 
 def applied_schema(ledger: Ledger, graph_id: str, digest: str | None) -> str | None:
-    """Return the text of an applied schema; None if it was adopted with its graph, lost or changed."""
+    """Return the text of an applied schema; None if it was imported with its graph, is missing or corrupt."""
     try:
         data = None if digest is None else ledger.read_payload(f"schema.{graph_id}", digest)
     except ClusterError:
@@ -105,6 +108,7 @@ def read_queries(ledger: Ledger, state: ClusterState, graph_id: str) -> Iterator
 
 
 def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
+    """Return the stored content of a resource; raises `ClusterError` if it is missing or does not match its digest."""
     try:
         data = ledger.read_payload(address, digest)
     except ClusterError as failure:

@@ -174,7 +174,7 @@ class Apply:
                 session_of(graph).schema_check = lambda *_: self.lock.require()
                 graph.schema.apply(schema)
             # A graph of the declared schema is there already when an earlier run could not record it.
-            elif not inspect_graph(self.ledger, graph_id, schema).is_wanted:
+            elif not inspect_graph(self.ledger, graph_id, schema).matches_desired:
                 init(self.ledger.graph_uri(graph_id), schema, actor=self.actor).close()
         except StorageError:
             # It may have happened; the next sweep looks at the graph.

@@ -19,7 +19,7 @@ from omnigraph.cluster.config import read_config
 from omnigraph.cluster.desired import DesiredState, read_desired
 from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
 from omnigraph.cluster.ledger import ClusterState, Json, Ledger, ResourceStatus, StoredState, operation_record
-from omnigraph.cluster.live_graphs import LiveGraph, inspect_graph, preview_migration
+from omnigraph.cluster.live_graphs import GraphInspection, inspect_graph, preview_migration
 from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lock
 from omnigraph.cluster.plan import Plan, graph_of, make_plan
 from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
@@ -297,20 +297,20 @@ class _Observer:
         self.state = replace(self.state, resources=resources, statuses=statuses, observations=observations)
 
     def _compare(
-        self, graph_id: str, live: LiveGraph, resources: dict[str, Json], statuses: dict[str, ResourceStatus]
+        self, graph_id: str, live: GraphInspection, resources: dict[str, Json], statuses: dict[str, ResourceStatus]
     ) -> None:
         address, schema = f"graph.{graph_id}", f"schema.{graph_id}"
         applied = resources.get(schema)
         if {"graph_missing", "graph_unavailable"} & _conditions(statuses, address):
             statuses[address] = ResourceStatus("applied")
-        if live.is_wanted:
+        if live.matches_desired:
             desired = self.desired.resources[schema]
             resources[schema] = {"digest": desired.digest}
             resources.setdefault(address, {"digest": live.schema_digest or ""})
             statuses[schema] = ResourceStatus("applied")
             return
         # An adopted graph has no stored text; its digest is that of the live schema.
-        is_applied = applied is not None and (live.is_applied or live.schema_digest == applied["digest"])
+        is_applied = applied is not None and (live.matches_applied or live.schema_digest == applied["digest"])
         if not is_applied or "schema_drifted" in _conditions(statuses, schema):
             message = "the live schema is neither the applied nor the declared one; the next apply changes it"
             resources[schema] = {"digest": live.schema_digest or ""}

@@ -1,4 +1,4 @@
-"""Looks at the graphs of a cluster in storage: whether each exists, and how its schema compares with a declared one."""
+"""Inspects the graphs of a cluster in storage, read-only: schemas, heads of branches, and previews of migrations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from omnigraph.graph import session_of
 
 
 @dataclass(frozen=True, slots=True)
-class LiveGraph:
-    """What a look at a graph showed: `is_wanted` if its schema is the declared one, `is_applied` if the applied one."""
+class GraphInspection:
+    """The result of inspecting a graph; the comparisons are about its schema."""
 
     exists: bool
-    is_wanted: bool = False
-    is_applied: bool = False
+    matches_desired: bool = False
+    matches_applied: bool = False
     manifest_version: int | None = None
     schema_digest: str | None = None
     error: str | None = None
@@ -33,22 +33,23 @@ class LiveGraph:
         }
 
 
-def inspect_graph(ledger: Ledger, graph_id: str, schema: str, applied: str | None = None) -> LiveGraph:
-    """Open a graph read-only and compare its schema with sources; a missing graph is no error."""
+def inspect_graph(ledger: Ledger, graph_id: str, desired: str, applied: str | None = None) -> GraphInspection:
+    """Open a graph read-only and compare its schema with the desired and the applied one; it may be missing."""
     try:
         with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
-            is_wanted = not graph.schema.plan(schema).steps
-            is_applied = applied is not None and not graph.schema.plan(applied).steps
+            # A change that is not supported is a step of the plan, too.
+            matches_desired = not graph.schema.plan(desired).steps
+            matches_applied = applied is not None and not graph.schema.plan(applied).steps
             digest = sha256(graph.schema.source.encode())
-            return LiveGraph(True, is_wanted, is_applied, graph.snapshot().version, digest)
+            return GraphInspection(True, matches_desired, matches_applied, graph.snapshot().version, digest)
     except GraphNotFound:
-        return LiveGraph(False)
+        return GraphInspection(exists=False)
     except OmniGraphError as failure:
-        return LiveGraph(bool(ledger.objects.list(graph_path(graph_id))), error=failure.message)
+        return GraphInspection(bool(ledger.objects.list(graph_path(graph_id))), error=failure.message)
 
 
 def digest_heads(ledger: Ledger, graph_id: str) -> str | None:
-    """Return a digest of the newest commits of all branches of a graph; None if it cannot be read."""
+    """Return a digest of the head commits of all branches of a graph; None if it cannot be read."""
     try:
         with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
             kernel = session_of(graph).kernel

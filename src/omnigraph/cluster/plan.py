@@ -72,7 +72,7 @@ def make_plan(
     preview: Preview | None = None,
 ) -> Plan:
     """Compare desired and applied state; `pending` maps graphs with an unfinished recovery to its operation."""
-    changes = [_dispose(change, pending) for change in _differences(desired, state)]
+    changes = [_block_if_recovering(change, pending) for change in _differences(desired, state)]
     required: list[Json] = []
     for change in [item for item in changes if _is_graph_delete(item)]:
         satisfied = approvals.find(change, desired.config_digest) is not None
@@ -86,7 +86,7 @@ def make_plan(
         changes = [_with_migration(change, preview, findings) for change in changes]
         unsupported = {graph_of(item.resource) for item in changes if item.reason == "schema_change_unsupported"}
         changes = _block_dependents(changes, desired, state, {graph for graph in unsupported if graph})
-    changes = _keep_needed(changes, desired, state)
+    changes = _block_needed_deletions(changes, desired, state)
     return Plan(tuple(changes), tuple(required), _blast_radius(desired, changes), tuple(findings))
 
 
@@ -113,7 +113,7 @@ def _changed_metadata(after: Resource, before: Json) -> str | None:
     return None
 
 
-def _dispose(change: Change, pending: Mapping[str, str]) -> Change:
+def _block_if_recovering(change: Change, pending: Mapping[str, str]) -> Change:
     graph = graph_of(change.resource)
     if graph in pending:
         return replace(change, disposition="blocked", reason="cluster_recovery_pending")
@@ -139,8 +139,8 @@ def waiting_graphs(changes: Iterable[Change]) -> set[str]:
     }
 
 
-def _keep_needed(changes: Iterable[Change], desired: DesiredState, state: ClusterState) -> list[Change]:
-    """Block the loss of policies and providers that graphs need which stay as they are.
+def _block_needed_deletions(changes: Iterable[Change], desired: DesiredState, state: ClusterState) -> list[Change]:
+    """Block changes by which a graph that stays would lose its policy or its embedding provider.
 
     Without its policy, a graph that waits for an approval of its deletion would be open to every actor.
     """
@@ -156,7 +156,7 @@ def _keep_needed(changes: Iterable[Change], desired: DesiredState, state: Cluste
         bindings = state.resources.get(address, {}).get("applies_to", ()) if address.startswith("policy.") else ()
         if not waiting & set(bindings):
             return False
-        # An update keeps the binding, see `bindings_after`; a bundle of the server cannot be one of a graph, too.
+        # An update keeps the binding, see `bindings_after`, unless the policy becomes that of the server.
         return change.operation == "delete" or not desired.resources[address].depends_on
 
     return [
@@ -183,7 +183,7 @@ def block_deletion(plan: Plan, desired: DesiredState, state: ClusterState, delet
         {**item, "satisfied": False} if item["resource"] == deletion.resource else item
         for item in plan.approvals_required
     )
-    changes = _keep_needed(_block(plan.changes, deletion.resource, "approval_stale"), desired, state)
+    changes = _block_needed_deletions(_block(plan.changes, deletion.resource, "approval_stale"), desired, state)
     return replace(plan, changes=tuple(changes), approvals_required=required)
 
 
@@ -200,7 +200,7 @@ def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, 
     """Block what depends on graphs whose own change failed or was not reached, and every deletion of a graph."""
     deleted = {str(graph_of(item.resource)) for item in plan.of("graph", "delete")}
     changes = _block_dependents(plan.changes, desired, state, failed | deleted)
-    return replace(plan, changes=tuple(_keep_needed(changes, desired, state)))
+    return replace(plan, changes=tuple(_block_needed_deletions(changes, desired, state)))
 
 
 def _block_dependents(
@@ -236,20 +236,20 @@ def _with_migration(change: Change, preview: Preview, findings: list[Finding]) -
 
 
 def _blast_radius(desired: DesiredState, changes: list[Change]) -> dict[str, list[str]]:
-    """Return the resources that each change touches, those that depend on it included."""
-    users: dict[str, list[str]] = {}
+    """Return the declared resources that depend on each changed one, directly or not."""
+    dependents: dict[str, list[str]] = {}
     for resource in desired.resources.values():
         for needed in resource.depends_on:
-            users.setdefault(needed, []).append(resource.address)
-    return {change.resource: sorted(_reach(change.resource, users)) for change in changes}
+            dependents.setdefault(needed, []).append(resource.address)
+    return {change.resource: sorted(_transitive_dependents(change.resource, dependents)) for change in changes}
 
 
-def _reach(address: str, users: Mapping[str, list[str]]) -> set[str]:
+def _transitive_dependents(address: str, dependents: Mapping[str, list[str]]) -> set[str]:
     reached: set[str] = set()
     frontier = [address]
     while frontier:
-        for user in users.get(frontier.pop(), ()):
-            if user not in reached:
-                reached.add(user)
-                frontier.append(user)
+        for dependent in dependents.get(frontier.pop(), ()):
+            if dependent not in reached:
+                reached.add(dependent)
+                frontier.append(dependent)
     return reached

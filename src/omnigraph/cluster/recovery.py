@@ -152,9 +152,9 @@ def _settle(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[Cluster
         return _settle_delete(ledger, state, sidecar)
     live = inspect_graph(ledger, graph_id, sidecar["desired_schema"])
     # Idempotent: the crash came after the revision was written, and only the sidecar is left to remove.
-    if state.digest(f"schema.{graph_id}") == sidecar["desired_schema_digest"] and live.is_wanted:
+    if state.digest(f"schema.{graph_id}") == sidecar["desired_schema_digest"] and live.matches_desired:
         return state, None
-    if live.is_wanted:
+    if live.matches_desired:
         return _recorded(state, sidecar), None
     # Whatever else is there, the movement did not happen, and the next apply decides by the live graph.
     if live.error is not None:

@@ -333,7 +333,7 @@ def _json_formatter(type_: pa.DataType, integers_as_text: bool) -> Any:
 def _format_timestamp(value: Any) -> str | None:
     if value is None:
         return None
-    # `%Y` would write years before 1000 with fewer than four digits.
+    # Unlike that of Arrow, `%Y` of Python writes years before 1000 with fewer than four digits.
     return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
@@ -347,7 +347,7 @@ def _format_float(value: float | None) -> float | str | None:
 _KERNEL_ROWS: Final = 1_024
 _STAGE: Final = "the answer"
 _TIMESTAMP_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
-# A value has at least this many characters, and a comma or bracket.
+# A value has at least one character, and a comma or bracket.
 _CELL_BYTES_MIN: Final = 2
 
 
