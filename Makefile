@@ -4,8 +4,8 @@ RUN := .venv/bin/python
 QUICK := not (slow or s3 or spark or long)
 # `make test SKIP_QUICK=1`, for what follows a `make check`, leaves out the tests that it has run.
 TESTS := $(if $(SKIP_QUICK),(slow or s3 or spark) and not long,not (long))
-# One more than a small machine has cores: tests wait for processes, disks and Spark. The quick ones wait for nothing.
-WORKERS ?= 3
+# Twice as many as a small machine has cores: tests wait for processes, disks and Spark. The quick ones wait for nothing.
+WORKERS ?= 4
 PYTEST = $(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 # Tests write some 100,000 small files, up to 2 GB at a time: less work for the system where there is room for them in
 # memory. They are removed at the end. A test gives up being root, and must still get there.

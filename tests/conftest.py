@@ -72,8 +72,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector run seldom, and pass by the modules and thousands of tests that stay until the end."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Order the tests; let the garbage collector run seldom, and pass by the modules and tests that stay to the end."""
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    session.items[:] = in_order(session.items, worker.get("workercount", 1))
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
@@ -82,19 +85,24 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all but a sample of some tests to the long campaign; put the tests on Spark first, then other slow ones.
-
-    With `--dist worksteal` each worker begins with a part of this order and takes from the end of another's when it is
-    done. So one worker has the only Spark session, tests that start a Spark of their own are the first that others take
-    from it, and no long test is left for the end.
-    """
     leave_all_but_samples(items)
-    items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
-    has_session = "spark" in getattr(item, "fixturenames", ())
-    return not has_session, not item.get_closest_marker("spark"), not item.get_closest_marker("slow")
+def in_order(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in the order for so many workers, so that no long one is left for the end.
+
+    With `--dist worksteal` each worker begins with an equal part of this order, and takes from the end of another's
+    when it is done. The first part begins with the tests that share a Spark session, so that one worker has the only
+    one; the second with those that start a Spark of their own.
+    """
+    shared: list[pytest.Item] = []
+    separate: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in sorted(items, key=lambda item: not item.get_closest_marker("slow")):
+        has_session = "spark" in getattr(item, "fixturenames", ())
+        (shared if has_session else separate if item.get_closest_marker("spark") else others).append(item)
+    first = max(0, len(items) // workers - len(shared)) if workers > 1 else 0
+    return [*shared, *others[:first], *separate, *others[first:]]
 
 
 def leave_all_but_samples(items: list[pytest.Item]) -> None:
