@@ -316,8 +316,7 @@ def test_tampered_payload_is_reported_dropped_and_stored_again(folder: Path) -> 
     assert codes(cluster(folder).status()) == ["catalog_payload_missing"]
 
 
-def test_unreadable_payload_keeps_its_digest_and_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deploy(folder)
+def deny_reading_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Objects.read_if_exists
 
     def fail(self: Objects, path: str) -> bytes | None:
@@ -326,6 +325,11 @@ def test_unreadable_payload_keeps_its_digest_and_fails(folder: Path, monkeypatch
         return read(self, path)
 
     monkeypatch.setattr(Objects, "read_if_exists", fail)
+
+
+def test_unreadable_payload_keeps_its_digest_and_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(folder)
+    deny_reading_queries(monkeypatch)
     report = cluster(folder).refresh()
     assert codes(report) == ["catalog_payload_read_error"]
     assert not report.ok
@@ -448,14 +452,7 @@ def test_apply_stores_lost_content_again_in_a_new_revision(folder: Path) -> None
 
 def test_unreadable_content_is_no_convergence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deploy(folder)
-    read = Objects.read_if_exists
-
-    def fail(self: Objects, path: str) -> bytes | None:
-        if path.endswith(".gq"):
-            raise og.StorageError("permission denied")
-        return read(self, path)
-
-    monkeypatch.setattr(Objects, "read_if_exists", fail)
+    deny_reading_queries(monkeypatch)
     report = deploy(folder)
     assert (report.ok, report.members["converged"]) == (False, False)
     assert codes(report) == ["catalog_payload_read_error"]

@@ -57,7 +57,7 @@ def _find_ids(graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletion:
     """Return the ids to delete: those of the rows, or all that a snapshot does not have."""
     type_, target = deletion.type, pipeline.publication
     stage = f"{pipeline.name}: finding deleted {type_.name}"
-    rows = run_job(spark, stage, deletion.rows.toArrow, lambda done: None)
+    rows = run_job(spark, stage, deletion.rows.toArrow)
     mapper = ColumnMapper(graph.schema.catalog, type_, Columns(None), Findings())
     ids = mapper.identify(rows.combine_chunks()) if rows.num_rows else pa.array([], pa.string())
     if ids.null_count:

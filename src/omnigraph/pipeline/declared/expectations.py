@@ -52,7 +52,7 @@ def judge_view(
 def _write_quarantined(frame: Any, view: str, folder: Path) -> None:
     path = (folder / view).absolute().as_uri()
     stage = f"writing quarantined rows of {view}"
-    run_job(frame.sparkSession, stage, lambda: frame.write.mode("append").json(path), lambda done: None)
+    run_job(frame.sparkSession, stage, lambda: frame.write.mode("append").json(path))
 
 
 def row_condition(frame: Any, expectation: Expectation) -> Any:
@@ -97,7 +97,7 @@ def _judge(frame: Any, expectation: Expectation) -> Verdict:
         )
         counts.append(functions.count_if(complete).alias("complete"))
     stage = f"judging {expectation.label}"
-    [row] = run_job(frame.sparkSession, stage, frame.agg(*counts).collect, lambda done: None)
+    [row] = run_job(frame.sparkSession, stage, frame.agg(*counts).collect)
     rows = row["rows"]
     failed = (row["failed"] if holds is not None else 0) + (
         row["complete"] - row["distinct"] if expectation.unique else 0

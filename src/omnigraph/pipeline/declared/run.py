@@ -263,10 +263,7 @@ class _Run:
 
     def _count(self, spark: Any, nodes: Mapping[str, Columns], edges: Mapping[str, Columns]) -> RunReport:
         def count(rows: Mapping[str, Columns]) -> dict[str, int]:
-            return {
-                name: int(run_job(spark, "counting", columns.data.count, lambda done: None))
-                for name, columns in rows.items()
-            }
+            return {name: int(run_job(spark, "counting", columns.data.count)) for name, columns in rows.items()}
 
         with self.recorder.stage("count"):
             self.recorder.set(nodes=count(nodes), edges=count(edges))

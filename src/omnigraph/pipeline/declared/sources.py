@@ -228,7 +228,7 @@ def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str 
         # A point in time, whatever the time zone of the session is.
         largest = functions.unix_micros(largest)
     measured = above.agg(largest.cast("string").alias("largest"), functions.count_if(value.isNull()).alias("missing"))
-    [row] = run_job(spark, "reading watermarks", measured.collect, lambda done: None)
+    [row] = run_job(spark, "reading watermarks", measured.collect)
     text = row["largest"]
     if text is not None and _is_timestamp(frame, column):
         text = _instant(int(text), column)
