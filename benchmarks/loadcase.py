@@ -71,7 +71,7 @@ def threads(format_: str, cores: int, data: Path, home: Path) -> float:
 def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     """Decode, check each row and write, one split after another: no keys, no rules over many rows, no commit."""
     import omnigraph as og
-    from omnigraph.engine.graph_access import graph_access
+    from omnigraph.engine.tasks import graph_access
     from omnigraph.ids import new_ulid
     from omnigraph.pipeline.bulk_load import stage_split
     from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.topic import Table, Topic
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
-from omnigraph.store.index.vector_partitions import PartitionCache
-from omnigraph.store.index.vector_search import SEARCHES_BEFORE_BALLS, VectorSearch
+from omnigraph.store.index.vector_search import SEARCHES_BEFORE_BALLS, PartitionCache, VectorSearch
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store

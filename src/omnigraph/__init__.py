@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.client import AsyncGraph, connect_async
     from omnigraph.connections import connect
-    from omnigraph.engine.blobs import Blob
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.drawing import Drawing
     from omnigraph.engine.embed import EmbedReceipt
+    from omnigraph.engine.entity_lookup import Blob
     from omnigraph.engine.query.budget import Budget, CancelToken
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
+    from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
-    from omnigraph.past_graph import GraphAt
     from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
     from omnigraph.protocol import GraphProtocol
     from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
@@ -156,7 +156,7 @@ _MODULE_OF = {
     "connect": "omnigraph.connections",
     "GraphProtocol": "omnigraph.protocol",
     "connect_async": "omnigraph.client",
-    "Blob": "omnigraph.engine.blobs",
+    "Blob": "omnigraph.engine.entity_lookup",
     "ChangeSet": "omnigraph.engine.changes",
     "CommitPage": "omnigraph.engine.changes",
     "FeedPage": "omnigraph.engine.changes",
@@ -173,7 +173,7 @@ _MODULE_OF = {
     "IngestReceipt": "omnigraph.public_values",
     "MutationReceipt": "omnigraph.public_values",
     "Graph": "omnigraph.graph",
-    "GraphAt": "omnigraph.past_graph",
+    "GraphAt": "omnigraph.graph_reads",
     "format_source": "omnigraph.source_files",
     "InferredSchema": "omnigraph.pipeline.infer.api",
     "infer_schema": "omnigraph.pipeline.infer.api",

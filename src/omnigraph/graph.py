@@ -18,23 +18,21 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.branches import Branches, Tags
 from omnigraph.engine.maintain.maintenance import Maintenance
-from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query.context import Caches
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import CommitNotFound
-from omnigraph.graph_history import GraphHistory
+from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
-from omnigraph.past_graph import GraphAt
 from omnigraph.protocol import GraphProtocol
 from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt
 from omnigraph.source_files import SourceInput, query_source, schema_source
-from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 
@@ -42,7 +40,7 @@ from omnigraph.store.store import Store
 if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
-    from omnigraph.engine.embed.plan import Mode as EmbedMode
+    from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
     from omnigraph.engine.write.ingest import Dialect

@@ -1,4 +1,4 @@
-"""The reading half of `Graph`: queries, single entities, export and blobs."""
+"""The reading half of `Graph`: queries, single entities, history and the change feed, and past states (`GraphAt`)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph import clock
 from omnigraph.docstrings import inherit_docs
-from omnigraph.engine import export
+from omnigraph.engine import export, history
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.blobs import Blob, blob
+from omnigraph.engine.entity_lookup import Blob, blob
 from omnigraph.engine.export import ExportFormat
-from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.explain import Explanation
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.lang.query import CompiledQuery
-from omnigraph.limits import DRAWN_NODES
+from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, DRAWN_NODES, ENTITY_LOG_COMMITS, FEED_COMMITS
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.protocol import GraphProtocol
+from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
 from omnigraph.source_files import SourceInput, query_source
 
 if TYPE_CHECKING:
+    from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.drawing import Drawing
     from omnigraph.engine.query.embedders import Embedder
+    from omnigraph.graph import Graph
 
 
 @inherit_docs(GraphProtocol)
@@ -222,3 +224,233 @@ class GraphReads(GraphProtocol):
             at=at,
             names=names,
         )
+
+
+@inherit_docs(GraphProtocol)
+class GraphHistory(GraphReads):
+    """The methods of `Graph` that read its history; `GraphProtocol` has the rest of their docstrings."""
+
+    def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
+        return history.commits(self._session, branch, limit=limit, before=before)
+
+    def commit(self, at: AsOf, branch: str = MAIN) -> Commit:
+        return history.commit(self._session, at, branch)
+
+    def log(
+        self,
+        type_name: str,
+        key: object,
+        *,
+        branch: str = MAIN,
+        at: AsOf | None = None,
+        limit: int = ENTITY_LOG_COMMITS,
+    ) -> EntityLog:
+        from omnigraph.engine.entity_history import log
+
+        return log(self._session, type_name, key, branch=branch, at=at, limit=limit)
+
+    def blame(self, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None) -> PropertyBlame:
+        from omnigraph.engine.entity_history import blame
+
+        return blame(self._session, type_name, key, branch=branch, at=at)
+
+    def operation(self, operation_id: str) -> Operation:
+        return history.operation(self._session, operation_id)
+
+    def diff(
+        self,
+        a: AsOf,
+        b: AsOf,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        branch: str = MAIN,
+        names: Naming = NOW,
+        images: bool = False,
+    ) -> ChangeSet:
+        from omnigraph.engine import changes
+
+        only = changes.ChangeFilter(kinds, types, ops)
+        compare = changes.diff_with_images if images else changes.diff
+        return compare(self._session, a, b, only=only, branch=branch, names=names)
+
+    def commit_changes(
+        self,
+        commit_id: AsOf,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int = CHANGE_PAGE_CHANGES,
+        bytes_max: int = CHANGE_PAGE_BYTES,
+        page_token: str | None = None,
+        names: Naming = NOW,
+    ) -> CommitPage:
+        """Return a page of the changes of a commit against its first parent, with images before and after.
+
+        Args:
+            commit_id: The commit; see `at` for how to name one.
+            bytes_max: The maximum size of the page.
+        """
+        from omnigraph.engine import changes
+
+        return changes.commit_changes(
+            self._session,
+            commit_id,
+            only=changes.ChangeFilter(kinds, types, ops),
+            limit=limit,
+            bytes_max=bytes_max,
+            page_token=page_token,
+            names=names,
+        )
+
+    def changes(
+        self,
+        branch: str = MAIN,
+        *,
+        start: str | None = None,
+        cursor: str | None = None,
+        page_token: str | None = None,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int = CHANGE_PAGE_CHANGES,
+        bytes_max: int = CHANGE_PAGE_BYTES,
+        commits_max: int = FEED_COMMITS,
+    ) -> FeedPage:
+        """Return the next page of the change feed of a branch.
+
+        Args:
+            bytes_max: The maximum size of the page.
+        """
+        from omnigraph.engine import changes
+
+        return changes.changes(
+            self._session,
+            branch,
+            start=start,
+            cursor=cursor,
+            page_token=page_token,
+            only=changes.ChangeFilter(kinds, types, ops),
+            limit=limit,
+            bytes_max=bytes_max,
+            commits_max=commits_max,
+        )
+
+    def baseline(
+        self,
+        branch: str = MAIN,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> Iterator[bytes]:
+        from omnigraph.engine import changes
+
+        return changes.baseline(self._session, branch, only=changes.ChangeFilter(kinds, types, ops))
+
+
+@inherit_docs(GraphReads)
+class GraphAt:
+    """A read-only view of one past state; later writes do not change it.
+
+    Names follow the schema of the branch, unless `names="then"` was requested.
+    """
+
+    def __init__(self, graph: Graph, commit_id: str, branch: str, names: Naming, state: AsOf | None = None) -> None:
+        self._graph = graph
+        self._commit_id = commit_id
+        self._state: Any = {"branch": branch, "at": commit_id if state is None else state, "names": names}
+
+    def __repr__(self) -> str:
+        return f"<GraphAt: {self._graph.uri} at commit {self._commit_id}, branch {self._state['branch']}>"
+
+    @property
+    def commit_id(self) -> str:
+        """The commit that made this state."""
+        return self._commit_id
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of this state.
+
+        Raises:
+            PolicyDenied: The actor may not read it any more.
+
+        Example:
+            >>> graph.at(2).snapshot().version
+            2
+        """
+        return self._graph.snapshot(**self._state)
+
+    def query(
+        self,
+        source: SourceInput,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        budget: Budget = DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> Result:
+        """Run a read query on this state.
+
+        Example:
+            >>> graph.at(2).query("query q() { match { $p: Person } return { $p.name as name } limit 1 }").columns
+            ['name']
+        """
+        return self._graph.query(source, params, name=name, budget=budget, embedder=embedder, **self._state)
+
+    def explain(
+        self,
+        source: SourceInput,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        profile: bool = False,
+        budget: Budget = DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> Explanation:
+        """Return the plan of a read query on this state.
+
+        Example:
+            >>> graph.at(2).explain("query q() { match { $p: Person } return { $p.name } }").query_name
+            'q'
+        """
+        options = self._state | {"profile": profile, "budget": budget, "embedder": embedder}
+        return self._graph.explain(source, params, name=name, **options)
+
+    def get(self, type_name: str, key: object) -> dict[str, Any] | None:
+        """Return one entity of this state with its `id` and properties.
+
+        Example:
+            >>> graph.at(2).get("Person", "Ada")["age"]
+            36
+        """
+        return self._graph.get(type_name, key, **self._state)
+
+    def to_networkx(self, *, types: Sequence[str] | None = None) -> Any:
+        """Return this state, or some of its types, as a `networkx.MultiDiGraph`, which must fit into memory.
+
+        Example:
+            >>> graph.at(1).to_networkx().number_of_nodes()
+            0
+        """
+        return self._graph.to_networkx(types=types, **self._state)
+
+    def blob(self, type_name: str, entity_id: str, property_name: str, *, entity: str = "node") -> Blob:
+        """Find a blob of this state without reading its bytes.
+
+        Example:
+            >>> graph.at(2).blob("Person", "Ada", "photo").length
+            4
+        """
+        return self._graph.blob(type_name, entity_id, property_name, entity=entity, **self._state)
+
+    def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
+        """Return this state as NDJSON that can be loaded again.
+
+        Example:
+            >>> b"".join(graph.at(2).export()).count(bytes([10]))
+            3
+        """
+        return self._graph.export(types=types, **self._state)

@@ -45,7 +45,7 @@ def test_mistake_is_answered_with_what_to_do(
     given: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setattr("omnigraph.client.retry.CLIENT_BACKOFF_MILLISECONDS", 1)
+    monkeypatch.setattr("omnigraph.client.transport.CLIENT_BACKOFF_MILLISECONDS", 1)
     assert main(given.split()) == 1
     assert message in capsys.readouterr().err
 

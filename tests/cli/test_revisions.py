@@ -11,8 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
-from omnigraph.cli.commit_graph import draw_history, shorten_ids
-from omnigraph.cli.conflicts import resolve_conflicts
+from omnigraph.cli.history_output import draw_history, resolve_conflicts, shorten_ids
 from omnigraph.errors import UsageError
 from tests.support.graph_template import copy_built
 

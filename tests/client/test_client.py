@@ -188,7 +188,7 @@ def test_async_methods_are_those_of_the_blocking_graph(awaited: type, blocking: 
 
 
 def test_connect_nobody_listens_is_an_error_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.client.retry.CLIENT_BACKOFF_MILLISECONDS", 1)
+    monkeypatch.setattr("omnigraph.client.transport.CLIENT_BACKOFF_MILLISECONDS", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -6,8 +6,7 @@ import orjson
 import pytest
 
 from omnigraph import errors
-from omnigraph.client.request import Response
-from omnigraph.client.responses import parse_error
+from omnigraph.client.messages import Response, parse_error
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.server.errors import error_body

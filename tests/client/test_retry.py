@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.client.request import Call, Request, Response, get, post, with_operation_id
-from omnigraph.client.retry import NoResponse, Pause, retry_steps
+from omnigraph.client.messages import Call, Request, Response, get, post, with_operation_id
+from omnigraph.client.transport import NoResponse, Pause, retry_steps
 from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.ids import is_ulid
 from omnigraph.limits import CLIENT_ATTEMPTS_MAX, CLIENT_WAIT_SECONDS_MAX

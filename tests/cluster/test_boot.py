@@ -13,14 +13,13 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cluster import ClusterError
+from omnigraph.cluster.applied_state import AppliedSources, applied_embedder
 from omnigraph.cluster.ledger import payload_path
 from omnigraph.cluster.recovery import write_sidecar
-from omnigraph.cluster.serving import AppliedSources, applied_embedder
-from omnigraph.engine.query.search import default_embedder
+from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.graph import session_of
 from omnigraph.server.auth import AuthMode, Tokens
-from omnigraph.server.reconcilers import Reconcilers
-from omnigraph.server.registry import GraphRegistry, open_cluster_registry
+from omnigraph.server.registry import GraphRegistry, Reconcilers, open_cluster_registry
 from tests.support.cluster_folder import QUERIES, SCHEMA, cluster, deploy, write_folder
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.cli import main
 from omnigraph.cluster import ClusterError
-from omnigraph.cluster.applied_pipelines import read_applied_pipelines
+from omnigraph.cluster.applied_state import read_applied_pipelines
 from omnigraph.cluster.apply import Apply
 from omnigraph.failpoints import Point
 from tests.support.cluster_folder import QUERIES, cluster, codes, write_folder

@@ -15,7 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cluster import ClusterError
-from omnigraph.cluster.lock import hold_lock, read_lock
+from omnigraph.cluster.ledger import hold_lock, read_lock
 from omnigraph.failpoints import Point, armed
 from omnigraph.store.objects.control_objects import Objects
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
@@ -27,7 +27,7 @@ NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
 DYING = """
 import os, sys
 from omnigraph.cluster import Cluster
-from omnigraph.cluster.lock import hold_lock
+from omnigraph.cluster.ledger import hold_lock
 with hold_lock(Cluster(sys.argv[1]).ledger, "apply", "bob"):
     os._exit(1)
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.cluster.lock import read_lock
+from omnigraph.cluster.ledger import read_lock
 from omnigraph.manifest import intents
 from tests.cluster.test_serving import wait_until
 from tests.support.cluster_folder import cluster, codes, write_folder

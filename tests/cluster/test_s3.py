@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cluster import ClusterError
-from omnigraph.cluster.lock import hold_lock
+from omnigraph.cluster.ledger import hold_lock
 from tests.support.cluster_folder import (
     QUERIES,
     apply_in_process,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.cluster.applied_pipelines import follow_applied_pipelines, schedule_book
+from omnigraph.cluster.applied_state import follow_applied_pipelines, schedule_book
 from omnigraph.errors import ConflictError
 from tests.support.cluster_folder import cluster, deploy, write_folder
 

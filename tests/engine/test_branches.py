@@ -14,7 +14,7 @@ from omnigraph.ids import CommitId, new_ulid
 from omnigraph.manifest import history
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from tests.support.kernel_fixtures import wide_schema

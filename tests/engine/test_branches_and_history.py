@@ -11,7 +11,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch,
 from omnigraph.engine.history import public_commits
 from omnigraph.errors import GraphError
 from omnigraph.graph import session_of
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
 from tests.support.policy_recorder import Recorder
 

@@ -20,7 +20,7 @@ from omnigraph.engine.write.staging import physical
 from omnigraph.errors import StorageError
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.lance_schema import physical_schema
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.read import lookup, version_diff
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import deleted_offsets

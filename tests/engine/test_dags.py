@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.merge import ancestry, apply_resolutions, row_merge, schema_merge, three_way
+from omnigraph.engine.merge import ancestry, conflicts, row_merge, schema_merge, three_way
 from omnigraph.lang.schema import merge as merge_module
 from omnigraph.lang.schema.merge import SchemaMerge
 from omnigraph.manifest import branches
@@ -149,9 +149,9 @@ def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:
 
 def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Who takes ours gets theirs."""
-    real = apply_resolutions._side
+    real = conflicts._side
     other = {"ours": "theirs", "theirs": "ours", "base": "base"}
-    patch.setattr(apply_resolutions, "_side", lambda clash, name: real(clash, other[name]))
+    patch.setattr(conflicts, "_side", lambda clash, name: real(clash, other[name]))
 
 
 def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.embed import cache, plan
+from omnigraph.engine.embed import cache, embed_tasks
 from omnigraph.engine.embed import cache as embedcache
 from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
@@ -579,9 +579,11 @@ def test_embed_model_catches_mutants(
     graph: og.Graph, provider: Provider, mutant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mutant == "forgets texts":
-        for module in (plan, embedcache):
+        for module in (embed_tasks, embedcache):
             monkeypatch.setattr(module, "pair_fingerprints", lambda prints, digests: prints)
     else:
-        monkeypatch.setattr(plan, "_check_provenance", lambda texts, vectors, has, *_: (has, np.zeros(len(has), bool)))
+        monkeypatch.setattr(
+            embed_tasks, "_check_provenance", lambda texts, vectors, has, *_: (has, np.zeros(len(has), bool))
+        )
     with pytest.raises(AssertionError):
         walk(graph, 40)

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engine.changes import change_json as text_module
 from omnigraph.engine.changes import commit_diff as page_module
+from omnigraph.engine.changes import commit_diff as text_module
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.errors import (
     CursorRejected,
     OmniGraphError,
 )
 from omnigraph.limits import COMMIT_WINDOW_ROWS
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.change_fixtures import (
     copied_graph,
     delete,

@@ -20,7 +20,7 @@ from omnigraph.manifest.history import CommitSource, FirstParentLine
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.public_values import Commit
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.kernel_fixtures import PERSON, SCHEMA, create, insert, open_graph
 
 pytestmark = pytest.mark.slow

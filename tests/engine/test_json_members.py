@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.engine.json_members import count_outside_strings, find_repeated_member
+from omnigraph.engine.json_text import count_outside_strings, find_repeated_member
 
 NAMES = ['"a"', '"b"', '"\\""', '"\\\\"', '"\\\\\\":"', '":"', '"{a:"', '"\\u0061"', '"é:"', '""']
 SPACES = ["", "", " ", "\n", "\t"]

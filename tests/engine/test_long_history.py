@@ -18,7 +18,7 @@ from omnigraph.graph import Graph
 from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import history
 from omnigraph.manifest.history import CommitSource
-from omnigraph.store.objects.request_meter import Meter, own_requests
+from omnigraph.store.objects.backend import Meter, own_requests
 from tests.support.long_history import EARLY, build_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]

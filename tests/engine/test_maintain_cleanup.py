@@ -17,11 +17,11 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import history, recovery
+from omnigraph.manifest.encoding import CatalogPins, read_pins
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.store.objects.backend import ObjectInfo
 from omnigraph.store.objects.control_objects import Objects

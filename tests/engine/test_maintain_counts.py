@@ -11,8 +11,8 @@ import pytest
 import omnigraph as og
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import encoding
+from omnigraph.store.objects.backend import own_requests
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.request_meter import own_requests
 from omnigraph.store.objects.s3_objects import BATCH_OBJECTS
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.s3_server import S3Server, s3_server

@@ -20,8 +20,7 @@ from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
 from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.local_objects import LocalObjects
-from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.objects.local_objects import RESERVE_PATH, LocalObjects
 from omnigraph.store.objects.uri import Location
 from tests.support.full_disk import fill, free_bytes, small_disk
 from tests.support.maintenance_fixtures import hours_later

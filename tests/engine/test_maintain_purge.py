@@ -182,7 +182,7 @@ def test_soft_drop_purges_nothing(history: History) -> None:
 
 @pytest.mark.slow
 def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.maintain.purge._indexes", lambda *_: iter(()))
+    monkeypatch.setattr("omnigraph.engine.maintain.cleanup._indexes", lambda *_: iter(()))
     history.drop()
     history.graph.maintenance.cleanup(keep=100, confirm=True)
     assert history.files_with(*SECRETS)

@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import between, on_branch, on_target
-from omnigraph.engine.merge import apply, merge_tasks, three_way
+from omnigraph.engine.merge import apply, three_way
 from omnigraph.errors import GraphError, MergeConflict, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
@@ -262,7 +262,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     set_age(graph, "Carol", 21)
     other = og.open(graph.uri)
     staged: list[int] = []
-    stage = merge_tasks.stage
+    stage = three_way.stage
 
     def meanwhile(*args: Any) -> Any:
         if not staged and touches_source_type:
@@ -272,7 +272,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
         staged.append(1)
         return stage(*args)
 
-    monkeypatch.setattr(merge_tasks, "stage", meanwhile)
+    monkeypatch.setattr(three_way, "stage", meanwhile)
     receipt = graph.branches.merge("review")
     assert receipt.outcome == "merged"
     # Only what changed meanwhile is worked out again.

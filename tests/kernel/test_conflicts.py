@@ -29,7 +29,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinIs, Requirement, SchemaIs
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.support.fleet_operations import (
     MovableClock,

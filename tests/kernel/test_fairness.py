@@ -16,9 +16,9 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import session_of
-from omnigraph.manifest.claims import FOLDER
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.locks import FOLDER
 from tests.support.fleet_operations import in_thread, stranger
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
 from tests.support.s3_server import S3Server, s3_server

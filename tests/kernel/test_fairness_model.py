@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from omnigraph.limits import CLAIM_SECONDS_MAX
-from omnigraph.manifest.claims import Claim, ClaimQueue, Contention
+from omnigraph.manifest.locks import Claim, ClaimQueue, Contention
 from tests.support.fairness_model import Process, Rounds, World
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import CLAIM_LOOK_COMMITS
 from omnigraph.manifest import branches, publish
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.fleet_log import assert_commit_requests, assert_requests, requests_in_sequence, requests_of
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, create, ids_of, insert, open_graph, wide_schema
 from tests.support.s3_server import S3Server, s3_server

@@ -17,7 +17,7 @@ from omnigraph.engine.query import (
     operators,
     physical_plan,
     projection,
-    search,
+    ranking,
     vectors,
 )
 from omnigraph.engine.query.aggregate import aggregate
@@ -25,7 +25,7 @@ from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
-from omnigraph.engine.query.search import match_text, nearest
+from omnigraph.engine.query.ranking import match_text, nearest
 from omnigraph.engine.query.vectors import Constant, Numbers
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
@@ -187,12 +187,14 @@ def typing_errors_are_not_forgiven(patch: Patch) -> None:
     def changed(view: Any, node_type: str, name: str, query: str, *rest: Any) -> Any:
         return match_text(view, node_type, name, query, "search")
 
-    patch.setattr(search, "match_text", changed)
+    patch.setattr(ranking, "match_text", changed)
 
 
 def nearest_forgets_its_filter(patch: Patch) -> None:
     patch.setattr(
-        search, "nearest", lambda view, type_, name, query, among, limit: nearest(view, type_, name, query, None, limit)
+        ranking,
+        "nearest",
+        lambda view, type_, name, query, among, limit: nearest(view, type_, name, query, None, limit),
     )
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.client import responses, retry
-from omnigraph.client.request import Response
-from omnigraph.client.responses import parse_error
+from omnigraph.client import messages, transport
+from omnigraph.client.messages import Response, parse_error
 from omnigraph.engine.query.result import Result
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.public_values import EntityCounts, IngestReceipt
@@ -23,7 +22,7 @@ from tests.support.parity_steps import REFUSED, SCHEMA, STEPS, WIDER, Step
 from tests.support.parity_surfaces import Commands, Http, Library, Surface
 from tests.support.plain_values import Plain, commit_in
 
-RESULT, INGESTED = responses.parse_result, IngestReceipt.from_json
+RESULT, INGESTED = messages.parse_result, IngestReceipt.from_json
 SURFACES = ("client", "http", "commands", "served commands")
 
 
@@ -115,9 +114,9 @@ def blind_to_edges(data: Mapping[str, Any]) -> IngestReceipt:
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "seen_in"),
     [
-        (responses, "parse_result", without_last_column, "all columns"),
+        (messages, "parse_result", without_last_column, "all columns"),
         (IngestReceipt, "from_json", blind_to_edges, "first"),
-        (retry, "parse_error", always_usage, "guard that fails"),
+        (transport, "parse_error", always_usage, "guard that fails"),
     ],
 )
 @pytest.mark.sampled(1)

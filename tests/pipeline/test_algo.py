@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.algo import measures
-from omnigraph.engine.algo.measures import LocalGraph
-from omnigraph.engine.algo.nodes import write_values
+from omnigraph.engine import algo as measures
+from omnigraph.engine.algo import LocalGraph, write_values
 from omnigraph.errors import ConflictError, GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.pipeline import algo as pipeline_algo

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.algo import blocks
+from omnigraph.pipeline.algo import measurement
 from tests.support.examples import IS_LONG
 
 SCHEMA = """
@@ -54,15 +54,15 @@ def differs(graph: og.Graph, spark: Any, name: str, **options: Any) -> bool:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_measures_on_spark_equal_those_in_process(graph: og.Graph, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "ALGO_BLOCK_NODES", 13)
+    monkeypatch.setattr(measurement, "ALGO_BLOCK_NODES", 13)
     assert [name for name in MEASURES if differs(graph, spark, name)] == []
     left = [path for path in Path(graph.uri).rglob("*") if path.is_file() and "_staging" in str(path)]
     assert left == []
     # A block that forgets an edge is noticed.
-    load = blocks._read_pairs
-    monkeypatch.setattr(blocks, "Executors", _InProcess)
+    load = measurement._read_pairs
+    monkeypatch.setattr(measurement, "Executors", _InProcess)
     assert not differs(graph, spark, "components")
-    monkeypatch.setattr(blocks, "_read_pairs", lambda work, paths: load(work, paths)[:, :-1])
+    monkeypatch.setattr(measurement, "_read_pairs", lambda work, paths: load(work, paths)[:, :-1])
     assert differs(graph, spark, "degree")
     assert differs(graph, spark, "pagerank")
 

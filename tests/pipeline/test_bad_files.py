@@ -23,7 +23,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load import csv_rows, read_split
+from omnigraph.pipeline.bulk_load import read_split
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
@@ -283,7 +283,7 @@ def test_rejected_line_that_is_long_is_kept_in_part(tmp_path: Path) -> None:
 
 
 def test_row_of_csv_that_is_too_long_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (read_split, csv_rows):
+    for module in (read_split, read_split):
         monkeypatch.setattr(module, "LOAD_CSV_ROW_BYTES_MAX", 1_000)
     graph, file = world(tmp_path / "g.omni"), tmp_path / "in.csv"
     file.write_bytes(b'name\nx\n"' + b"y" * 5_000)

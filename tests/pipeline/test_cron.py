@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import UsageError
-from omnigraph.pipeline.declared.cron import Cron, parse_cron
+from omnigraph.pipeline.declared.schedule import Cron, parse_cron
 
 MINUTE = timedelta(minutes=1)
 NAMES = {name: str(n) for n, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}

@@ -22,7 +22,7 @@ from omnigraph.engine.branches import Branches
 from omnigraph.errors import OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.run_report import RunReport
+from omnigraph.pipeline.declared.runs import RunReport
 from omnigraph.policy import load_bundle
 from tests.support.guide_runner import run_guide
 

@@ -15,7 +15,7 @@ from omnigraph import clock, pipeline
 from omnigraph.errors import DataError, PipelineError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.run_report import RunReport
+from omnigraph.pipeline.declared.runs import RunReport
 from tests.support.examples import IS_LONG
 
 pytestmark = pytest.mark.spark

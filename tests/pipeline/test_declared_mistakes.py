@@ -18,7 +18,7 @@ from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared import expectations
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.run_report import RunReport
+from omnigraph.pipeline.declared.runs import RunReport
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.embed.tasks import embed_site
+from omnigraph.engine.embed.embed_tasks import embed_site
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.graph import session_of

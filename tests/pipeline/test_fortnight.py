@@ -19,7 +19,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.pipeline.declared import progress, sources
+from omnigraph.pipeline.declared import runs, sources
 from tests.pipeline.test_cluster import cluster, environment
 from tests.support.fortnight_desk import SCHEMA, Desk, check, observe
 from tests.support.fortnight_world import World
@@ -173,7 +173,7 @@ def mutant(request: pytest.FixtureRequest) -> Iterator[str]:
         if request.param == "watermark ahead of the data":
             stack.enter_context(patch.object(sources, "_within", lose_the_last_value))
         if request.param == "unfinished load repeated":
-            stack.enter_context(patch.object(progress, "find_unfinished", lambda *_: None))
+            stack.enter_context(patch.object(runs, "find_unfinished", lambda *_: None))
             # Loads are told apart by their job ids.
             load = pipeline.load
             repeated = lambda *arguments, **options: load(*arguments, **options | {"job_id": None})  # noqa: E731

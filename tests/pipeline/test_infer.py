@@ -20,8 +20,9 @@ from omnigraph.cli import main
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.pipeline.infer import relations, sketch
-from omnigraph.pipeline.infer.sketch import Sketch
+from omnigraph.pipeline.infer import profile as profiles
+from omnigraph.pipeline.infer import relations
+from omnigraph.pipeline.infer.profile import Sketch
 
 SUPPLY = Path(__file__).parents[2] / "examples" / "supply"
 DOMAIN = "01JAZ5V9X0000000000000000A"
@@ -279,7 +280,7 @@ def expected_type(values: list[str]) -> str | None:
 
 
 def test_sketch_estimate_and_containment_hold_beyond_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch, "INFER_SKETCH_VALUES", 256)
+    monkeypatch.setattr(profiles, "INFER_SKETCH_VALUES", 256)
     hashes = np.random.default_rng(7).integers(0, 2**64, 20_000, np.uint64)
     whole = Sketch.of(hashes[:5_000]).merge(Sketch.of(hashes[5_000:]))
     assert not whole.is_exact
@@ -291,7 +292,7 @@ def test_sketch_estimate_and_containment_hold_beyond_its_size(monkeypatch: pytes
 
 
 def test_infer_rare_duplicate_beyond_the_sketch_makes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch, "INFER_SKETCH_VALUES", 16)
+    monkeypatch.setattr(profiles, "INFER_SKETCH_VALUES", 16)
     monkeypatch.setattr(relations, "INFER_PASS_VALUES", 300)
     codes = [f"c{number}" for number in range(1_000)]
     path = write_csv(tmp_path / "things.csv", code=[*codes, "c500"], label=[f"l{number}" for number in range(1_001)])

@@ -25,7 +25,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.key_buckets.files import FileSlice
-from omnigraph.pipeline.range_merge import keys, merge, tasks
+from omnigraph.pipeline.range_merge import merge, range_tasks
 from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.pipeline.spark import executors
 from omnigraph.pipeline.spark.executors import Executors
@@ -313,7 +313,7 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
 @pytest.mark.slow
 def test_ranges_tell_only_so_many_conflicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = twin(tmp_path / "g", "both_sides")
-    for module in (merge, tasks, keys):
+    for module in (merge, range_tasks, range_tasks):
         monkeypatch.setattr(module, "MERGE_CONFLICTS_MAX", 2)
     with pytest.raises(MergeConflict, match="at least 2 conflicts") as caught:
         on(Threads)(graph)
@@ -428,18 +428,18 @@ def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
     """An edge is judged at its source alone."""
-    real = keys._split_by_bucket
+    real = range_tasks._split_by_bucket
 
     def broken(job: Any, type_: Any, rows: Any) -> Any:
         for group, bucket, part in real(job, type_, rows):
             yield group, bucket, part.filter(part.column("src").is_valid()) if "src" in part.column_names else part
 
-    patch.setattr(keys, "_split_by_bucket", broken)
+    patch.setattr(range_tasks, "_split_by_bucket", broken)
 
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(tasks, "write_addresses", lambda *_: {})
+    patch.setattr(range_tasks, "write_addresses", lambda *_: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

@@ -23,8 +23,7 @@ from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
 from omnigraph.pipeline.query.paths import PathFrames
 from omnigraph.pipeline.query.projection import Projection
-from omnigraph.pipeline.query.scan import Names, pushdown_filter
-from omnigraph.pipeline.query.search import Search
+from omnigraph.pipeline.query.scan import Names, Search, pushdown_filter
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate
 from tests.oracle.queries import Maker

@@ -21,10 +21,9 @@ import pytest
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
-from omnigraph.pipeline.declared import metrics as metrics_module
+from omnigraph.pipeline.declared import observability as metrics_module
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
-from omnigraph.pipeline.scheduler.api import follow_file, run_schedule
+from omnigraph.pipeline.declared.observability import PipelineMetrics, serving_metrics
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import (
     FAILED,
@@ -34,7 +33,7 @@ from omnigraph.pipeline.scheduler.child import (
     describe_job,
     read_declaration,
 )
-from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, list_upcoming
+from omnigraph.pipeline.scheduler.runner import ScheduleEvent, ScheduleRunner, follow_file, list_upcoming, run_schedule
 
 START = datetime(2026, 11, 17, 0, 30, tzinfo=UTC)
 PUBLISHED = Outcome("published", "merged")

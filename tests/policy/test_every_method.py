@@ -19,8 +19,8 @@ from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
+from omnigraph.graph_reads import GraphAt
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.past_graph import GraphAt
 from omnigraph.policy import load_bundle
 from tests.support.merge_fixtures import SCHEMA, people
 from tests.support.policy_recorder import Recorder

@@ -12,7 +12,7 @@ from omnigraph.engine import authorization, branches
 from omnigraph.engine.merge.apply import Application
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
-from omnigraph.manifest.branch_names import NameRecord
+from omnigraph.manifest.heads import NameRecord
 from omnigraph.manifest.model import ADOPTED, Branch, BranchNames
 from tests.support.two_actor_histories import STEPS, run
 from tests.support.two_actor_world import POLICIES, Leak

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph import graph as graphs
-from omnigraph.engine.blobs import Blob
+from omnigraph.engine.entity_lookup import Blob
 from omnigraph.errors import GraphError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
-from omnigraph.server.handlers import blobs
+from omnigraph.server.handlers import reads
 from omnigraph.server.responses import Call
 from tests.support.examples import examples
 from tests.support.live_server import Live, serving_graph
@@ -141,7 +141,7 @@ class Sized:
 def test_range_of_any_text_is_inside_the_blob(text: str, length: int) -> None:
     call: Call[wire.BlobInput] = Call(None, None, None, None, headers={"range": (text,)})  # type: ignore[arg-type]
     try:
-        found = blobs._requested_range(call, Sized(length))  # type: ignore[arg-type]
+        found = reads._requested_range(call, Sized(length))  # type: ignore[arg-type]
     except GraphError as error:
         found = None if error.code == "blob.range" else (-1, -1)
     assert found is None or 0 <= found[0] < found[1] <= length

@@ -17,9 +17,8 @@ from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
-from omnigraph.server.inputs import from_json
 from omnigraph.server.responses import MinimumRate, Response
-from omnigraph.server.wire import JSON, NDJSON
+from omnigraph.server.wire import JSON, NDJSON, from_json
 from tests.support.live_server import ADD, PEOPLE, Live
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph.errors import UsageError
 from omnigraph.server import wire
-from omnigraph.server.inputs import from_json
 from omnigraph.server.routes import ROUTES
+from omnigraph.server.wire import from_json
 from tests.support.live_server import ADD, PEOPLE, Live
 
 G = "/graphs/g"

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 
-from omnigraph.store.objects.request_meter import NO_METER, Meter, own_requests
+from omnigraph.store.objects.backend import NO_METER, Meter, own_requests
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 

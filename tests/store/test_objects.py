@@ -18,9 +18,9 @@ from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store.objects import durability
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
-from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.objects.uri import Location
 from tests.support.s3_server import (
     S3Server,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.lookup import Positions, find, find_rows, hash_values, is_hashable
 from omnigraph.store.write.upsert import upsert

@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from omnigraph.store.index.edit_distance import Words
+from omnigraph.store.index.text_search import Words
 from tests.oracle.truth import distance
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph import graph as og
-from omnigraph.store.read import column_projection
+from omnigraph.store.read import dataset as projections
 
 LISTS = (pa.uint32(), pa.uint64(), pa.date64(), pa.int64(), pa.string())
 
@@ -30,9 +30,7 @@ def test_filter_beside_a_list_finds_its_rows(tmp_path: Path, item: pa.DataType) 
 
 def test_filter_without_our_placeholders_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # When this fails, Lance has learned it, and `typedfilters` can go.
-    monkeypatch.setattr(
-        column_projection.lance_dataset, "_needs_substrait_placeholder", column_projection._known_to_lance
-    )
+    monkeypatch.setattr(projections.lance_dataset, "_needs_substrait_placeholder", projections._known_to_lance)
     with pytest.raises(ValueError, match="Substrait"):
         with_list(tmp_path / "d", pa.uint32()).to_table(filter=pc.field("id") == "b")
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from omnigraph.lang.catalog import NodeType, Scalar
-from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.key_ids import key_id, key_ids
+from omnigraph.lang.schema.arrow_schema import arrow_schema, key_id, key_ids
 from tests.support.case_expectations import CaseFailure
 
 

@@ -22,7 +22,7 @@ from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import declared
-from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.objects.local_objects import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.transaction import append
 

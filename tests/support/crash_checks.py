@@ -18,7 +18,7 @@ from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
-from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.objects.local_objects import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 from tests.support.crash_scenarios import SCENARIOS

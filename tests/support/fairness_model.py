@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from omnigraph.limits import CLAIM_HOLD_SECONDS_MIN, CLAIM_SECONDS_MAX
-from omnigraph.manifest.claims import Claim, ClaimQueue, Contention
+from omnigraph.manifest.locks import Claim, ClaimQueue, Contention
 
 Steps = Generator[float, None, None]
 

@@ -20,7 +20,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.requirements import Requirement
-from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.write.transaction import append
 from tests.support.failpoint_actions import Park
 from tests.support.kernel_fixtures import open_graph, rows_of

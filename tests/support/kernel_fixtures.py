@@ -14,7 +14,7 @@ from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
-from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store

@@ -10,9 +10,8 @@ from random import Random
 from typing import Any
 
 from omnigraph.lang.catalog import Cardinality, PropertyType, Scalar
-from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
-from omnigraph.lang.schema.shape import EdgeShape, NodeShape, PropertyShape, SchemaShape
+from omnigraph.lang.schema.shape import EdgeShape, Identities, NodeShape, PropertyShape, SchemaShape, TypeIds
 
 DOMAIN = "01JAZ5V9X0000000000000000A"
 SPACE = 2**32

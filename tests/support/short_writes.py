@@ -19,7 +19,7 @@ from pathlib import Path
 from zlib import crc32
 
 import omnigraph as og
-from omnigraph.engine.blobs import Blob
+from omnigraph.engine.entity_lookup import Blob
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 

@@ -22,7 +22,7 @@ from omnigraph.errors import Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
 from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.s3_server import DENY_403, DROP_AFTER, EXPIRED_400, THROTTLE_503, Fault, Request, S3Server
 
 SCHEMA: Final = """

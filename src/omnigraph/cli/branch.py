@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
-from omnigraph.cli.commit_graph import shorten_ids
-from omnigraph.cli.conflicts import SCHEMA_KINDS, conflict_lines, resolve_conflicts
-from omnigraph.cli.image_dates import date_properties, readable_conflict
+from omnigraph.cli.history_output import (
+    SCHEMA_KINDS,
+    conflict_lines,
+    date_properties,
+    readable_conflict,
+    resolve_conflicts,
+    shorten_ids,
+)
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
 from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, print_table

@@ -437,7 +437,7 @@ COMMANDS = (
     ),
     Command(
         ("pipeline", "schedule"),
-        "schedule:schedule",
+        "pipeline:schedule",
         "Run pipelines when they are due, until stopped; one runner per graph or cluster.",
         "omnigraph pipeline schedule graph.omni -f pipelines.yaml",
         Capability.DIRECT,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.client.graph import Blob as ServedBlob
-    from omnigraph.engine.blobs import Blob
+    from omnigraph.engine.entity_lookup import Blob
     from omnigraph.graph import Graph
 
 

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.commit_graph import draw_history, shorten_ids
-from omnigraph.cli.image_dates import DateProperties, date_properties, readable_change
+from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import (
     echo,

@@ -266,7 +266,7 @@ def embed(
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.engine.embed.plan import Mode as EmbedMode
+    from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")

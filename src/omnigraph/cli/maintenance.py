@@ -17,7 +17,7 @@ from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.maintain.purge import Purged
+    from omnigraph.engine.maintain.cleanup import Purged
     from omnigraph.engine.maintain.reconcile import ReconcileReport
 
 

@@ -12,7 +12,7 @@ from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
 from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
 from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar, write_atomically
-from omnigraph.cli.query_source import compile_new_schema
+from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:

@@ -120,7 +120,7 @@ def serve(
 
 def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
     from omnigraph.cli.target import open_ledger
-    from omnigraph.cluster.serving import AppliedSources
+    from omnigraph.cluster.applied_state import AppliedSources
     from omnigraph.server.auth import AuthMode, read_tokens, token_files
     from omnigraph.server.registry import open_cluster_registry
 

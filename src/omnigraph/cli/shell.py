@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph.cli.app import Writes
 from omnigraph.cli.options import Branch, Format, Shape, Snapshot
 from omnigraph.cli.output import echo, plural, print_error
-from omnigraph.cli.query import print_result
-from omnigraph.cli.query_source import read_parameters
+from omnigraph.cli.query import print_result, read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ast

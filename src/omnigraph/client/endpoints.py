@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from omnigraph.client import responses
-from omnigraph.client.blobs import BlobCalls, find_blob
-from omnigraph.client.request import (
+from omnigraph.client import messages
+from omnigraph.client.messages import (
     AsOf,
+    BlobCalls,
     Call,
     Request,
     encode,
+    find_blob,
     get,
+    parse_as,
     post,
     post_data,
     state_text,
     with_operation_id,
 )
-from omnigraph.client.responses import parse_as
 from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
 from omnigraph.public_values import (
     Branch,
@@ -75,7 +76,7 @@ class GraphCalls:
         request_input = wire.Query(
             query=text, name=name, params=_optional_dict(params), names=names, branch=branch, at=state_text(at)
         )
-        return Call(post("/query", request_input, _ROWS), responses.parse_result, source=text)
+        return Call(post("/query", request_input, _ROWS), messages.parse_result, source=text)
 
     def explain(
         self,
@@ -98,7 +99,7 @@ class GraphCalls:
             branch=branch,
             at=state_text(at),
         )
-        return Call(post("/explain", request_input), responses.parse_explanation, source=text)
+        return Call(post("/explain", request_input), messages.parse_explanation, source=text)
 
     def mutate(
         self,
@@ -172,7 +173,7 @@ class GraphCalls:
         request_input = wire.Invoke(
             params=_optional_dict(params), expect_mutation=False, names=names, branch=branch, at=state_text(at)
         )
-        return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
+        return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), messages.parse_result)
 
     def invoke_mutation(
         self,
@@ -248,7 +249,7 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[dict[str, Any] | None]:
         request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state_text(at), names=names)
-        return Call(post("/entity", request_input, _ROWS), responses.parse_entity)
+        return Call(post("/entity", request_input, _ROWS), messages.parse_entity)
 
     def log(
         self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, limit: int | None = None
@@ -322,7 +323,7 @@ class GraphCalls:
             images=images,
             **_selection(kinds, types, ops),
         )
-        return Call(post("/diff", request_input), responses.parse_diff)
+        return Call(post("/diff", request_input), messages.parse_diff)
 
     def commit_changes(
         self,
@@ -339,7 +340,7 @@ class GraphCalls:
             page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
         )
         return Call(
-            get(f"/commits/{_escape(str(state_text(commit_id)))}/changes", request_input), responses.parse_commit_page
+            get(f"/commits/{_escape(str(state_text(commit_id)))}/changes", request_input), messages.parse_commit_page
         )
 
     def changes(
@@ -364,7 +365,7 @@ class GraphCalls:
             max_commits=commits_max,
             **_selection(kinds, types, ops),
         )
-        return Call(get("/changes", request_input), responses.parse_feed_page)
+        return Call(get("/changes", request_input), messages.parse_feed_page)
 
     def blob(
         self,
@@ -446,21 +447,21 @@ class SchemaCalls:
         return Call(request, lambda response: str(response.json()["schema_source"]))
 
     def catalog(self) -> Call[Catalog]:
-        return Call(get("/schema"), responses.parse_catalog)
+        return Call(get("/schema"), messages.parse_catalog)
 
     def nodes(self) -> Call[Mapping[str, NodeType]]:
-        return Call(get("/schema"), lambda response: responses.parse_catalog(response).nodes)
+        return Call(get("/schema"), lambda response: messages.parse_catalog(response).nodes)
 
     def edges(self) -> Call[Mapping[str, EdgeType]]:
-        return Call(get("/schema"), lambda response: responses.parse_catalog(response).edges)
+        return Call(get("/schema"), lambda response: messages.parse_catalog(response).edges)
 
     def types(self) -> Call[tuple[NodeType | EdgeType, ...]]:
-        return Call(get("/schema"), responses.parse_types)
+        return Call(get("/schema"), messages.parse_types)
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
         text = schema_source(schema).text
         request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss, branch=branch)
-        return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
+        return Call(post("/schema/plan", request_input), messages.parse_schema_plan, source=text)
 
     def apply(
         self,
@@ -476,7 +477,7 @@ class SchemaCalls:
         )
         return Call(
             with_operation_id(post("/schema/apply", request_input)),
-            responses.parse_schema_receipt,
+            messages.parse_schema_receipt,
             is_write=True,
             source=text,
         )

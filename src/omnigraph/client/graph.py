@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-from omnigraph.client.blobs import BlobInfo
 from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCalls, TagCalls
-from omnigraph.client.request import AsOf, Call, Request, get
+from omnigraph.client.messages import AsOf, BlobInfo, Call, Request, get
 from omnigraph.client.transport import AsyncTransport, Transport
 from omnigraph.docstrings import inherit_docs
 from omnigraph.errors import PolicyDenied, UsageError

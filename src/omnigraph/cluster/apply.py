@@ -11,33 +11,36 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from omnigraph.cluster.approvals import Approvals, approval_path, consumed
-from omnigraph.cluster.config import CONFIG_NAME, read_config
+from omnigraph.cluster.config import CONFIG_NAME, ClusterError, Finding, error, has_errors, read_config, warning
 from omnigraph.cluster.desired import DesiredState, read_desired
-from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
 from omnigraph.cluster.ledger import (
+    ClusterLock,
     ClusterState,
     Json,
     Ledger,
     ResourceStatus,
     StoredState,
+    check_content,
+    forget_lost,
     graph_path,
     operation_record,
 )
-from omnigraph.cluster.live_graphs import inspect_graph, preview_migration
-from omnigraph.cluster.lock import ClusterLock
 from omnigraph.cluster.plan import (
+    Approvals,
     Change,
     Plan,
+    approval_path,
     bindings_after,
     block_after_failure,
     block_deletion,
+    consumed,
     graph_of,
+    inspect_graph,
     make_plan,
+    preview_migration,
     waiting_graphs,
 )
 from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
-from omnigraph.cluster.stored_content import check_content, forget_lost
 from omnigraph.errors import GraphExists, OmniGraphError, StorageError
 from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph

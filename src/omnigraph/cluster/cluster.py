@@ -5,30 +5,98 @@ Each returns a report with `ok` and findings; the command line prints it, and th
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from omnigraph import clock
 from omnigraph.cluster.applied_state import applied_blob_rules, applied_schema, choose_graph, read_applied
 from omnigraph.cluster.apply import Apply
-from omnigraph.cluster.approvals import Approvals, write_approval
-from omnigraph.cluster.config import read_config
+from omnigraph.cluster.config import ClusterError, Finding, error, has_errors, read_config, warning
 from omnigraph.cluster.desired import DesiredState, read_desired
-from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
-from omnigraph.cluster.ledger import ClusterState, Json, Ledger, ResourceStatus, StoredState, operation_record
-from omnigraph.cluster.live_graphs import GraphInspection, inspect_graph, preview_migration
-from omnigraph.cluster.lock import ClusterLock, force_unlock, hold_lock, read_lock
-from omnigraph.cluster.plan import Plan, graph_of, make_plan
+from omnigraph.cluster.ledger import (
+    ClusterLock,
+    ClusterState,
+    Json,
+    Ledger,
+    ResourceStatus,
+    StoredState,
+    check_content,
+    force_unlock,
+    forget_lost,
+    hold_lock,
+    operation_record,
+    read_lock,
+)
+from omnigraph.cluster.plan import (
+    Approvals,
+    Change,
+    GraphInspection,
+    Plan,
+    graph_of,
+    inspect_graph,
+    make_plan,
+    preview_migration,
+    write_approval,
+)
 from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
-from omnigraph.cluster.stored_content import check_content, forget_lost
-from omnigraph.cluster.text_diff import diff_change
 from omnigraph.engine.external_blobs import BLOB_SCOPES
-from omnigraph.errors import UsageError
+from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.graph import open as open_graph
+
+
+def diff_change(ledger: Ledger, desired: DesiredState, state: ClusterState, change: Change) -> Json:
+    """Return a change with the unified difference of its text; that of graphs and providers is their metadata."""
+    before = _applied_text(ledger, state, change.resource)
+    after = _desired_text(desired, change.resource)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), f"applied/{change.resource}", f"folder/{change.resource}", lineterm=""
+    )
+    return {"resource": change.resource, "operation": change.operation, "diff": "\n".join(lines)}
+
+
+def _applied_text(ledger: Ledger, state: ClusterState, address: str) -> str:
+    resource = state.resources.get(address)
+    if resource is None:
+        return ""
+    kind, _, name = address.partition(".")
+    if kind not in ("schema", "query", "policy", "pipeline"):
+        return _metadata_text(resource)
+    if kind == "schema":
+        # An adopted graph has no stored text: its live schema is what was recorded.
+        text = applied_schema(ledger, name, resource["digest"])
+        return _live_schema(ledger, name) if text is None else text
+    data = ledger.read_payload(address, resource["digest"])
+    return "" if data is None else data.decode()
+
+
+def _live_schema(ledger: Ledger, graph_id: str) -> str:
+    try:
+        with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
+            return graph.schema.source
+    except OmniGraphError:
+        return ""
+
+
+def _desired_text(desired: DesiredState, address: str) -> str:
+    resource = desired.resources.get(address)
+    if resource is None:
+        return ""
+    if resource.payload is not None:
+        return resource.payload.decode()
+    return _metadata_text({"digest": resource.digest, **resource.metadata})
+
+
+def _metadata_text(resource: Json) -> str:
+    # What the ledger alone knows is no difference.
+    shown = {name: value for name, value in resource.items() if name not in ("digest", "incarnation")}
+    return orjson.dumps(shown, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() if shown else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,16 @@ from typing import Any, Final
 
 import orjson
 
-from omnigraph.cluster.config import CONFIG_NAME, ClusterConfig, GraphDeclaration, PolicyDeclaration
-from omnigraph.cluster.findings import Finding, error, has_errors, warning
+from omnigraph.cluster.config import (
+    CONFIG_NAME,
+    ClusterConfig,
+    Finding,
+    GraphDeclaration,
+    PolicyDeclaration,
+    error,
+    has_errors,
+    warning,
+)
 from omnigraph.errors import OmniGraphError, PolicyError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog

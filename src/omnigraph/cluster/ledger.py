@@ -1,4 +1,4 @@
-"""The ledger of a cluster: what is deployed, as a line of numbered revisions in storage.
+"""The ledger of a cluster: what is deployed, as a line of numbered revisions in storage, and the lock that guards it.
 
 A revision is an object that is created if absent, so writing revision n + 1 is a compare-and-swap on revision n, on a
 disk as on S3, and every earlier state stays readable as history. All bytes go through the one object adapter.
@@ -7,7 +7,8 @@ disk as on S3, and every earlier state stays readable as history. All bytes go t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -15,9 +16,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import orjson
 
 from omnigraph import clock
+from omnigraph.cluster.config import ClusterError, Finding, error, warning
 from omnigraph.cluster.desired import sha256
-from omnigraph.cluster.findings import ClusterError, error
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.manifest.locks import HeldLock, LockHeld, LockInfo, LockUnreadable, NumberedLocks
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 
@@ -287,3 +289,126 @@ def _managed(uri: str, root: str, command: str) -> GraphError:
         code="cluster.managed",
         cluster=root,
     )
+
+
+_KINDS: Final = ("query", "policy", "pipeline", "schema")
+_LOST: Final = ("catalog_payload_missing", "catalog_payload_mismatch")
+
+
+def check_content(ledger: Ledger, state: ClusterState) -> list[Finding]:
+    """Return a finding for each query, policy, pipeline or schema whose stored content is lost or was changed."""
+    findings = []
+    for address, resource in state.resources.items():
+        kind = address.partition(".")[0]
+        if kind not in _KINDS:
+            continue
+        try:
+            # The graph itself has its schema, so that its text is only looked at.
+            if ledger.read_payload(address, resource["digest"]) is None and kind != "schema":
+                message = "its stored content is missing; `cluster apply` stores it again"
+                findings.append(warning("catalog_payload_missing", address, message))
+        except ClusterError as failure:
+            findings.append(replace(failure.findings[0], severity="warning", path=address))
+        except OmniGraphError as failure:
+            findings.append(error("catalog_payload_read_error", address, failure.message))
+    return findings
+
+
+def forget_lost(state: ClusterState, findings: Iterable[Finding]) -> ClusterState:
+    """Forget the digests of lost content, so that the next apply stores it again.
+
+    The resources stay, because what a policy is bound to must not be forgotten: a server refuses a revision without the
+    content of a policy, and would serve a graph without a policy to every actor.
+    """
+    resources, statuses = dict(state.resources), dict(state.statuses)
+    for item in findings:
+        if item.code in _LOST and not item.path.startswith("schema."):
+            resources[item.path] = {**resources[item.path], "digest": ""}
+            statuses[item.path] = ResourceStatus("drifted", ("catalog_payload_missing",))
+        elif item.code == "catalog_payload_read_error":
+            statuses[item.path] = ResourceStatus("error", (item.code,), item.message)
+    return replace(state, resources=resources, statuses=statuses)
+
+
+LOCK_FOLDER: Final = f"{FOLDER}/locks"
+
+
+def read_lock(ledger: Ledger) -> LockInfo | None:
+    """Return the newest lock, held or released, or None if there never was one."""
+    try:
+        return _locks(ledger).read()
+    except LockUnreadable as failure:
+        raise _unreadable_error(failure) from None
+
+
+@contextmanager
+def hold_lock(ledger: Ledger, operation: str, actor: str | None) -> Iterator[ClusterLock]:
+    """Hold the lock of a cluster; raises `ClusterError` with `state_lock_held` while another operation holds it."""
+    try:
+        lock = _locks(ledger).acquire(operation, actor)
+    except LockUnreadable as failure:
+        raise _unreadable_error(failure) from None
+    except LockHeld as failure:
+        raise _held_error(failure.holder) from None
+    lock.start()
+    try:
+        yield ClusterLock(lock)
+    finally:
+        lock.release()
+
+
+def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
+    """Release the lock of another process; `lock_id` must be that of the current holder."""
+    current = read_lock(ledger)
+    if current is None or not current.is_held:
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
+    if current.lock_id != lock_id:
+        message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
+        raise ClusterError.of([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+    # The next number is created as released, so the holder notices that it has lost before its next change.
+    if not _locks(ledger).release_by_force(current, actor):
+        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
+
+
+def _locks(ledger: Ledger) -> NumberedLocks:
+    return NumberedLocks(ledger.objects, LOCK_FOLDER)
+
+
+def _unreadable_error(failure: LockUnreadable) -> ClusterError:
+    message = "it cannot be decoded; delete the object if no operation is running"
+    return ClusterError.of([error("invalid_state_lock", failure.path, message)])
+
+
+def _held_error(lock: LockInfo | None) -> ClusterError:
+    if lock is None:
+        message = "other operations took the lock first each time; nothing was changed. Run the command again"
+        return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
+    by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
+    message = (
+        f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
+        f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
+    )
+    return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
+
+
+class ClusterLock:
+    """A held lock of a cluster."""
+
+    def __init__(self, lock: HeldLock) -> None:
+        self._lock = lock
+        self.lock_id = lock.lock_id
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is worth a warning: a dead holder had the lock."""
+        dead = self._lock.taken_from
+        if dead is None:
+            return ()
+        message = f"its holder `{dead.body['operation']}` has stopped without releasing it; taken over"
+        return (warning("state_lock_taken_over", LOCK_FOLDER, message),)
+
+    def require(self) -> None:
+        """Raise if the lock was taken over; called before everything that changes storage."""
+        if self._lock.is_lost:
+            message = "another operation has taken over the lock; nothing more was changed. Run the command again"
+            raise ClusterError.of([error("state_lock_lost", LOCK_FOLDER, message)])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from omnigraph.engine.arguments import strip_name
-from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
+from omnigraph.lang.schema.render import restrict_ir, restrict_source
 from omnigraph.manifest.model import (
     ADOPTED,
     HARD_DROPS,

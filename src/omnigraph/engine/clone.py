@@ -19,11 +19,11 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
+from omnigraph.manifest.encoding import read_pins
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, Snapshot
-from omnigraph.manifest.pins import read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH
 from omnigraph.public_values import PublicValue
 from omnigraph.store.files.manifest_file import UnknownManifest

@@ -17,13 +17,11 @@ import pyarrow as pa
 from omnigraph.display import DATE_TYPES, iso_date
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
-from omnigraph.engine.changes.change_json import image_texts
-from omnigraph.engine.changes.commit_diff import States
+from omnigraph.engine.changes.commit_diff import States, image_texts
 from omnigraph.engine.changes.row_diff import changed_columns, row_image
 from omnigraph.engine.entity_lookup import entity_id, find_type
 from omnigraph.engine.history import public_commits
-from omnigraph.engine.past_names import NOW
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import NOW, AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId

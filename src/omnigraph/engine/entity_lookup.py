@@ -1,20 +1,29 @@
-"""Look up an entity by its type and key: the key as a caller writes it, the id that it stands for, and the row."""
+"""Look up an entity by its type and key, and a blob of it: its length, its ETag and ranges of its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import View
-from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.session import GraphSession, View
+from omnigraph.errors import GraphError, LimitExceeded, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.lang.schema.key_ids import key_id, key_member_type
+from omnigraph.lang.schema.arrow_schema import key_id, key_member_type
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.manifest.model import MAIN
+from omnigraph.part_protocols import BlobProtocol
 from omnigraph.rules.coerce import Misfit, fit, shown
+from omnigraph.store.blobs.cells import BlobCell, locate, read_range
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import find_rows
 
 _COLUMNS_OF_ENDS: Final = {"from": "src", "to": "dst"}
@@ -85,3 +94,101 @@ def rename_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:
     """Return a table of edges with the ends called `from` and `to`, as everywhere but in storage."""
     names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
     return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
+_TAG: Final = b"omnigraph/blob-etag/v1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob(BlobProtocol):
+    """A blob in one snapshot; its bytes are read on demand."""
+
+    snapshot_commit_id: CommitId | None
+    length: int
+    etag: str
+    _dataset: Dataset
+    _column: str
+    _row_id: int
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        end = end_of_range(self.length, start, end)
+        return read_range(self._dataset, self._column, self._row_id, start, end - start)
+
+
+def end_of_range(length: int, start: int, end: int | None) -> int:
+    """Return the end of a byte range; raises if it is outside the blob or too large for one read."""
+    end = length if end is None else end
+    if not 0 <= start <= end <= length:
+        raise GraphError(
+            f"the range {start} to {end} is outside the blob, which has {length} bytes",
+            code="blob.range",
+            start=start,
+            end=end,
+            length=length,
+        )
+    if end - start > BLOB_READ_BYTES_MAX:
+        raise LimitExceeded(
+            f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, but {end - start} were requested; read the blob in"
+            " smaller ranges",
+            resource="Blob read range bytes",
+            limit=BLOB_READ_BYTES_MAX,
+            actual=end - start,
+        )
+    return end
+
+
+def blob(
+    session: GraphSession,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+    *,
+    entity: str = "node",
+    branch: str = MAIN,
+    at: AsOf | None = None,
+    names: Naming = NOW,
+) -> Blob:
+    """Find a blob on a branch or in a past state, without reading its bytes."""
+    view = session.view(branch, at, names=names)
+    if entity not in ("node", "edge"):
+        raise UsageError(f"`entity` must be `node` or `edge`, got `{entity}`", value=entity)
+    type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
+    dataset = view.dataset(type_.table_key)
+    cell = locate(dataset, property_.name, entity_id)
+    if cell is None:
+        raise GraphError(
+            f"`{type_name}` `{entity_id}` does not exist, or its `{property_name}` is null; look it up with a query",
+            code="blob.not_found",
+            entity_id=entity_id,
+        )
+    tag = _etag(type_, property_, cell)
+    return Blob(view.snapshot.head, cell.length, tag, dataset, property_.name, cell.row_id)
+
+
+def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[NodeType | EdgeType, Property]:
+    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if entity == "node" else catalog.edges
+    type_ = types.get(type_name)
+    if type_ is None:
+        raise _unknown(f"there is no {entity} type `{type_name}`", type_name)
+    property_ = type_.properties.get(property_name)
+    if property_ is None:
+        raise _unknown(f"`{type_name}` has no property `{property_name}`", property_name)
+    if property_.type.scalar is not Scalar.BLOB:
+        raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
+    return type_, property_
+
+
+def _unknown(message: str, name: str) -> UsageError:
+    return UsageError(f'{message}; check the name, or read an older state with `names="then"`', name=name)
+
+
+def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
+    """Return a strong ETag, derived from where the bytes are stored: it changes whenever they may have changed."""
+    numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
+    location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
+    return f'"{sha256(_TAG + location).digest()[:16].hex()}"'
+
+
+def blob_properties(type_: NodeType | EdgeType) -> list[str]:
+    """Return the names of the properties of a type that hold blobs."""
+    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]

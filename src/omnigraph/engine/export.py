@@ -15,11 +15,10 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
-from omnigraph.engine.blobs import blob_properties
+from omnigraph.engine.entity_lookup import blob_properties
 from omnigraph.engine.graph_formats import GraphFormat, export_graph
 from omnigraph.engine.json_text import json_text, string_bytes
-from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar

@@ -23,9 +23,9 @@ from omnigraph.ids import CommitId, OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intents, recovery
 from omnigraph.manifest.history import unknown_commit
+from omnigraph.manifest.kernel import find_operation, has_published
 from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.model import Commit as StoredCommit
-from omnigraph.manifest.outcome import find_operation, has_published
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.public_values import Commit, Operation, PublicValue, named
 

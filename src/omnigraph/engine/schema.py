@@ -14,14 +14,11 @@ from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
-from omnigraph.engine.graph_access import TaskStore, graph_access
-from omnigraph.engine.past_names import THEN, Reshaping, compare, compare_columns
-from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.schema_data import DataCheck, TypeChange
-from omnigraph.engine.schema_rewrite import SchemaRewrite, changed_keys
+from omnigraph.engine.revisions import THEN, AsOf, Reshaping, compare, compare_columns
+from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
-from omnigraph.engine.tasks import ChooseRunner, Threads
-from omnigraph.engine.write.staged_commit import StagedCommit
+from omnigraph.engine.tasks import ChooseRunner, TaskStore, Threads, graph_access
+from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid

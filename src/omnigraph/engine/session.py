@@ -26,15 +26,26 @@ from omnigraph.engine.authorization import (
     restrict_snapshot,
 )
 from omnigraph.engine.external_blobs import BlobReader, BlobRules
-from omnigraph.engine.past_names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
-from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
+from omnigraph.engine.revisions import (
+    NOW,
+    THEN,
+    AsOf,
+    Naming,
+    Revisions,
+    check_names,
+    check_version,
+    commit_not_found,
+    names_today,
+    read_with,
+    without_purged,
+)
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import catalog_of
-from omnigraph.lang.schema.restrict import with_their_edges
+from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel

@@ -1,23 +1,30 @@
-"""Encode and decode a version of `__manifest`: its rows, its metadata and the format stamp.
+"""Encode and decode a version of `__manifest`: rows, metadata and format stamp, or only the pins of many versions.
 
 Inconsistent rows are reported as corruption. Does no I/O.
+
+A long history names the same versions again and again, so pins are made unique batch by batch; memory follows what is
+different, not how many catalogs there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.manifest import catalog_format
+from omnigraph.limits import REACH_BATCH_VERSIONS
+from omnigraph.manifest import model
 from omnigraph.manifest.model import (
     AcceptedSchema,
     Branch,
@@ -32,7 +39,10 @@ from omnigraph.manifest.model import (
     TypeIdentity,
     share_values,
 )
+from omnigraph.store.files.reachability import DatasetFork, NeededFiles
+from omnigraph.store.files.versions import read_overwritten
 from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.store import Store
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
 OPERATION_KEY = b"omnigraph:operation_id"
@@ -104,7 +114,7 @@ def schema_of(
     """
     encoded_links = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
-        STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
+        STAMP_KEY: str(model.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
         LINKS_KEY: orjson.dumps(encoded_links),
@@ -250,17 +260,16 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=text,
         )
-    if int(text) > catalog_format.FORMAT_STAMP:
+    if int(text) > model.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
-            " first",
+            f"{where} has format {text}; this release reads format {model.FORMAT_STAMP}. Upgrade omnigraph first",
             code="graph.format",
             found=int(text),
         )
-    if catalog_format.upgrade_path(int(text), catalog_format.FORMAT_STAMP) is None:
+    if model.upgrade_path(int(text), model.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
-            f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            f" {model.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
@@ -271,10 +280,10 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
-    if stamp != catalog_format.FORMAT_STAMP:
+    if stamp != model.FORMAT_STAMP:
         raise GraphError(
             f"{where} has format {stamp}, written by an older release; this one writes format"
-            f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            f" {model.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
             found=stamp,
@@ -286,7 +295,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for upgrade in catalog_format.upgrade_path(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
+        for upgrade in model.upgrade_path(check_stamp(table.schema, where), model.FORMAT_STAMP) or ():
             table = upgrade.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
@@ -444,3 +453,102 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         tuple(members.get("branch_names", ())),
         members.get("corrected_at"),
     )
+
+
+_COLUMNS = (
+    "object_type",
+    "location",
+    "metadata",
+    "table_key",
+    "stable_table_id",
+    "table_incarnation_id",
+    "table_version",
+    "table_branch",
+)
+
+
+@dataclass
+class CatalogPins:
+    """What some catalogs name: versions by dataset or fork, the names of types, and the head of each catalog.
+
+    `needed` are the files of the catalogs themselves.
+    """
+
+    versions: dict[DatasetFork, set[int]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    heads: dict[DatasetRef, CommitId | None] = field(default_factory=dict)
+    needed: NeededFiles | None = None
+
+    def update(self, other: CatalogPins) -> None:
+        for location, numbers in other.versions.items():
+            self.versions.setdefault(location, set()).update(numbers)
+        self.names = other.names | self.names
+        self.heads |= other.heads
+        if self.needed is None:
+            self.needed = other.needed
+        elif other.needed is not None:
+            self.needed.update(other.needed)
+
+
+def read_pins(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
+    """Return what catalogs name; each is read once, and one that cannot be read is an error."""
+    pins = CatalogPins()
+    tasks = [
+        partial(_read_batch, store, catalogs[begin : begin + REACH_BATCH_VERSIONS])
+        for begin in range(0, len(catalogs), REACH_BATCH_VERSIONS)
+    ]
+    for part in store.in_parallel(tasks):
+        pins.update(part)
+    return pins
+
+
+def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
+    needed = NeededFiles()
+    pins, tables = CatalogPins(needed=needed), []
+    for ref in catalogs:
+        table = _read_checked(store, ref, needed)
+        with report_damage(f"catalog `{ref}`", "no version was removed; restore it from a backup"):
+            pins.heads[ref] = _head(table)
+        kinds = pc.is_in(table["object_type"], value_set=pa.array(["table", "table_version"]))
+        tables.append(table.filter(kinds).drop_columns(["metadata"]))
+    if not tables:
+        return pins
+    # Consecutive catalogs differ in a few rows, so grouping all columns leaves about as many rows as there were
+    # changes.
+    distinct = pa.concat_tables(tables).group_by([column for column in _COLUMNS if column != "metadata"]).aggregate([])
+    located = {
+        read_identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
+    }
+    for row in distinct.filter(pc.field("object_type") == "table_version").to_pylist():
+        with report_damage("a catalog", "no version was removed; restore it from a backup"):
+            path = located[read_identity(row)]
+        pins.versions.setdefault((path, row["table_branch"]), set()).add(row["table_version"])
+        pins.names.setdefault(path, row["table_key"])
+    return pins
+
+
+def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Table:
+    table = read_overwritten(store, ref, _COLUMNS, needed)
+    stamp = check_stamp(table.schema, f"`{ref}`")
+    if stamp != model.FORMAT_STAMP:
+        # An upgrade from an older format may read any column.
+        table = read_overwritten(store, ref, None, needed)
+        for upgrade in model.upgrade_path(stamp, model.FORMAT_STAMP) or ():
+            table = upgrade.rewrite(table)
+        table = table.select(_COLUMNS)
+    kinds = Counter(table["object_type"].to_pylist())
+    # Cleanup deletes what no catalog names, so a catalog that lost rows must stop it instead of naming too little.
+    is_whole = kinds["graph_head"] == 1 and kinds["table"] == kinds["table_version"]
+    if not is_whole or not kinds.keys() <= KINDS:
+        raise GraphError(
+            f"catalog `{ref}` is damaged: it has rows {dict(kinds)}; no version was removed. Restore it from a backup",
+            code="graph.corrupt",
+            object=str(ref),
+        )
+    return table
+
+
+def _head(table: pa.Table) -> CommitId | None:
+    [metadata] = table.filter(pc.field("object_type") == "graph_head")["metadata"].to_pylist()
+    head = orjson.loads(metadata or "{}")["head_commit_id"]
+    return None if head is None else CommitId(head)

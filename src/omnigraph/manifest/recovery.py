@@ -20,7 +20,7 @@ from omnigraph.errors import DriftDetected, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
-from omnigraph.manifest import claims as write_claims
+from omnigraph.manifest import locks as write_claims
 from omnigraph.manifest.create import CLAIM_PREFIX
 from omnigraph.manifest.file_removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk
 from omnigraph.manifest.history import LOG_PATH

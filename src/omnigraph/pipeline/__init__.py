@@ -9,18 +9,15 @@ from omnigraph.pipeline.bulk_load.report import LoadReport
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.check import CheckReport, check
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
-from omnigraph.pipeline.declared.progress import RunPlan, RunRecord, list_runs, plan_run
 from omnigraph.pipeline.declared.run import run
-from omnigraph.pipeline.declared.run_report import RunReport
+from omnigraph.pipeline.declared.runs import RunPlan, RunRecord, RunReport, list_runs, plan_run
 from omnigraph.pipeline.diff import diff
-from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
-from omnigraph.pipeline.maintenance import apply_schema, optimize, verify
+from omnigraph.pipeline.maintenance import apply_schema, embed, optimize, verify
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.range_merge.merge import merge
-from omnigraph.pipeline.scheduler.api import schedule
-from omnigraph.pipeline.scheduler.runner import ScheduleEvent
+from omnigraph.pipeline.scheduler.runner import ScheduleEvent, schedule
 from omnigraph.pipeline.spark.session import register, session
 
 __all__ = [

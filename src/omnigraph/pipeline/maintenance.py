@@ -1,4 +1,4 @@
-"""Optimize, verify and schema changes on Spark executors."""
+"""Embed, optimize, verify and schema changes, with tasks in threads or on Spark executors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine.graph_access import GraphAccess, graph_access
+from omnigraph.engine.arguments import strip_name
+from omnigraph.engine.embed import EmbedReceipt
+from omnigraph.engine.embed.embed import embed as embed_stored
+from omnigraph.engine.embed.embed_tasks import Mode
 from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.maintain.optimize import IN_TURN, OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
@@ -29,13 +32,18 @@ from omnigraph.engine.maintain.verify import (
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.schema import Schema, SchemaReceipt
 from omnigraph.engine.schema import apply as run_apply
-from omnigraph.engine.session import View
-from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
+from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.tasks import GraphAccess, Progress, Runner, graph_access, report_progress, reporting_to
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, Type, TypeKey
-from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.limits import (
+    EMBED_LOCAL_BYTES_MAX,
+    MAINTAIN_LOCAL_BYTES_MAX,
+    MAINTAIN_LOCAL_ROWS_MAX,
+    MAINTAIN_TASK_ROWS,
+)
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
@@ -44,6 +52,50 @@ from omnigraph.source_files import schema_source
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 from omnigraph.stored_queries import QueryFolder, read_queries
+
+
+@complete_docs(Graph.embed, ENGINE_DOCS)
+def embed(
+    graph: Graph,
+    branch: str = MAIN,
+    *,
+    types: Sequence[str] | None = None,
+    mode: Mode = "fill_missing",
+    select: Sequence[str] = (),
+    message: str | None = None,
+    engine: Engine = "auto",
+    spark: Any = None,
+    master: str | None = None,
+    progress: Progress | None = None,
+) -> EmbedReceipt:
+    """Compute the vectors of `@embed` properties like `Graph.embed`, on Spark if the types are large.
+
+    Raises:
+        UsageError: There is no such type, or an argument does not fit another.
+        BranchNotFound: There is no such branch.
+        PipelineUnavailable: Spark was asked for and is not installed.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> notes = "node Note { text: String @key  vector: Vector(4)? @embed(text) }"
+        >>> with og.init(path + ".notes", schema=notes) as graph:
+        ...     pipeline.embed(graph).commit is None
+        True
+    """
+    choice, session = RunnerChoice(engine, master, spark), session_of(graph).with_message(message)
+    branch = strip_name(branch)
+    with reporting_to(progress):
+        runner = choice.by_size(_embedded_bytes(session, branch), EMBED_LOCAL_BYTES_MAX)
+        return embed_stored(session, branch, types, mode, select, runner=runner)
+
+
+def _embedded_bytes(session: GraphSession, branch: str) -> int:
+    """Return the size of all types that have an `@embed` property."""
+    snapshot = session.kernel.snapshot(branch)
+    nodes = session.catalog(snapshot).nodes.values()
+    keys = [item.table_key for item in nodes if any(property_.embed for property_ in item.properties.values())]
+    fragments = [item for key in keys for item in session.kernel.dataset(snapshot, key).fragments]
+    return sum(file.file_size_bytes or 0 for item in fragments for file in item.files)
 
 
 @complete_docs(Maintenance.optimize, ENGINE_DOCS)

@@ -4,8 +4,7 @@ May import the engine's hook and everything below it; `cedarpy` is imported when
 """
 
 from omnigraph.policy.bundle import Bundle, BundleScope, Rule, parse_bundle
-from omnigraph.policy.policy import Decision, Policy, load_bundle
-from omnigraph.policy.policy_tests import Case, Outcome, load_cases, run_cases
+from omnigraph.policy.policy import Case, Decision, Outcome, Policy, load_bundle, load_cases, run_cases
 
 __all__ = [
     "Bundle",

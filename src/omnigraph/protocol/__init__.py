@@ -10,8 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from omnigraph.docstrings import merge_docstrings
-from omnigraph.protocol.history import HistoryProtocol
-from omnigraph.protocol.reads import Params, ReadsProtocol
+from omnigraph.protocol.reads import HistoryProtocol, Params, ReadsProtocol
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import ResolutionsInput

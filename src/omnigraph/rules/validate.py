@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import row_rules
 from omnigraph.rules.delta import Changes, Committed, Findings, Violation
-from omnigraph.rules.edge_rules import cardinality, endpoints, orphans
-from omnigraph.rules.unique_rules import distinct_ids, new_ids, unique
+from omnigraph.rules.set_rules import cardinality, distinct_ids, endpoints, new_ids, orphans, unique
 
 Rule: TypeAlias = Callable[[Changes, Committed, Findings], None]
 

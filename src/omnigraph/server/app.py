@@ -17,9 +17,8 @@ from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import observability as names
 from omnigraph.server.admission import BodyTooLarge, ClientDisconnected, Receive, Send
 from omnigraph.server.errors import redact_error
-from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES
-from omnigraph.server.handlers.blobs import blob_error_headers
-from omnigraph.server.handlers.page import prefers_html
+from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES, prefers_html
+from omnigraph.server.handlers.reads import blob_error_headers
 from omnigraph.server.observability import (
     CLIENT_CLOSED_REQUEST,
     App,

@@ -19,7 +19,7 @@ import orjson
 
 from omnigraph import settings
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
-from omnigraph.engine.json_members import find_repeated_member
+from omnigraph.engine.json_text import find_repeated_member
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy

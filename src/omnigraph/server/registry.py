@@ -1,4 +1,4 @@
-"""The graphs of a server: opened once, each with its policy and its stored queries, shared by all requests.
+"""The graphs of a server: opened once, each with its policy, stored queries and background maintenance.
 
 Configuration errors are reported at start-up.
 """
@@ -11,29 +11,31 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omnigraph import graph as graphs
-from omnigraph.cluster.findings import ClusterError, error
+from omnigraph.cluster.config import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
+from omnigraph.engine.maintain.maintenance import Maintenance
+from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.engine.query.embedders import Embedder
-from omnigraph.engine.query.search import set_default_embedder
+from omnigraph.engine.query.ranking import set_default_embedder
 from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import Source
-from omnigraph.limits import SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
+from omnigraph.limits import SERVER_CANCEL_SECONDS_MAX, SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
 from omnigraph.policy import Policy, load_bundle
 from omnigraph.server.admission import ExportSlots
 from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
 
 if TYPE_CHECKING:
     from omnigraph.server.service import Service
-
 
 log: Final = logging.getLogger("omnigraph.server")
 
@@ -440,3 +442,45 @@ def _open(config: GraphConfig, checker: PolicyHook) -> ServedGraph:
     for query in served.stored().broken:
         log.warning("stored query does not compile", extra={"graph_id": config.graph_id, "query": query.name})
     return served
+
+
+class Reconcilers:
+    """A reconciler for each served graph; none without an interval."""
+
+    def __init__(self, every: timedelta | None = None) -> None:
+        self._every = every
+        self._running: dict[Graph, Reconciler] = {}
+        # Of graphs that are no longer served.
+        self._ended_rounds = 0
+        self._ended_failures = 0
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all graphs so far."""
+        return self._ended_rounds + sum(item.rounds for item in self._running.values())
+
+    @property
+    def failures(self) -> int:
+        """The rounds that failed."""
+        return self._ended_failures + sum(item.failures for item in self._running.values())
+
+    def follow(self, graphs: Iterable[Graph]) -> None:
+        """Maintain these graphs and no others."""
+        if self._every is None:
+            return
+        served = set(graphs)
+        for graph in self._running.keys() - served:
+            reconciler = self._running.pop(graph)
+            reconciler.stop(SERVER_CANCEL_SECONDS_MAX)
+            self._ended_rounds += reconciler.rounds
+            self._ended_failures += reconciler.failures
+        for graph in served - self._running.keys():
+            # It has no actor, so no policy applies.
+            reconciler = Maintenance(session_of(graph).without_policy()).reconciler(self._every)
+            self._running[graph] = reconciler
+            reconciler.start()
+
+    def stop(self) -> None:
+        """Stop all of them, and wait a moment for the rounds that run."""
+        for reconciler in self._running.values():
+            reconciler.stop(SERVER_CANCEL_SECONDS_MAX)

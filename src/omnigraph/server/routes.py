@@ -15,7 +15,7 @@ from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX, SERVER_LOAD_STREAM_BYTES_MAX
 from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
 from omnigraph.server import answers, wire
-from omnigraph.server.handlers import blobs, reads, stored_queries, writes
+from omnigraph.server.handlers import reads, stored_queries, writes
 from omnigraph.server.responses import Call, Handler, Response
 
 Check = tuple[str, Scope]
@@ -155,9 +155,9 @@ ROUTES: tuple[Route, ...] = (
     _json("/export", "export", reads.export,
           "Stream a graph as NDJSON that can be loaded again, or as GraphML, GEXF, DOT or Cypher.",
           wire.Export, wire.NDJSON),
-    Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and ETag of a blob.",
+    Route("HEAD", "/graphs/{graph_id}/blob", "read", reads.head, "The length and ETag of a blob.",
           wire.BlobInput, wire.BYTES),
-    _get("/blob", "read", blobs.get, "The bytes of a blob, or one range of them.", wire.BlobInput, wire.BYTES),
+    _get("/blob", "read", reads.get, "The bytes of a blob, or one range of them.", wire.BlobInput, wire.BYTES),
     _get("/branches", "read", reads.branches, "List the branches.", wire.NoInput, answers.BranchNames),
     _write("/branches", "branch_create", writes.create_branch, "Create a branch.", wire.NewBranch, answers.BranchMade),
     _write("/branches/merge", "branch_merge", writes.merge, "Merge a branch into another, as one commit.",

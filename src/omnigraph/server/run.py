@@ -31,8 +31,7 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
-from omnigraph.server.reconcilers import Reconcilers
-from omnigraph.server.registry import GraphRegistry, watch_configuration
+from omnigraph.server.registry import GraphRegistry, Reconcilers, watch_configuration
 from omnigraph.server.service import Service
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)

@@ -54,13 +54,11 @@ from omnigraph.server.admission import (
     wait_for_disconnect,
 )
 from omnigraph.server.auth import AllowedHosts, deny_early
-from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.observability import Metrics, Scope, request_log
-from omnigraph.server.reconcilers import Reconcilers
-from omnigraph.server.registry import GraphRegistry
+from omnigraph.server.registry import GraphRegistry, Reconcilers
 from omnigraph.server.responses import Call, MinimumRate, Response, Streams
 from omnigraph.server.routes import Check, Route
-from omnigraph.server.wire import JSON, NDJSON
+from omnigraph.server.wire import JSON, NDJSON, from_json, from_query
 
 R = TypeVar("R")
 

@@ -25,11 +25,20 @@ from omnigraph.limits import (
 )
 from omnigraph.lru import LruCache
 from omnigraph.store.files.manifest_file import manifest_message, rebase_manifest
+from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
-from omnigraph.store.read.column_projection import AS_STORED, Shape, shaped_manifest
-from omnigraph.store.read.dataset import Dataset, DatasetRef, first_line, is_panic, lance_errors, storage_error
+from omnigraph.store.read.dataset import (
+    AS_STORED,
+    Dataset,
+    DatasetRef,
+    Shape,
+    first_line,
+    is_panic,
+    lance_errors,
+    shaped_manifest,
+    storage_error,
+)
 from omnigraph.store.read.lookup import Positions
 from omnigraph.store.write.file_proof import Prover
 

@@ -25,9 +25,8 @@ from omnigraph.limits import (
     PUBLISH_DEADLINE_SECONDS,
 )
 from omnigraph.store.dataset_cache import FILE_FORMAT, DatasetCache
-from omnigraph.store.objects.backend import Inspected
+from omnigraph.store.objects.backend import NO_METER, Inspected, Meter
 from omnigraph.store.objects.durability import Disk
-from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.write.file_proof import (

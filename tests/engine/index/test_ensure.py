@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.indexes import declared_indexes
+from omnigraph.engine.maintain.optimize import declared_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey

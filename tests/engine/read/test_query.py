@@ -17,7 +17,7 @@ from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.result import Result
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.read_fixtures import city, create, firsts, knows, lives_in, person, write
 
 ALL = "query q() { match { $p: Person } return { $p } }"

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.graph_access import TaskStore, graph_access
-from omnigraph.engine.schema_data import DataCheck, TypeChange
-from omnigraph.engine.schema_rewrite import SchemaRewrite
-from omnigraph.engine.tasks import Threads
+from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange
+from omnigraph.engine.tasks import TaskStore, Threads, graph_access
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey

@@ -12,7 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query.embedders import Matrix, MockEmbedder, Purpose
 from omnigraph.errors import DataError, UsageError
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from tests.support.embedding_provider import Provider, openai_answer, running
 
 pytestmark = pytest.mark.slow

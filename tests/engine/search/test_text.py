@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omnigraph.engine.query.search import bm25, match_text
+from omnigraph.engine.query.ranking import bm25, match_text
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
 from tests.support.search_fixtures import Notes

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from omnigraph.engine.query.search import describe_nearest, nearest
+from omnigraph.engine.query.ranking import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store.index import exact_knn, index_build, vector_partitions, vector_search
+from omnigraph.store.index import exact_knn, index_build, vector_search
 from tests.support.search_fixtures import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
@@ -105,13 +105,13 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     notes.put(dict.fromkeys(vectors), vectors)
     notes.index()
     read: list[int] = []
-    inner = vector_partitions.Partitions.read
+    inner = vector_search.Partitions.read
 
-    def counted(self: vector_partitions.Partitions, place: int) -> exact_knn.Matrix:
+    def counted(self: vector_search.Partitions, place: int) -> exact_knn.Matrix:
         read.append(place)
         return inner(self, place)
 
-    monkeypatch.setattr(vector_partitions.Partitions, "read", counted)
+    monkeypatch.setattr(vector_search.Partitions, "read", counted)
     rows, _ = nearest(notes.view, "Note", "vec", [100.0, 0.0, 0.0], None, 3)
     assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [100.0, 0.0, 0.0])[:3]]
     # A third of the vectors lies where the query is; nothing else can be near enough.
@@ -128,7 +128,7 @@ def test_index_of_one_large_partition_is_compared_and_then_divided(
     """As earlier versions built it."""
     monkeypatch.setattr(vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
     notes, vectors = many(tmp_path)
-    for module in (exact_knn, vector_partitions, index_build):
+    for module in (exact_knn, vector_search, index_build):
         monkeypatch.setattr(module, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
     monkeypatch.setattr(vector_search, "SEARCHES_BEFORE_BALLS", 0)
     monkeypatch.setattr(exact_knn, "VECTOR_PARTITION_ROWS", 8)

@@ -12,7 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 from omnigraph.store.read import lookup
 from omnigraph.store.read.dataset import Dataset
 from tests.support.write_fixtures import create, load, rows, run

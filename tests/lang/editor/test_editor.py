@@ -12,8 +12,8 @@ from omnigraph.lang.editor import (
     complete,
     describe,
     find_definition,
+    lookup,
     read_schema,
-    vocabulary,
 )
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
@@ -263,8 +263,8 @@ def test_any_cursor_position_is_answered(language: LanguageName) -> None:
 
 
 def test_vocabulary_describes_words_that_exist() -> None:
-    assert set(vocabulary.SCHEMA_WORDS) <= set(keywords(LANGUAGES["pg"]))
-    assert set(vocabulary.QUERY_WORDS) <= set(keywords(LANGUAGES["gq"]))
-    assert [name for name in FUNCTION_NAMES if vocabulary.describe_function(name) is None] == []
-    assert vocabulary.describe_function("nothing") is None
-    assert set(vocabulary.SYSTEM_FIELDS) == set(SYSTEM_FIELDS)
+    assert set(lookup.SCHEMA_WORDS) <= set(keywords(LANGUAGES["pg"]))
+    assert set(lookup.QUERY_WORDS) <= set(keywords(LANGUAGES["gq"]))
+    assert [name for name in FUNCTION_NAMES if lookup.describe_function(name) is None] == []
+    assert lookup.describe_function("nothing") is None
+    assert set(lookup.SYSTEM_FIELDS) == set(SYSTEM_FIELDS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.format import LANGUAGES, LanguageName, format_source, formatter
-from omnigraph.lang.format.layout import Gap
+from omnigraph.lang.format.formatter import Gap
 from omnigraph.lang.format.syntax_tokens import keywords
 from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema import compile_schema

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import NodeType, Property, PropertyType, Scalar
-from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.lang.schema.key_ids import key_id, key_ids
+from omnigraph.lang.schema.arrow_schema import arrow_type, key_id, key_ids
 
 VALUES: dict[Scalar, st.SearchStrategy[object]] = {
     Scalar.STRING: st.text(max_size=20),

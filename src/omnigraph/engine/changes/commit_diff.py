@@ -1,10 +1,13 @@
-"""The changes of one commit against its first parent, in pages, with images before and after.
+"""The changes of one commit against its first parent, in pages, with images before and after, and as JSON lines.
 
 Images use today's names, as every read of a past state; a commit that changed the schema says how.
+
+Pure and vectorised with Arrow kernels.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -16,7 +19,6 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine import history
-from omnigraph.engine.changes.change_json import change_texts
 from omnigraph.engine.changes.cursor import (
     ALL,
     ChangeFilter,
@@ -28,6 +30,7 @@ from omnigraph.engine.changes.cursor import (
     place_of,
     rejected,
 )
+from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import (
     ChangeSet,
     Pair,
@@ -39,8 +42,8 @@ from omnigraph.engine.changes.state_diff import (
     pairs,
     selected,
 )
-from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.json_text import json_text
+from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import (
     ChangeFeedGap,
@@ -51,7 +54,7 @@ from omnigraph.errors import (
     UsageError,
 )
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.lang.migrate import Step as SchemaStep
 from omnigraph.lang.migrate import list_steps
 from omnigraph.limits import (
@@ -69,6 +72,57 @@ from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MESSAGE, Commit, Snapshot
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.delta import one_array
+
+
+def change_texts(pair: Pair, changes: RowChanges) -> tuple[Any, Any]:
+    """Return the ids of all changes in ascending order, and the text of each."""
+    groups = [
+        (changes.inserted, "insert", None, changes.inserted),
+        (changes.after, "update", changes.before, changes.after),
+        (changes.deleted, "delete", changes.deleted, None),
+    ]
+    ids = [one_array(rows.column("id")) for rows, *_ in groups]
+    texts = [_texts(pair, op, rows, before, after) for rows, op, before, after in groups]
+    all_ids = pa.concat_arrays(ids)
+    order = pc.sort_indices(all_ids)
+    return all_ids.take(order), pa.concat_arrays(texts).take(order)
+
+
+def _texts(pair: Pair, op: str, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Any:
+    if rows.num_rows == 0:
+        return pa.array([], pa.string())
+    type_ = orjson.dumps({"id": pair.type_id, "name": pair.known.type_.name}).decode()
+    parts: list[Any] = [f'{{"kind":"{pair.kind}","type":{type_},"id":', json_text(one_array(rows.column("id")))]
+    parts.append(f',"op":"{op}"')
+    for name, images, side in (("before", before, pair.before), ("after", after, pair.after)):
+        if images is not None:
+            assert isinstance(side, Side), "an image has a state that it is from"
+            parts += [f',"{name}":', image_texts(side.type_, images)]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
+    """Return each row as `{properties, endpoints?}`, with every property of its type."""
+    parts: list[Any] = ['{"properties":{']
+    for index, name in enumerate(sorted(type_.properties)):
+        comma = "," if index else ""
+        parts += [f"{comma}{orjson.dumps(name).decode()}:", _value_texts(one_array(rows.column(name)))]
+    parts.append("}")
+    if isinstance(type_, EdgeType):
+        ends = [json_text(one_array(rows.column(name))) for name in ("src", "dst")]
+        parts += [',"endpoints":{"from":', ends[0], ',"to":', ends[1], "}"]
+    # A type without properties has only literal parts, which would join to a single text.
+    empty = pc.replace_with_mask(one_array(rows.column("id")), pa.repeat(True, rows.num_rows), "")
+    return pc.binary_join_element_wise(empty, *parts, "}", "")
+
+
+def _value_texts(values: Any) -> Any:
+    if not pa.types.is_large_binary(values.type):
+        return json_text(values)
+    encoded = [None if value is None else f"base64:{b64encode(value).decode()}" for value in values.to_pylist()]
+    return json_text(pa.array(encoded, pa.string()))
+
 
 # Which entities of a large commit changed is found out once for all of its pages.
 _cached_diffs: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()

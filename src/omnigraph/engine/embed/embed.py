@@ -13,13 +13,21 @@ from omnigraph.display import commit_note, summarize
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, compact_caches, sum_counts
-from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
-from omnigraph.engine.embed.tasks import EmbedSite, Part, embed_site, find_fragments_in_need, stage_part
+from omnigraph.engine.embed.embed_tasks import (
+    EmbedSite,
+    Mode,
+    Part,
+    TypePlan,
+    embed_site,
+    find_fragments_in_need,
+    plan_types,
+    stage_part,
+)
 from omnigraph.engine.query.embedders import Embedder
-from omnigraph.engine.query.search import default_embedder
+from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.staged_commit import StagedCommit
+from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey

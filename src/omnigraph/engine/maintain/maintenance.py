@@ -14,9 +14,8 @@ from omnigraph.manifest.model import MAIN
 
 if TYPE_CHECKING:
     from omnigraph.engine.history import AuditEntry
-    from omnigraph.engine.indexes import IndexReport, IndexStatus
     from omnigraph.engine.maintain.cleanup import CleanupReport
-    from omnigraph.engine.maintain.optimize import OptimizeReport
+    from omnigraph.engine.maintain.optimize import IndexReport, IndexStatus, OptimizeReport
     from omnigraph.engine.maintain.reconcile import Reconciler, ReconcileReport
     from omnigraph.engine.maintain.repair import RepairReport
     from omnigraph.engine.maintain.verify import VerifyReport
@@ -45,7 +44,7 @@ class Maintenance:
             >>> graph.maintenance.ensure_indices().branch
             'main'
         """
-        from omnigraph.engine.indexes import ensure_indices
+        from omnigraph.engine.maintain.optimize import ensure_indices
 
         return ensure_indices(self._session.with_message(message), branch)
 
@@ -65,7 +64,7 @@ class Maintenance:
             >>> {index.property for index in graph.maintenance.list_indices()} >= {"id", "name"}
             True
         """
-        from omnigraph.engine.indexes import list_indexes
+        from omnigraph.engine.maintain.optimize import list_indexes
 
         return list_indexes(self._session, branch)
 

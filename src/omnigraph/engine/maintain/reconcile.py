@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.indexes import declared_indexes
-from omnigraph.engine.maintain.optimize import Effort, optimize
+from omnigraph.engine.maintain.optimize import Effort, declared_indexes, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey

@@ -16,12 +16,12 @@ from omnigraph.errors import ConflictError, GraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CLEANUP_DEADLINES_MIN, PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import history
+from omnigraph.manifest.encoding import CatalogPins, read_pins
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import CLEANUP, Intent, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
-from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.recovery import AUDIT_PATH, Claims
 from omnigraph.store.files.reachability import DatasetFork, NeededFiles
 from omnigraph.store.read.dataset import DatasetRef

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.indexes import describe_coverage
+from omnigraph.engine.maintain.optimize import describe_coverage
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
@@ -26,13 +26,13 @@ from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
-from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.schema.arrow_schema import key_ids
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
 from omnigraph.manifest.recovery import SweepReport, preview
 from omnigraph.public_values import PublicValue
-from omnigraph.store.files.integrity import blob_faults, index_faults
+from omnigraph.store.files.versions import blob_faults, index_faults
 from omnigraph.store.read.dataset import DatasetRef
 
 

@@ -14,18 +14,26 @@ from typing import Any, Final
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Decisions, Resolution, conflict_error, reject_without_conflict
-from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, forks_of, merge_in_memory
-from omnigraph.engine.merge.schema_decisions import SchemaDecisions, reject_unused
+from omnigraph.engine.merge.conflicts import Decisions, Resolution, Resolutions, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.schema_merge import (
     MergedSchema,
     OpenConflict,
+    SchemaDecisions,
     lost_changes,
     merge_view_schemas,
+    reject_unused,
     rewrites_needed,
 )
-from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
+from omnigraph.engine.merge.three_way import (
+    Counted,
+    ExecuteMerge,
+    Settled,
+    Task,
+    ThreeWayState,
+    forks_of,
+    merge_all,
+    merge_in_memory,
+)
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
 from omnigraph.errors import OmniGraphError
@@ -38,7 +46,7 @@ from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetSchema, SetVersion, Update
 from omnigraph.public_values import Conflict, MergeOutcome, MergeReceipt, TypeCount
-from omnigraph.store.read.column_projection import AS_STORED
+from omnigraph.store.read.dataset import AS_STORED
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from omnigraph.engine.information_flow import check_flow, hidden_base_error, typ
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, is_ancestor, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
-from omnigraph.engine.merge.merge_tasks import ExecuteMerge, merge_in_memory
+from omnigraph.engine.merge.three_way import ExecuteMerge, merge_in_memory
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId

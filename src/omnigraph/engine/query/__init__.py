@@ -25,7 +25,7 @@ from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import View, compiled_bytes
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import ReadIR
-from omnigraph.store.objects.request_meter import own_requests
+from omnigraph.store.objects.backend import own_requests
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from omnigraph import settings
 from omnigraph.engine.arguments import Value, missing_parameter_error
-from omnigraph.engine.query.adjacency import Topology
+from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.union_types import UnionEntities, UnionTopology
 from omnigraph.engine.query.vectors import Rows
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError

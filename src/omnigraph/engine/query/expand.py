@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import settings
-from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacency
+from omnigraph.engine.query.adjacency import Adjacency, Topology, UnionTopology, build_adjacency, member_offset
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
-from omnigraph.engine.query.union_types import UnionTopology, member_offset
 from omnigraph.engine.query.vectors import Ids, Mask, range_indices, run_starts, sort_distinct
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction, Leg, join_types

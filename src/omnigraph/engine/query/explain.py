@@ -19,7 +19,7 @@ from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.vectors import Rows
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
-from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.backend import Meter
 
 # Assumed selectivity of a condition; there are no value statistics.
 _KEPT_BY_CONDITION: Final = 0.1
@@ -237,7 +237,7 @@ def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str,
 
 def _describe_text_searches(run: QueryRun, step: PlanStep) -> dict[str, object]:
     """Describe how a step's text conditions would be searched."""
-    from omnigraph.engine.query.search import describe_search
+    from omnigraph.engine.query.ranking import describe_search
 
     columns = {column for condition in getattr(step, "conditions", ()) for column in condition.searched}
     descriptions = sorted({describe_search(run.view, *column) for column in columns})

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import decode_literal
+from omnigraph.engine.query.adjacency import type_names
 from omnigraph.engine.query.compare import compare, is_member, mask_nulls, refute, validity
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.paths import path_values
-from omnigraph.engine.query.union_types import type_names
 from omnigraph.engine.query.vectors import (
     UNIT_ROW,
     Constant,
@@ -378,7 +378,7 @@ def _compile_text_match(match: ir.TextMatch) -> Predicate:
     edits = compile_value(match.max_edits) if match.max_edits is not None else None
 
     def test(run: QueryRun, rows: Rows) -> Mask:
-        from omnigraph.engine.query.search import match_text
+        from omnigraph.engine.query.ranking import match_text
 
         search_text = query(run, rows)
         assert isinstance(search_text, Constant)

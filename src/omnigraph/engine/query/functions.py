@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.casts import cast_vector
+from omnigraph.engine.query.casts_and_dates import DATE_FUNCTIONS, cast_vector
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.dates import DATE_FUNCTIONS
 from omnigraph.engine.query.vectors import (
     Constant,
     Lists,

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from omnigraph.engine.query.adjacency import convert_ids
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
@@ -29,7 +30,6 @@ from omnigraph.engine.query.expand import (
 from omnigraph.engine.query.expressions import Predicate
 from omnigraph.engine.query.hash_join import Join, hash_join
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
-from omnigraph.engine.query.union_types import convert_ids
 from omnigraph.engine.query.vectors import Ids, Mask, Rows, concatenate_rows, distinct_rows, range_indices
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir

@@ -33,7 +33,7 @@ from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids
 from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Catalog, NodeType
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_plan
-from omnigraph.lang.schema.key_ids import key_id
+from omnigraph.lang.schema.arrow_schema import key_id
 
 
 def compile_key_lookup(

@@ -1,4 +1,4 @@
-"""Run the statements of a mutation query as one commit; none if nothing changes.
+"""Run the statements of a mutation query, or delete entities by their ids, as one commit; none if nothing changes.
 
 Statements run in memory against one snapshot. The result is validated by the rules, staged, and published.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from omnigraph import clock
@@ -14,9 +15,10 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.matched import PatternReader
+from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.statements import Constants, Run
+from omnigraph.engine.write.statements import Constants, PatternReader, Run
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,
@@ -25,13 +27,15 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import OmniGraphError
+from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.query.check_context import pattern_reads
-from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
 from omnigraph.public_values import MutationReceipt
+from omnigraph.rules.delta import Changes, Ids, one_array
 from omnigraph.rules.validate import validate
 
 
@@ -176,4 +180,71 @@ class _Mutation:
             requirements=tuple(requirements),
             actor=self.session.actor,
             reads=frozenset(self.run.committed.types_read | changes.deltas.keys()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOutcome:
+    """How many entities of each type were there, edges that fell with a node not counted; no commit if none were."""
+
+    counts: Mapping[TypeKey, int]
+    commit: Commit | None
+
+
+def read_ids(session: GraphSession, key: TypeKey, branch: str) -> Ids:
+    """Return the ids of all entities of a type on a branch."""
+    session.require("read", on_branch(branch))
+    write_permissions(session, session.kernel.snapshot(branch)).check_conditions([key.name])
+    return one_array(session.full_view(branch).sound_dataset(key).read(["id"]).column("id"))
+
+
+def delete_ids(session: GraphSession, ids: Mapping[TypeKey, Ids], branch: str) -> DeleteOutcome:
+    """Delete entities; ids that do not exist are left out. As with a `delete`, `read` of the types is needed."""
+    session.require("change", on_branch(branch))
+    work = _Deletion(session, ids)
+    with mask_hidden_type_errors(write_permissions(session, session.kernel.snapshot(branch)).hidden, session.actor):
+        receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.CHANGE)
+    return DeleteOutcome(work.counts, receipt.commit if receipt is not None else None)
+
+
+class _Deletion:
+    """A deletion that may be prepared several times."""
+
+    def __init__(self, session: GraphSession, ids: Mapping[TypeKey, Ids]) -> None:
+        self.session = session
+        self.ids = ids
+        self.counts: dict[TypeKey, int] = {}
+        self._stager = Stager()
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        """Find what exists on a snapshot, and stage its deletion."""
+        may = write_permissions(self.session, snapshot)
+        may.check(key.name for key in self.ids)
+        may.check_conditions(key.name for key in self.ids)
+        view = self.session.full_view_of(snapshot)
+        catalog, committed = view.catalog, CommittedRows(view)
+        pending: dict[TypeKey, PendingType] = {}
+
+        def remove(type_: NodeType | EdgeType, ids: Ids) -> None:
+            pending.setdefault(type_.table_key, PendingType(type_, committed)).delete(ids)
+
+        self.counts = {}
+        for key, ids in self.ids.items():
+            type_, existing = catalog.type_of(key), committed.existing(key, ids)
+            self.counts[key] = len(existing)
+            remove(type_, existing)
+            for edge in catalog.edges.values() if key.kind == "node" and len(existing) else ():
+                for column, end in edge.ends.items():
+                    if end == type_.name:
+                        remove(edge, incident_ids(committed, edge, column, existing))
+        changes = Changes(catalog, {key: item.delta() for key, item in sorted(pending.items()) if item.is_touched})
+        if not changes.deltas:
+            return None
+        redact_findings(validate(changes, committed), may.unreadable).raise_if_any()
+        return Plan(
+            "mutation",
+            self._stager.stage(view, dict(changes.deltas), committed),
+            requirements=(SchemaIs(catalog.ir_hash),),
+            actor=self.session.actor,
+            reads=frozenset(committed.types_read | changes.deltas.keys()),
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.blobs import blob_properties
+from omnigraph.engine.entity_lookup import blob_properties
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import check_size
 from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar

@@ -1,4 +1,4 @@
-"""Stage validated deltas as the effects of a commit plan.
+"""Stage validated deltas as the effects of a commit plan, or claim rows that tasks stage before their commit.
 
 New rows become an append, which a retry can reuse; existing ones an upsert by id. Small fragments at the end of a
 dataset are compacted in the same commit, so that many small writes stay cheap to read.
@@ -6,26 +6,33 @@ dataset are compacted in the same commit, so that many small writes stay cheap t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.session import View
+from omnigraph import errors
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.errors import LimitExceeded
+from omnigraph.errors import LimitExceeded, OmniGraphError
+from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
-from omnigraph.manifest.plan import Effect
+from omnigraph.manifest.intents import Declared, declared
+from omnigraph.manifest.model import Snapshot
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.rules.arrow_typing import arrays, pc
 from omnigraph.rules.delta import Delta, Intent, is_among, one_array
 from omnigraph.store.blobs.cells import StoredBlobs
 from omnigraph.store.lance_schema import BLOB_MARK
-from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import PLACE, ROW_ID
 from omnigraph.store.store import Staged, StaleBase
 from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.fragments import claims, remove_staged
 from omnigraph.store.write.transaction import Change, append, overwrite
 from omnigraph.store.write.upsert import delete_found, upsert
 
@@ -140,3 +147,59 @@ def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule
         limit=limit,
         actual=actual,
     )
+
+
+class StagedCommit:
+    """Declares one intent for all attempts, and claims each dataset before anything is staged for it."""
+
+    def __init__(self, session: GraphSession, kind: str) -> None:
+        self._session = session
+        self._kind = kind
+        self._stack = ExitStack()
+        self._intent: Declared | None = None
+        self._targets: set[DatasetRef] = set()
+
+    @property
+    def operation_id(self) -> OperationId | None:
+        """The id of the intent; None as long as nothing had to be staged."""
+        return self._intent.operation_id if self._intent is not None else None
+
+    def declare(self, snapshot: Snapshot) -> OperationId:
+        """Declare the intent, unless an earlier attempt did."""
+        if self._intent is None:
+            self._session.kernel.reject_read_only()
+            intent = declared(self._session.kernel.store, self._kind, snapshot, self._session.actor)
+            self._intent = self._stack.enter_context(intent)
+        return self._intent.operation_id
+
+    def claim(self, dataset: Dataset) -> Dataset:
+        """Let the intent say that files of a dataset are being staged."""
+        if self._intent is not None and dataset.ref not in self._targets:
+            self._intent.staging(*claims(dataset.ref, self._intent.operation_id))
+            self._targets.add(dataset.ref)
+        return dataset
+
+    def publish(
+        self,
+        branch: str,
+        prepare: Callable[[Snapshot], Plan | None],
+        policy: CommitPolicy,
+        planned_files: Callable[[], Set[str]],
+    ) -> Receipt | None:
+        """Publish, and remove staged files that the published plan does not consist of."""
+        keep: Set[str] = set()
+        with self._stack:
+            try:
+                receipt = self._session.kernel.commit(branch, prepare, policy)
+                keep = planned_files()
+                return receipt
+            except OmniGraphError as error:
+                keep = set() if error.effect is errors.Effect.NONE else planned_files()
+                raise
+            except BaseException:
+                # An interrupt may arrive after the publish, which refers to these files.
+                keep = planned_files()
+                raise
+            finally:
+                if self._intent is not None:
+                    remove_staged(self._session.kernel.store, self._targets, self._intent.operation_id, keep)

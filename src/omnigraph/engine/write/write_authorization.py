@@ -12,7 +12,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied
-from omnigraph.lang.schema.restrict import with_their_edges
+from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.manifest.model import BranchNames, Snapshot
 from omnigraph.rules.delta import Findings, Violation
 

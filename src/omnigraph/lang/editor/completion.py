@@ -13,11 +13,9 @@ from typing import Final, Literal
 
 from omnigraph.lang.catalog import EdgeType, Scalar
 from omnigraph.lang.diagnostic import Source, Span
-from omnigraph.lang.editor import vocabulary
-from omnigraph.lang.editor.compiled_source import SchemaView
+from omnigraph.lang.editor import lookup
 from omnigraph.lang.editor.lookup import block_owner, is_edge_place
-from omnigraph.lang.editor.variables import Variable, find_variables
-from omnigraph.lang.editor.words import Words, split_words
+from omnigraph.lang.editor.sources import SchemaView, Variable, Words, find_variables, split_words
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords_by_terminal
 from omnigraph.lang.parsing import accepted_terminals
@@ -96,8 +94,8 @@ def _complete_query(position: _Position) -> Iterator[Completion]:
     if position.accepted & {"NAME", "ASSIGNED"}:
         yield from _names(position)
     if "META" in position.accepted:
-        for word in vocabulary.QUERY_ANNOTATIONS:
-            yield Completion(f"@{word}", "annotation", position.span, vocabulary.ANNOTATIONS[word])
+        for word in lookup.QUERY_ANNOTATIONS:
+            yield Completion(f"@{word}", "annotation", position.span, lookup.ANNOTATIONS[word])
 
 
 def _names(position: _Position) -> Iterator[Completion]:
@@ -122,7 +120,7 @@ def _names(position: _Position) -> Iterator[Completion]:
     # What follows a variable may also begin the next clause.
     if before not in ("query", "as") and not is_edge:
         for function in sorted(FUNCTION_NAMES):
-            yield Completion(function, "function", position.span, vocabulary.describe_function(function) or "")
+            yield Completion(function, "function", position.span, lookup.describe_function(function) or "")
 
 
 def _properties(position: _Position, type_name: str | None) -> Iterator[Completion]:
@@ -133,8 +131,8 @@ def _properties(position: _Position, type_name: str | None) -> Iterator[Completi
 
 
 def _system_fields(position: _Position, *, has_ends: bool) -> Iterator[Completion]:
-    for field, text in vocabulary.SYSTEM_FIELDS.items():
-        if has_ends or field not in vocabulary.ENDS:
+    for field, text in lookup.SYSTEM_FIELDS.items():
+        if has_ends or field not in lookup.ENDS:
             yield Completion(field, "property", position.span, text)
 
 
@@ -162,17 +160,17 @@ def _types(position: _Position) -> Iterator[Completion]:
 
 def _scalars(position: _Position) -> Iterator[Completion]:
     for scalar in Scalar:
-        yield Completion(scalar.value, "type", position.span, vocabulary.SCHEMA_WORDS.get(scalar.value, ""))
+        yield Completion(scalar.value, "type", position.span, lookup.SCHEMA_WORDS.get(scalar.value, ""))
 
 
 def _complete_schema(position: _Position) -> Iterator[Completion]:
     words = position.words.words
     if {"AT", "NAME"} <= position.accepted:
         start, _ = position.words.declaration(max(position.index - 1, 0))
-        for end in vocabulary.ENDS if position.words.text(start) == "edge" else ():
-            yield Completion(end, "property", position.span, vocabulary.SYSTEM_FIELDS[end])
+        for end in lookup.ENDS if position.words.text(start) == "edge" else ():
+            yield Completion(end, "property", position.span, lookup.SYSTEM_FIELDS[end])
     elif "ANNOTATION" in position.accepted or "AT" in position.accepted:
-        for word, text in vocabulary.ANNOTATIONS.items():
+        for word, text in lookup.ANNOTATIONS.items():
             label = word if position.before() == "@" else f"@{word}"
             yield Completion(label, "annotation", position.span, text)
     if "TYPE_NAME" in position.accepted and position.before() not in ("node", "edge", "interface"):
@@ -189,7 +187,7 @@ def _complete_schema(position: _Position) -> Iterator[Completion]:
 
 def _keywords(position: _Position, language: LanguageName) -> Iterator[Completion]:
     """Yield the keywords that the grammar accepts, or all if what precedes does not parse."""
-    texts = vocabulary.SCHEMA_WORDS if language == "pg" else vocabulary.QUERY_WORDS
+    texts = lookup.SCHEMA_WORDS if language == "pg" else lookup.QUERY_WORDS
     if position.before() in (".", "@"):
         return
     for terminal, words in keywords_by_terminal(LANGUAGES[language]).items():

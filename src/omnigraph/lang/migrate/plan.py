@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
-from omnigraph.lang.migrate.compare import compare_types
-from omnigraph.lang.migrate.compare_constraints import Pair
+from omnigraph.lang.migrate.compare import Pair, compare_types
 from omnigraph.lang.migrate.step import DropMode, Step
 from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema

@@ -12,10 +12,16 @@ from typing import Final
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_aggregates import type_aggregate
-from omnigraph.lang.query.check_calls import NULL, is_null_literal, type_call, type_case, type_cast
+from omnigraph.lang.query.check_calls import (
+    NULL,
+    is_null_literal,
+    text_match,
+    type_aggregate,
+    type_call,
+    type_case,
+    type_cast,
+)
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
-from omnigraph.lang.query.check_search import text_match
 from omnigraph.lang.query.check_values import (
     check_enum_words,
     date_hint,

@@ -13,8 +13,14 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable, shared_properties
 from omnigraph.lang.query.check_expressions import check_condition, variables_of
-from omnigraph.lang.query.check_paths import check_path, check_path_nodes, path_of_nodes
-from omnigraph.lang.query.check_traversals import NOT_NODES, Walk, check_traversal
+from omnigraph.lang.query.check_traversals import (
+    NOT_NODES,
+    Walk,
+    check_path,
+    check_path_nodes,
+    check_traversal,
+    path_of_nodes,
+)
 from omnigraph.lang.query.check_values import match_value
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_aggregates import REFERENCES, check_groups, find_ungrouped, is_group_key, reject_blob
+from omnigraph.lang.query.check_calls import REFERENCES, check_groups, find_ungrouped, is_group_key, rank, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression
-from omnigraph.lang.query.check_search import rank
 from omnigraph.lang.query.check_traversals import integer_parameter
 from omnigraph.lang.query.check_values import describe, has_property
 from omnigraph.lang.query.functions import AGGREGATES, RANKS

@@ -13,13 +13,11 @@ from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source
 from omnigraph.lang.schema.checks import check_draft, note_draft
-from omnigraph.lang.schema.codec import TypeIds, shape_hash
 from omnigraph.lang.schema.expand import AnnotationPosition, expand_interfaces
-from omnigraph.lang.schema.identity import allocate_identities, resolve_names
-from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR
+from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR, allocate_identities, resolve_names
 from omnigraph.lang.schema.lower import Origins, lower_draft
 from omnigraph.lang.schema.parser import parse_schema
-from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape
+from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeIds, shape_hash
 from omnigraph.limits import DIAGNOSTICS_MAX
 
 Columns = tuple[str, ...]

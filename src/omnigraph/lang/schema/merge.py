@@ -13,16 +13,17 @@ from typing import Any, Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Embed, PropertyType
 from omnigraph.lang.schema.ast import Kind
-from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import KINDS, SchemaIR, later_identity
 from omnigraph.lang.schema.shape import (
     MARKS,
     ConstraintShape,
     EdgeShape,
+    Identities,
     InterfaceShape,
     NodeShape,
     PropertyShape,
     SchemaShape,
+    TypeIds,
     TypeShape,
 )
 

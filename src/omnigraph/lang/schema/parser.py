@@ -1,13 +1,18 @@
-"""Parses `.pg` sources, and words their syntax errors: what was expected, what was found, and what was probably meant.
+"""Parses `.pg` sources to a syntax tree, and words their syntax errors: what was expected and what was probably meant.
 
 Pure.
+
+Pure. Raises `SyntaxFault` for what the grammar accepts and the language does not.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from lark import Token
+
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Source, Span, did_you_mean, join_words
 from omnigraph.lang.parsing import (
     SHOWN_TOKEN_MAX,
@@ -16,10 +21,246 @@ from omnigraph.lang.parsing import (
     SyntaxFault,
     parse_source,
     quote_token,
+    read_string,
+    span_of,
     unclosed_bracket_hint,
 )
-from omnigraph.lang.schema.ast import Declaration
-from omnigraph.lang.schema.ast_builder import Builder
+from omnigraph.lang.schema.ast import Argument, Declaration, Item, PropertyDeclaration, TypeExpression, Word
+
+CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
+_DIGITS_MAX: Final = 10
+
+Children: TypeAlias = list[Any]
+Body: TypeAlias = tuple[tuple[PropertyDeclaration, ...], tuple[Item, ...]]
+
+
+class Builder:
+    """Lark's parse-time transformer: one method per grammar rule, no state between calls."""
+
+    def start(self, children: Children) -> tuple[Declaration, ...]:
+        return tuple(children)
+
+    def interface(self, children: Children) -> Declaration:
+        properties, constraints = _body(children[2:])
+        if constraints:
+            raise SyntaxFault(
+                f"an interface takes no `@{constraints[0].word}(…)` constraint",
+                constraints[0].span,
+                "write the property form (`name: String @key`), or move the constraint into the nodes",
+            )
+        return Declaration("interface", _word(children[1]), properties)
+
+    def node(self, children: Children) -> Declaration:
+        _, name, annotations, implements, *members = children
+        properties, constraints = _body(members)
+        for item in annotations:
+            _reject_constraint(item, "node")
+        return Declaration("node", _word(name), properties, annotations, constraints, implements or ())
+
+    def edge(self, children: Children) -> Declaration:
+        _, name, source, target, items, members = children
+        properties, constraints = _body(members or [])
+        cardinality = items[0] if items and _is_cardinality(items[0]) else None
+        annotations = items[1:] if cardinality else items
+        for item in annotations:
+            _reject_constraint(item, "edge")
+        return Declaration(
+            "edge",
+            _word(name),
+            properties,
+            annotations,
+            constraints,
+            cardinality=cardinality,
+            source=_word(source),
+            target=_word(target),
+        )
+
+    def implements(self, children: Children) -> tuple[Word, ...]:
+        return tuple(_word(token) for token in children[1:])
+
+    def body(self, children: Children) -> Children:
+        return children
+
+    def items(self, children: Children) -> tuple[Item, ...]:
+        return tuple(children)
+
+    def property(self, children: Children) -> PropertyDeclaration:
+        return PropertyDeclaration(_word(children[0]), children[1])
+
+    def type(self, children: Children) -> TypeExpression:
+        expression, mark = children
+        if mark is None:
+            return expression  # type: ignore[no-any-return]
+        plain: PropertyType = expression.type
+        nullable = PropertyType(plain.scalar, plain.is_list, True, plain.enum_values, plain.dimension)
+        return TypeExpression(nullable, expression.span, expression.dimension, expression.values)
+
+    def base(self, children: Children) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(children[0])), span_of(children[0]))
+
+    def list(self, children: Children) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(children[1]), is_list=True), span_of(children[1]))
+
+    def enum(self, children: Children) -> TypeExpression:
+        values = tuple(_word(token) for token in children[1:])
+        type_ = PropertyType(Scalar.STRING, enum_values=tuple(sorted({value.text for value in values})))
+        return TypeExpression(type_, span_of(children[0]).to(values[-1].span), values=values)
+
+    def vector(self, children: Children) -> TypeExpression:
+        keyword, size = children
+        # Past ten digits any number is refused by S3 alike, and Python itself refuses to read very long ones.
+        digits = size.lstrip("0") or "0"
+        dimension = int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
+        span = span_of(keyword).to(span_of(size))
+        return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
+
+    def item(self, children: Children) -> Item:
+        at, word, *arguments = children
+        if arguments[-1] is None:
+            return Item(str(word), Span(at.start_pos, word.end_pos))
+        item = Item(str(word), Span(at.start_pos, arguments[-1].end_pos), tuple(arguments[:-1]))
+        _check_arguments(item)
+        return item
+
+    def name(self, children: Children) -> Argument:
+        return Argument("name", str(children[0]), span_of(children[0]))
+
+    def end(self, children: Children) -> Argument:
+        at, name = children
+        return Argument("end", str(name), span_of(at).to(span_of(name)))
+
+    def value(self, children: Children) -> Argument:
+        literal = _literal(children[-1])
+        if len(children) == 1 or children[0] is None:
+            return literal
+        return Argument("number", f"-{literal.text}", span_of(children[0]).to(literal.span))
+
+    def call(self, children: Children) -> Argument:
+        return Argument("call", str(children[0]), span_of(children[0]).to(span_of(children[1])))
+
+    def items_value(self, children: Children) -> Argument:
+        items = tuple(item for item in children[1:-1] if item is not None)
+        text = f"[{', '.join(item.text for item in items)}]"
+        return Argument("list", text, span_of(children[0]).to(span_of(children[-1])), items=items)
+
+    def keyword(self, children: Children) -> Argument:
+        key, token = children
+        value = _literal(token)
+        return Argument("keyword", value.text, Span(key.start_pos, token.end_pos), key=str(key))
+
+    def range(self, children: Children) -> Argument:
+        low, high = None, None
+        if isinstance(children[0], Token):
+            dots, high = children
+            span = Span(dots.start_pos, high.span.end)
+        else:
+            low, dots, high = children
+            span = Span(low.span.start, high.span.end if high else dots.end_pos)
+        return Argument("range", "..", span, low=low and low.text, high=high and high.text)
+
+    def bound(self, children: Children) -> Word:
+        sign, number = children
+        return Word(f"{sign or ''}{number}", Span((sign or number).start_pos, number.end_pos))
+
+
+def _word(token: Token) -> Word:
+    return Word(str(token), span_of(token))
+
+
+def _literal(token: Token) -> Argument:
+    if token.type == "STRING":
+        return Argument("string", read_string(token), span_of(token))
+    return Argument("number" if token.type in ("INT", "FLOAT") else "bool", str(token), span_of(token))
+
+
+def _check_arguments(item: Item) -> None:
+    assert item.arguments is not None
+    for position, argument in enumerate(item.arguments):
+        if item.word in CONSTRAINT_WORDS:
+            if argument.kind == "keyword":
+                raise SyntaxFault(f"`@{item.word}` takes no keyword arguments", argument.span)
+        elif argument.kind == "end":
+            raise SyntaxFault(
+                f"`@{item.word}` is an annotation and takes no `@{argument.text}`",
+                argument.span,
+                "`@src` and `@dst` belong to `@key`, `@unique` and `@index` in the body of an edge",
+            )
+        elif argument.kind == "range" and item.word != "card":
+            raise SyntaxFault(
+                f"`@{item.word}` is an annotation and takes no range",
+                argument.span,
+                "ranges belong to `@range(property, low..high)` and `@card(min..max)`",
+            )
+        elif position > 0 and argument.kind != "keyword":
+            raise SyntaxFault(
+                f"`@{item.word}` takes one value; what follows must be `name=literal`",
+                argument.span,
+            )
+        elif position == 0 and argument.kind == "keyword":
+            raise SyntaxFault(f"`@{item.word}` needs a value before its first keyword argument", argument.span)
+
+
+def _is_cardinality(item: Item) -> bool:
+    if item.word != "card" or not item.arguments or item.arguments[0].kind != "range":
+        return False
+    bounds = item.arguments[0]
+    if bounds.low is None or not bounds.low.isdecimal() or not (bounds.high or "0").isdecimal():
+        raise SyntaxFault(
+            "a cardinality is written `min..max` or `min..`, in integers",
+            bounds.span,
+            "write `@card(0..3)` for at most three, `@card(1..)` for at least one",
+        )
+    if len(item.arguments) > 1:
+        raise SyntaxFault("`@card` takes one range and nothing else", item.arguments[1].span)
+    return True
+
+
+def _reject_constraint(item: Item, kind: str) -> None:
+    if item.word in CONSTRAINT_WORDS and item.arguments is not None:
+        raise SyntaxFault(
+            f"the constraint `@{item.word}(…)` stands outside the body",
+            item.span,
+            f"move it between the braces of the {kind}",
+        )
+    _reject_cardinality(item)
+
+
+def _reject_cardinality(item: Item) -> None:
+    if item.word == "card" and item.arguments and item.arguments[0].kind == "range":
+        raise SyntaxFault(
+            "`@card(…)` is out of place",
+            item.span,
+            "it stands once, right after the target type of an edge: `edge E: A -> B @card(0..1)`",
+        )
+
+
+def _body(members: Children) -> Body:
+    properties: list[PropertyDeclaration] = []
+    constraints: list[Item] = []
+    annotations: list[Item] = []
+    is_after_property = False
+    for member in members:
+        if isinstance(member, PropertyDeclaration):
+            annotations = []
+            properties.append(member)
+            is_after_property = True
+        elif member.word in CONSTRAINT_WORDS and member.arguments is not None:
+            constraints.append(member)
+            is_after_property = False
+        elif is_after_property:
+            _reject_cardinality(member)
+            annotations.append(member)
+            properties[-1] = PropertyDeclaration(properties[-1].name, properties[-1].type, tuple(annotations))
+        else:
+            raise SyntaxFault(
+                f"the annotation `@{member.word}` has no property in front of it",
+                member.span,
+                "annotations follow the type of their property, before any constraint"
+                if member.word not in CONSTRAINT_WORDS
+                else f"as a constraint of the type it needs arguments: `@{member.word}(property)`",
+            )
+    return tuple(properties), tuple(constraints)
+
 
 _TOKEN: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?|->|\.\.|==|--|/\*|//|.", re.DOTALL)
 

@@ -1,16 +1,19 @@
-"""The shape of a schema: its content, expanded and in canonical order, without identities.
+"""The shape of a schema: its content, expanded and in canonical order; shapes and identities as JSON.
 
 Pure values. Source order, comments and rename hints leave no trace here, so equal shapes have equal hashes.
+
+Pure. One writer serves the shape hash and the schema IR: identities, where there are any, ride beside the names.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType
+from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType, Scalar
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
 # The constraints that a property may carry itself.
@@ -116,3 +119,268 @@ def canonical_hash(value: object) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+Json: TypeAlias = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeIds:
+    """The identities of a type; an interface has no table, so no incarnation."""
+
+    type_id: int
+    incarnation_id: int | None
+    property_ids: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The identities of all types, by kind and name."""
+
+    interfaces: Mapping[str, TypeIds]
+    nodes: Mapping[str, TypeIds]
+    edges: Mapping[str, TypeIds]
+
+
+def encode_shape(shape: SchemaShape, identities: Identities | None = None) -> Json:
+    """Return the types as JSON, each with its identities when there are any."""
+    ids = identities or Identities({}, {}, {})
+    return {
+        "interfaces": [_encode_type(type_, ids.interfaces.get(type_.name), ids) for type_ in shape.interfaces],
+        "nodes": [_encode_type(type_, ids.nodes.get(type_.name), ids) for type_ in shape.nodes],
+        "edges": [_encode_type(type_, ids.edges.get(type_.name), ids) for type_ in shape.edges],
+    }
+
+
+def shape_hash(shape: SchemaShape) -> str:
+    """Return the digest of a shape, independent of its identities."""
+    return canonical_hash(encode_shape(shape))
+
+
+def _encode_type(shape: TypeShape, type_ids: TypeIds | None, ids: Identities) -> Json:
+    property_ids = type_ids.property_ids if type_ids is not None else {}
+    encoded: Json = {"name": shape.name}
+    if type_ids is not None:
+        encoded["type_id"] = type_ids.type_id
+        if type_ids.incarnation_id is not None:
+            encoded["table_incarnation_id"] = type_ids.incarnation_id
+    encoded["properties"] = [_encode_property(item, property_ids) for item in shape.properties]
+    if isinstance(shape, InterfaceShape):
+        return encoded
+    encoded["constraints"] = [_encode_constraint(item, property_ids) for item in shape.constraints]
+    encoded["description"] = shape.description
+    encoded["instruction"] = shape.instruction
+    encoded["annotations"] = [_encode_annotation(item) for item in shape.annotations]
+    _encode_merge(encoded, shape.merge)
+    if isinstance(shape, NodeShape):
+        encoded["implements"] = [_type_reference(name, ids.interfaces) for name in shape.implements]
+    if isinstance(shape, EdgeShape):
+        encoded["source"] = _type_reference(shape.source, ids.nodes)
+        encoded["target"] = _type_reference(shape.target, ids.nodes)
+        encoded["cardinality"] = {"min": shape.cardinality.minimum, "max": shape.cardinality.maximum}
+    return encoded
+
+
+def _encode_property(shape: PropertyShape, property_ids: Mapping[str, int]) -> Json:
+    encoded: Json = {
+        "name": shape.name,
+        "type": _encode_value_type(shape.type),
+        "constraints": list(shape.marks),
+        "embed": None,
+        "description": shape.description,
+        "annotations": [_encode_annotation(item) for item in shape.annotations],
+        "declared": "interface" if shape.is_injected else "direct",
+    }
+    _encode_merge(encoded, shape.merge)
+    if shape.default is not None:
+        encoded["default"] = _encode_default(shape.default)
+    if shape.name in property_ids:
+        encoded["property_id"] = property_ids[shape.name]
+    if shape.embed is not None:
+        source = _property_reference(shape.embed.source, property_ids)
+        encoded["embed"] = {"source": source, "model": shape.embed.model}
+    return encoded
+
+
+def _encode_default(default: Default) -> Json:
+    if default.kind != "value":
+        return {"kind": default.kind}
+    return {"kind": "value", "value": list(default.value) if isinstance(default.value, tuple) else default.value}
+
+
+def _encode_merge(encoded: Json, rule: MergeRule | None) -> None:
+    # Schemas that were accepted before there were merge rules keep their form, and with it their hash.
+    if rule is not None:
+        encoded["merge"] = rule.value
+
+
+def _encode_value_type(type_: PropertyType) -> Json:
+    return {
+        "scalar": type_.scalar.value,
+        "list": type_.is_list,
+        "nullable": type_.nullable,
+        "enum": list(type_.enum_values) if type_.enum_values is not None else None,
+        "dimension": type_.dimension,
+    }
+
+
+def _encode_constraint(shape: ConstraintShape, property_ids: Mapping[str, int]) -> Json:
+    columns = [_property_reference(name, property_ids) for name in shape.columns]
+    encoded: Json = {"kind": shape.kind, "columns": columns}
+    if shape.kind == "range":
+        encoded |= {"min": shape.minimum, "max": shape.maximum}
+    if shape.kind == "check":
+        encoded["pattern"] = shape.pattern
+    return encoded
+
+
+def _encode_annotation(annotation: OpaqueAnnotation) -> Json:
+    return {"name": annotation.name, "value": annotation.value, "keywords": dict(annotation.keywords)}
+
+
+def _type_reference(name: str, types: Mapping[str, TypeIds]) -> Json:
+    return {"name": name, "type_id": types[name].type_id} if name in types else {"name": name}
+
+
+def _property_reference(name: str, property_ids: Mapping[str, int]) -> Json:
+    # The endpoints `src` and `dst` of an edge are columns without an identity, and so is any name in a bare shape.
+    return {"name": name, "property_id": property_ids[name]} if name in property_ids else {"name": name}
+
+
+_TEXT: Final = (str,)
+_CONSTANTS: Final = (str, int, float, bool)
+_TEXT_OR_NONE: Final = (str, type(None))
+_NUMBER_OR_NONE: Final = (int, float, type(None))
+_INTEGER_OR_NONE: Final = (int, type(None))
+
+
+def decode_types(value: Mapping[str, Any]) -> tuple[SchemaShape, Identities]:
+    """Return the shape and the identities of a stored schema; a wrong form raises a plain Python error."""
+    shape = SchemaShape(
+        tuple(InterfaceShape(_leaf(item["name"], _TEXT), _properties(item)) for item in value["interfaces"]),
+        tuple(_node(item) for item in value["nodes"]),
+        tuple(_edge(item) for item in value["edges"]),
+    )
+    identities = Identities(
+        {item["name"]: _type_ids(item) for item in value["interfaces"]},
+        {item["name"]: _type_ids(item) for item in value["nodes"]},
+        {item["name"]: _type_ids(item) for item in value["edges"]},
+    )
+    return shape, identities
+
+
+def _type_ids(item: Mapping[str, Any]) -> TypeIds:
+    properties = {entry["name"]: entry["property_id"] for entry in item["properties"]}
+    return TypeIds(item["type_id"], item.get("table_incarnation_id"), properties)
+
+
+def _node(item: Mapping[str, Any]) -> NodeShape:
+    return NodeShape(
+        _leaf(item["name"], _TEXT),
+        _properties(item),
+        _constraints(item),
+        tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]),
+        _leaf(item["description"], _TEXT_OR_NONE),
+        _leaf(item["instruction"], _TEXT_OR_NONE),
+        _annotations(item),
+        _merge(item),
+    )
+
+
+def _edge(item: Mapping[str, Any]) -> EdgeShape:
+    cardinality = item["cardinality"]
+    return EdgeShape(
+        _leaf(item["name"], _TEXT),
+        _leaf(item["source"]["name"], _TEXT),
+        _leaf(item["target"]["name"], _TEXT),
+        _properties(item),
+        _constraints(item),
+        Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
+        _leaf(item["description"], _TEXT_OR_NONE),
+        _leaf(item["instruction"], _TEXT_OR_NONE),
+        _annotations(item),
+        _merge(item),
+    )
+
+
+def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
+    return tuple(
+        PropertyShape(
+            _leaf(entry["name"], _TEXT),
+            _value_type(entry["type"]),
+            tuple(_one_of(mark, MARKS) for mark in entry["constraints"]),
+            _embed(entry["embed"]),
+            _leaf(entry["description"], _TEXT_OR_NONE),
+            _annotations(entry),
+            entry["declared"] == "interface",
+            _merge(entry),
+            _default(entry["default"]) if "default" in entry else None,
+        )
+        for entry in item["properties"]
+    )
+
+
+def _merge(item: Mapping[str, Any]) -> MergeRule | None:
+    return MergeRule(item["merge"]) if "merge" in item else None
+
+
+def _default(item: Mapping[str, Any]) -> Default:
+    kind = _one_of(item["kind"], ("value", "now", "uuid"))
+    value = item["value"] if kind == "value" else None
+    if isinstance(value, list):
+        return Default(kind, tuple(_leaf(element, _CONSTANTS) for element in value))
+    return Default(kind, None if kind != "value" else _leaf(value, _CONSTANTS))
+
+
+def _embed(item: Mapping[str, Any] | None) -> Embed | None:
+    if item is None:
+        return None
+    return Embed(_leaf(item["source"]["name"], _TEXT), _leaf(item["model"], _TEXT_OR_NONE))
+
+
+def _value_type(item: Mapping[str, Any]) -> PropertyType:
+    values = item["enum"]
+    return PropertyType(
+        Scalar(item["scalar"]),
+        _leaf(item["list"], (bool,)),
+        _leaf(item["nullable"], (bool,)),
+        tuple(_leaf(value, _TEXT) for value in values) if values is not None else None,
+        _leaf(item["dimension"], _INTEGER_OR_NONE),
+    )
+
+
+def _constraints(item: Mapping[str, Any]) -> tuple[ConstraintShape, ...]:
+    return tuple(
+        ConstraintShape(
+            _one_of(entry["kind"], get_args(ConstraintKind)),
+            tuple(_leaf(column["name"], _TEXT) for column in entry["columns"]),
+            _leaf(entry.get("min"), _NUMBER_OR_NONE),
+            _leaf(entry.get("max"), _NUMBER_OR_NONE),
+            _leaf(entry.get("pattern"), _TEXT_OR_NONE),
+        )
+        for entry in item["constraints"]
+    )
+
+
+def _annotations(item: Mapping[str, Any]) -> tuple[OpaqueAnnotation, ...]:
+    return tuple(
+        OpaqueAnnotation(
+            _leaf(entry["name"], _TEXT),
+            _leaf(entry["value"], _TEXT_OR_NONE),
+            tuple(sorted((key, _leaf(value, _TEXT)) for key, value in entry["keywords"].items())),
+        )
+        for entry in item["annotations"]
+    )
+
+
+def _leaf(value: Any, types: tuple[type, ...]) -> Any:
+    # An exact match, because a bool is an int to Python.
+    if type(value) not in types:
+        raise TypeError(f"{value!r} has the wrong type")
+    return value
+
+
+def _one_of(value: Any, allowed: Collection[str]) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{value!r} is unknown")
+    return value

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from omnigraph.docstrings import complete_docs
-from omnigraph.engine.algo import measures
-from omnigraph.engine.algo.measures import BlockGraph, Numbers
+from omnigraph.engine import algo as measures
+from omnigraph.engine.algo import BlockGraph, Numbers
 from omnigraph.graph import Graph
 from omnigraph.pipeline.algo.measurement import Measured, MeasureOptions, measure
 

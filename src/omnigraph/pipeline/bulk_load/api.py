@@ -1,16 +1,17 @@
-"""The public entry point of a load: validate arguments, authorize, plan the input and run the transaction.
+"""The public entry point of a load: validate arguments, authorize, plan and digest the input, run the transaction.
 
 A load follows the rules of an ingest and is atomic: everything is published as one commit, or nothing is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from omnigraph import clock, settings
 from omnigraph.docstrings import complete_docs
@@ -27,11 +28,11 @@ from omnigraph.lang.catalog import Catalog, Kind, TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.input_digest import digest_input
 from omnigraph.pipeline.bulk_load.job import NO_DIGEST, InputSchema, LoadOptions
 from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
+    Split,
     find_table_key,
     is_frame,
     parse_columns,
@@ -49,8 +50,78 @@ from omnigraph.pipeline.bulk_load.transaction import (
     find_applied,
     require_not_applied,
 )
+from omnigraph.pipeline.filesystems import open_file
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
 from omnigraph.public_values import Mode
+
+# Changing this size would change every digest, and past jobs would look new.
+_BLOCK_BYTES: Final = 32 * 1024 * 1024
+_STEP_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A range of bytes of a file."""
+
+    file: str
+    start: int
+    stop: int
+
+
+def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[TypeKey, Columns]) -> str:
+    """Return a digest of the input and the mode of a load.
+
+    A DataFrame counts by its schema only: computing its rows may cost as much as the load.
+    """
+    firsts = [split for split in splits if split.is_first]
+    sizes = _file_sizes(splits)
+    blocks = [
+        ByteRange(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
+        for split in firsts
+        for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
+    ]
+    digests = runner.run("hashing the input", digest_block, blocks, [block.stop - block.start for block in blocks])
+    descriptions = [
+        f"{split.table_key}:{_format_mapping(split.columns)}:{sizes[split.file]}{_format_partitions(split)}"
+        for split in firsts
+    ]
+    descriptions += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
+    return hashlib.sha256("\n".join([mode, *descriptions, *digests]).encode()).hexdigest()
+
+
+def _format_mapping(columns: Columns | None) -> str:
+    """Format a column mapping field by field, so that digests stay the same when the class gets new fields."""
+    if columns is None:
+        return ""
+    return "\0".join([columns.source or "", columns.target or "", *map(str, sorted(columns.properties.items()))])
+
+
+def _format_partitions(split: Split) -> str:
+    """Format partition columns; empty without any, as digests were before partitions were supported."""
+    partitions = (*split.parent_partitions, *split.partitions)
+    return f":{partitions}" if partitions else ""
+
+
+def digest_block(block: ByteRange) -> str:
+    """Return the digest of a range of bytes."""
+    digest = hashlib.sha256()
+    with open_file(block.file) as file:
+        for position in range(block.start, block.stop, _STEP_BYTES):
+            digest.update(file.read_at(min(_STEP_BYTES, block.stop - position), position))
+    return digest.hexdigest()
+
+
+def _file_sizes(splits: Sequence[Split]) -> dict[str, int]:
+    """Return file sizes; splits of Parquet count row groups, so the size of a Parquet file is read."""
+    sizes: dict[str, int] = {}
+    for split in splits:
+        if split.format != "parquet":
+            sizes[split.file] = max(sizes.get(split.file, 0), split.stop, split.size)
+        elif split.file not in sizes:
+            with open_file(split.file) as file:
+                sizes[split.file] = file.size()
+    return sizes
+
 
 OnError = Literal["fail", "quarantine"]
 # NDJSON files, and files or DataFrames by node type and by edge type.

@@ -22,13 +22,19 @@ from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
-from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_ids
 from omnigraph.pipeline.bulk_load.splits import Columns, EndpointColumns, endpoint_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.coerce import INSTANTS, Fault, decode_column, list_column, reader_type, stored_column
+from omnigraph.rules.coerce import (
+    INSTANTS,
+    Fault,
+    decode_column,
+    default_column,
+    list_column,
+    reader_type,
+    stored_column,
+)
 from omnigraph.rules.datetimes import are_in_calendar
-from omnigraph.rules.defaults import default_column
 from omnigraph.rules.delta import Findings, Violation, one_array
 
 # Types that Arrow can parse from CSV text.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnigraph import clock
-from omnigraph.engine.graph_access import GraphAccess, parse_catalog
+from omnigraph.engine.tasks import GraphAccess, parse_catalog
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules.delta import INTENTS, Intent

@@ -21,7 +21,12 @@ from omnigraph.pipeline.key_buckets.files import (
     FileSlice,
     HashRange,
     KeySegment,
+    build_key_arrays,
+    columns_of_keys,
+    extract_keys,
     read_keys,
+    released_names,
+    unique_names,
     write_addresses,
     write_keys,
     write_numbers,
@@ -36,13 +41,6 @@ from omnigraph.pipeline.key_buckets.hashes import (
     is_known_key,
     subtract,
     sum_degrees,
-)
-from omnigraph.pipeline.key_buckets.type_keys import (
-    build_key_arrays,
-    columns_of_keys,
-    extract_keys,
-    released_names,
-    unique_names,
 )
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.delta import Intent

@@ -22,9 +22,8 @@ from omnigraph.pipeline.bulk_load.job import UNIT
 from omnigraph.pipeline.bulk_load.matching import CandidatesByKey, ComparedKeys, KeySegments, ReplacedRows
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest
 from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
-from omnigraph.pipeline.key_buckets.files import KeySegment
+from omnigraph.pipeline.key_buckets.files import KeySegment, columns_of_keys, released_names, unique_names
 from omnigraph.pipeline.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
-from omnigraph.pipeline.key_buckets.type_keys import columns_of_keys, released_names, unique_names
 from omnigraph.rules.arrow_typing import Column, Numbers
 from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Findings, Ids, Intent, one_array
 from omnigraph.rules.validate import RULES

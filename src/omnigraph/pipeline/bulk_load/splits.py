@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyarrow import fs
 
-from omnigraph.engine.graph_access import GraphAccess
+from omnigraph.engine.tasks import GraphAccess
 from omnigraph.engine.write.frames import as_frame, is_arrow_stream, read_frame
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid

@@ -15,21 +15,34 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import EmbedCounts, VectorSpace
-from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
-from omnigraph.engine.embed.tasks import EmbedSite, embed_site, replace_vectors
-from omnigraph.engine.graph_access import parse_catalog
-from omnigraph.engine.query.search import default_embedder
+from omnigraph.engine.embed.embed_tasks import (
+    EmbedSite,
+    Mask,
+    Target,
+    VectorChanges,
+    embed_site,
+    has_text,
+    plan_types,
+    replace_vectors,
+)
+from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import View
-from omnigraph.engine.tasks import Runner
+from omnigraph.engine.tasks import Runner, parse_catalog
 from omnigraph.engine.write.staging import physical
 from omnigraph.lang.catalog import Catalog, Property, Type, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
 from omnigraph.pipeline.bulk_load.splits import Split
-from omnigraph.pipeline.key_buckets.files import FileSlice, KeySegment, to_arrow_stream, write_keys
+from omnigraph.pipeline.key_buckets.files import (
+    FileSlice,
+    KeySegment,
+    extract_keys,
+    key_names,
+    to_arrow_stream,
+    write_keys,
+)
 from omnigraph.pipeline.key_buckets.hashes import Candidates, hash_column, is_among
-from omnigraph.pipeline.key_buckets.type_keys import extract_keys, key_names
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Delta, Findings, Ids, Intent, Violation, last_of_each, one_array
 from omnigraph.rules.validate import ROW_CHECKS, IndexedViolation, run_rules

@@ -15,9 +15,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
-from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.engine.tasks import Runner
+from omnigraph.engine.tasks import Runner, graph_access
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.write_authorization import (
     mask_hidden_type_errors,

@@ -12,8 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from omnigraph import settings
-from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph

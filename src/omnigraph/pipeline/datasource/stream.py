@@ -24,15 +24,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from omnigraph.engine.changes import row_diff
-from omnigraph.engine.changes.change_json import image_texts
-from omnigraph.engine.changes.commit_diff import Step
+from omnigraph.engine.changes.commit_diff import Step, image_texts
 from omnigraph.engine.changes.cursor import ChangeFilter, Scope, Token, decode, encode
 from omnigraph.engine.changes.feed import feed_scope, start_commit, steps_after
 from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.changes.state_diff import Pair, of_ops
 from omnigraph.engine.export import column_names
-from omnigraph.engine.graph_access import GraphAccess, graph_access
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import ChangeFeedGap, SchemaBoundary, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import CommitId, new_ulid

@@ -16,8 +16,9 @@ import yaml
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.declared.document import VARIABLE, PipelineDocument
-from omnigraph.pipeline.declared.mistakes import (
+from omnigraph.pipeline.declared.document import (
+    VARIABLE,
+    PipelineDocument,
     check_branch_name,
     check_branches,
     check_members,

@@ -15,8 +15,7 @@ from omnigraph.engine.query.projection import SkipLimit
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import HOPS, ID, VALUE, Names, spark_type
-from omnigraph.pipeline.query.search import POSITION, SCORE, Search
+from omnigraph.pipeline.query.scan import HOPS, ID, POSITION, SCORE, VALUE, Names, Search, spark_type
 
 # Wide enough for a sum of more 64-bit integers than any graph has rows.
 _EXACT: Final = "decimal(38,0)"

@@ -14,14 +14,19 @@ import pyarrow as pa
 
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.branches import Branches, delete_merged
-from omnigraph.engine.graph_access import graph_access
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
-from omnigraph.engine.merge.merge_tasks import ExecuteMerge, Settled, Task, merge_in_memory
-from omnigraph.engine.merge.three_way import Counted, ThreeWayState, violation_conflict
-from omnigraph.engine.tasks import Progress, Runner, report_progress, reporting_to
+from omnigraph.engine.merge.conflicts import Resolution, Resolutions, ResolutionsInput
+from omnigraph.engine.merge.three_way import (
+    Counted,
+    ExecuteMerge,
+    Settled,
+    Task,
+    ThreeWayState,
+    merge_in_memory,
+    violation_conflict,
+)
+from omnigraph.engine.tasks import Progress, Runner, graph_access, report_progress, reporting_to
 from omnigraph.errors import Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import Type, TypeKey
@@ -35,8 +40,16 @@ from omnigraph.limits import (
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
-from omnigraph.pipeline.range_merge.keys import KeyPart, MergeJob, check_bucket
-from omnigraph.pipeline.range_merge.tasks import DiffTask, MergedRange, MergeTask, merge_range, write_moved_rows
+from omnigraph.pipeline.range_merge.range_tasks import (
+    DiffTask,
+    KeyPart,
+    MergedRange,
+    MergeJob,
+    MergeTask,
+    check_bucket,
+    merge_range,
+    write_moved_rows,
+)
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import MergeReceipt
 from omnigraph.rules.validate import IndexedViolation

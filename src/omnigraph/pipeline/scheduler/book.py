@@ -16,7 +16,7 @@ import orjson
 
 from omnigraph.errors import ConflictError, StorageError, StorageKind
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
-from omnigraph.manifest.numbered_locks import HeldLock, LockHeld, LockUnreadable, NumberedLocks
+from omnigraph.manifest.locks import HeldLock, LockHeld, LockUnreadable, NumberedLocks
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 

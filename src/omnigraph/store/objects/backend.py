@@ -1,17 +1,92 @@
-"""The interface of a backend for control objects.
+"""The interface of a backend for control objects, and the meter that counts its requests by kind.
 
 The seam between `Objects`, which checks, counts down to failpoints and names errors, and its two backends.
+
+A meter is handed down when a graph is opened, so a test installs its own before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from zlib import crc32
 
 from omnigraph.store.write.file_proof import FOOTER_BYTES
+
+
+class Meter:
+    """Counts requests by operation and kind of target; threads may share one.
+
+    The kind is the target's first path segment without its version, so counts stay few however many objects there are.
+
+    >>> meter = Meter()
+    >>> meter.count("get", "__recovery/a.json"); before = meter.snapshot()
+    >>> meter.count("get", "__recovery/b.json"); meter.count("put", "_schema.pg")
+    >>> meter.since(before)
+    {'get __recovery': 1, 'put _schema.pg': 1}
+    """
+
+    def __init__(self, log: list[tuple[str, str]] | None = None) -> None:
+        self._counts: Counter[str] = Counter()
+        self._log = log
+        self._lock = threading.Lock()
+
+    def count(self, operation: str, target: str) -> None:
+        """Count one request, and append it to the log if there is one."""
+        self._add(operation, target)
+        local = _request_meter.get()
+        if local is not None:
+            local._add(operation, target)
+
+    def _add(self, operation: str, target: str) -> None:
+        key = f"{operation} {target.partition('/')[0].partition('@')[0]}"
+        with self._lock:
+            self._counts[key] += 1
+            if self._log is not None:
+                self._log.append((operation, target))
+
+    def snapshot(self) -> dict[str, int]:
+        """Return all counts so far, by `operation kind`, in name order."""
+        with self._lock:
+            return dict(sorted(self._counts.items()))
+
+    def since(self, before: Mapping[str, int]) -> dict[str, int]:
+        """Return what was counted after the snapshot `before`; what did not change is left out."""
+        now = self.snapshot()
+        return {key: count - before.get(key, 0) for key, count in now.items() if count != before.get(key, 0)}
+
+
+class _NoMeter(Meter):
+    """A meter that counts nothing."""
+
+    def _add(self, operation: str, target: str) -> None:
+        pass
+
+
+NO_METER: Meter = _NoMeter()
+_request_meter: Final[ContextVar[Meter | None]] = ContextVar("request_meter", default=None)
+
+
+@contextmanager
+def own_requests() -> Iterator[Meter]:
+    """Also count the requests made within the block, apart from those of other threads.
+
+    >>> with own_requests() as meter:
+    ...     NO_METER.count("get", "a")
+    >>> meter.snapshot()
+    {'get a': 1}
+    """
+    meter = Meter()
+    token = _request_meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _request_meter.reset(token)
 
 
 @dataclass(frozen=True, slots=True, order=True)

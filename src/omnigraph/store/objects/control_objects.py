@@ -12,10 +12,8 @@ from contextlib import contextmanager, suppress
 from omnigraph import clock, failpoints, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.store.objects.backend import Backend, Inspected, ObjectInfo
-from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX, LocalObjects
-from omnigraph.store.objects.request_meter import NO_METER, Meter
-from omnigraph.store.objects.reserve import RESERVE_PATH, Reserve
+from omnigraph.store.objects.backend import NO_METER, Backend, Inspected, Meter, ObjectInfo
+from omnigraph.store.objects.local_objects import RESERVE_PATH, TEMPORARY_PREFIX, LocalObjects, Reserve
 from omnigraph.store.objects.uri import Location
 
 __all__ = ["ObjectInfo", "Objects"]

@@ -18,9 +18,8 @@ from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import CONDITIONAL_PUT_ATTEMPTS_MAX, COPY_CHUNK_BYTES, RETRY_WAIT_SECONDS
 from omnigraph.store.objects import uri
-from omnigraph.store.objects.backend import Inspected, ObjectInfo
+from omnigraph.store.objects.backend import Inspected, Meter, ObjectInfo
 from omnigraph.store.objects.failures import CREDENTIALS, from_text
-from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.write.file_proof import FOOTER_BYTES, etag_checksum
 

@@ -18,12 +18,10 @@ import pyarrow.json
 from omnigraph.engine.write.ndjson.blocks import Lines, Part
 from omnigraph.engine.write.ndjson.slow_path import with_fresh_ids
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Type, TypeKey
-from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce import INSTANTS, has_negative_zero, reader_type, stored_column
-from omnigraph.rules.defaults import fill_absent
+from omnigraph.rules.coerce import INSTANTS, fill_absent, has_negative_zero, reader_type, stored_column
 from omnigraph.rules.delta import one_array
 
 _HEAD: Final = re.compile(

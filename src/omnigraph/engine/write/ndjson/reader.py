@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph import clock
 from omnigraph.engine.external_blobs import BlobReader
-from omnigraph.engine.json_members import count_outside_strings, find_repeated_member
+from omnigraph.engine.json_text import count_outside_strings, find_repeated_member
 from omnigraph.engine.write.ndjson.blocks import Lines, Loaded, Part, blocks_of
 from omnigraph.engine.write.ndjson.fast_path import Scanner
 from omnigraph.engine.write.ndjson.slow_path import Converter, Envelopes

@@ -19,11 +19,9 @@ from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.rules.arrow_typing import Column, arrays, pc
-from omnigraph.rules.coerce import Misfit, decode_column, fit, from_fitted, shown
-from omnigraph.rules.defaults import fill_absent
+from omnigraph.rules.coerce import Misfit, decode_column, fill_absent, fit, from_fitted, shown
 from omnigraph.rules.delta import Findings, Violation, one_array
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.schema.checks.annotations import (
     check_annotations,
+    check_constraints,
     check_defaults,
+    check_merge_rules,
     check_unknown_annotations,
     note_inert,
     note_legacy_annotations,
 )
-from omnigraph.lang.schema.checks.constraints import check_constraints, check_merge_rules
 from omnigraph.lang.schema.checks.declarations import check_interfaces, check_names, check_values
 from omnigraph.lang.schema.expand import Draft
 from omnigraph.limits import DIAGNOSTICS_MAX
