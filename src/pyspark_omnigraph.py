@@ -16,7 +16,7 @@ class DefaultSource(DataSource):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         from omnigraph.pipeline.datasource.options import spark_errors
-        from omnigraph.pipeline.datasource.table_reader import pin_snapshot
+        from omnigraph.pipeline.datasource.tables import pin_snapshot
 
         with spark_errors():
             # A DataFrame is planned again whenever it is used, and must show one state of the graph each time.
@@ -27,17 +27,17 @@ class DefaultSource(DataSource):
         return "omnigraph"
 
     def schema(self) -> Any:
-        from omnigraph.pipeline.datasource import stream, table_reader
+        from omnigraph.pipeline.datasource import stream, tables
         from omnigraph.pipeline.datasource.options import spark_errors
 
         with spark_errors():
             if stream.is_stream(self.options):
                 return stream.schema_of(self.options)
-            return table_reader.schema_of(self.options, self._pinned)
+            return tables.schema_of(self.options, self._pinned)
 
     def reader(self, schema: Any) -> Any:
         from omnigraph.pipeline.datasource.options import spark_errors
-        from omnigraph.pipeline.datasource.table_reader import Reader
+        from omnigraph.pipeline.datasource.tables import Reader
 
         with spark_errors():
             return Reader(self.options, self._pinned, schema)
@@ -51,14 +51,14 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from omnigraph.pipeline.datasource.options import spark_errors
-        from omnigraph.pipeline.datasource.table_writer import Writer
+        from omnigraph.pipeline.datasource.tables import Writer
 
         with spark_errors():
             return Writer(self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from omnigraph.pipeline.datasource.options import spark_errors
-        from omnigraph.pipeline.datasource.table_writer import StreamWriter
+        from omnigraph.pipeline.datasource.tables import StreamWriter
 
         with spark_errors():
             return StreamWriter(self.options, overwrite)

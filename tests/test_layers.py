@@ -58,7 +58,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"arguments", "external_blobs", "json_text", "tasks"}),
         frozenset({"authorization", "revisions"}),
         frozenset({"session"}),
-        frozenset({"entity_lookup", "export", "graph_formats", "history", "information_flow", "query"}),
+        frozenset({"entity_lookup", "export", "history", "information_flow", "query"}),
         frozenset({"changes"}),
         frozenset({"drawing"}),
         frozenset({"branches", "entity_history", "merge", "schema_data", "write"}),

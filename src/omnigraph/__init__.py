@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.entity_lookup import Blob
     from omnigraph.engine.query.budget import Budget, CancelToken
-    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import Schema, SchemaReceipt
     from omnigraph.errors import (
@@ -166,7 +166,7 @@ _MODULE_OF = {
     "MergeReceipt": "omnigraph.public_values",
     "Budget": "omnigraph.engine.query.budget",
     "CancelToken": "omnigraph.engine.query.budget",
-    "Explanation": "omnigraph.engine.query.explain",
+    "Explanation": "omnigraph.engine.query.physical_plan",
     "Result": "omnigraph.engine.query.result",
     "Schema": "omnigraph.engine.schema",
     "SchemaReceipt": "omnigraph.engine.schema",

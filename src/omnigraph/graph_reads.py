@@ -15,7 +15,7 @@ from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
 from omnigraph.engine.query.context import Caches
-from omnigraph.engine.query.explain import Explanation
+from omnigraph.engine.query.physical_plan import Explanation
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
@@ -147,7 +147,7 @@ class GraphReads(GraphProtocol):
             >>> graph.to_networkx().number_of_edges()
             1
         """
-        from omnigraph.engine.graph_formats import to_networkx
+        from omnigraph.engine.export import to_networkx
 
         return to_networkx(self._session.view(branch, at, names=names), types)
 

@@ -15,7 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.engine.maintain.reconcile import Reconciler
+from omnigraph.engine.maintain.maintenance import Reconciler
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import exclusive_intent

@@ -14,8 +14,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.maintain import reconcile as module
-from omnigraph.engine.maintain.reconcile import Reconciler
+from omnigraph.engine.maintain import maintenance as module
+from omnigraph.engine.maintain.maintenance import Reconciler
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point

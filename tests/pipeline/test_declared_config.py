@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import UsageError
-from omnigraph.pipeline.bulk_load.report import prepare_folder
+from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared.check import find_pipeline
-from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
-from omnigraph.pipeline.declared.redaction import redact_errors
+from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines, redact_errors
 
 VALID = """\
 version: 1

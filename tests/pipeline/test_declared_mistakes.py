@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.declared import expectations
+from omnigraph.pipeline.declared import check
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.runs import RunReport
 
@@ -238,7 +238,7 @@ def test_files_that_vanish_fail_the_run_and_the_next_one_loads(
             path.unlink()
         return judge(frame, view, *arguments)
 
-    judge = expectations.judge_view
+    judge = check.judge_view
     with monkeypatch.context() as patched:
         patched.setattr("omnigraph.pipeline.declared.run.judge_view", judge_and_remove)
         with pytest.raises(PipelineError, match="nothing was published"):

@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import DataError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer
+from omnigraph.pipeline.datasource.tables import StagedPartition, StreamWriter, Writer
 
 pytestmark = pytest.mark.slow
 

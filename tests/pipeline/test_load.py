@@ -24,7 +24,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load.report import LoadReport
+from omnigraph.pipeline.bulk_load.job import LoadReport
 from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from tests.support.orphan_sweep import sweep
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world

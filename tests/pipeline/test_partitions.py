@@ -15,8 +15,8 @@ import omnigraph as og
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import SPARK_PARTITION_ROWS
-from omnigraph.pipeline.datasource import table_reader
-from omnigraph.pipeline.datasource.table_reader import Reader
+from omnigraph.pipeline.datasource import tables
+from omnigraph.pipeline.datasource.tables import Reader
 from omnigraph.store.read.row_ranges import RowRange, split_rows
 
 NUMBERS = StructType().add("number", LongType())
@@ -70,10 +70,10 @@ def test_parts_hold_every_row_once(graph: Graph, count: int) -> None:
 
 def test_number_of_parts_follows_rows_and_bytes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reader(graph).partitions()) == 1
-    monkeypatch.setattr(table_reader, "SPARK_PARTITION_ROWS", 100)
+    monkeypatch.setattr(tables, "SPARK_PARTITION_ROWS", 100)
     assert len(reader(graph).partitions()) == 6
     monkeypatch.undo()
-    monkeypatch.setattr(table_reader, "LOAD_SPLIT_BYTES", 2_000)
+    monkeypatch.setattr(tables, "LOAD_SPLIT_BYTES", 2_000)
     assert len(reader(graph).partitions()) > 3
     assert sorted(number for part in parts_of(reader(graph)) for number in part) == expected()
 
@@ -117,7 +117,7 @@ def test_one_requested_column_is_the_only_one_that_lance_reads(
     graph: Graph, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"graph": graph.uri, "type": "Person", **options}
-    schema = table_reader.schema_of(given | {"columns": "name"}, None)
+    schema = tables.schema_of(given | {"columns": "name"}, None)
     assert schema.fieldNames() == ["name"]
     sources = [
         Reader(given | {"columns": "name"}, None, schema),

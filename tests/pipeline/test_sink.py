@@ -11,8 +11,8 @@ import pytest
 from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineError, ReadSetChanged, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
-from omnigraph.pipeline.datasource import table_writer
-from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer, stage_partition
+from omnigraph.pipeline.datasource import tables
+from omnigraph.pipeline.datasource.tables import StagedPartition, StreamWriter, Writer, stage_partition
 from tests.support.datasource_fixtures import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ def test_stream_writer_batch_that_comes_again_is_written_once(tmp_path: Path) ->
 def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(table_writer, "_last_commit", lambda *_: None)
+    monkeypatch.setattr(tables, "_last_commit", lambda *_: None)
     monkeypatch.setattr("omnigraph.pipeline.bulk_load.transaction.find_applied", lambda *_: None)
     with pytest.raises(KeyConflict):
         write_batch(graph, 0, "c")
@@ -145,7 +145,7 @@ def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monk
 def test_stream_writer_accepts_a_batch_that_another_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(table_writer, "_last_commit", lambda *_: None)
+    monkeypatch.setattr(tables, "_last_commit", lambda *_: None)
     write_batch(graph, 0, "c")
     assert names(graph) == ["a", "b", "c"]
 

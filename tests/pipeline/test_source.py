@@ -17,9 +17,9 @@ from omnigraph.errors import UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.pipeline.datasource import table_reader
+from omnigraph.pipeline.datasource import tables
 from omnigraph.pipeline.datasource.options import READ_OPTIONS, find_type, parse_options
-from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
+from omnigraph.pipeline.datasource.tables import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.query import collect
 from tests.support.datasource_fixtures import FULL, things
@@ -152,7 +152,7 @@ def test_schema_of_wrong_options_says_what_to_do(tmp_path: Path, options: Mappin
     things(tmp_path / "g").close()
     given = {name: str(tmp_path / "g") if name == "graph" else value for name, value in options.items()}
     with pytest.raises(UsageError, match=said):
-        table_reader.schema_of(given, None)
+        tables.schema_of(given, None)
 
 
 def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
     graph = things(tmp_path / "g")
     options = {"graph": graph.uri, "type": "Thing"}
     with pytest.raises(UsageError, match="not a valid condition on `Thing`"):
-        table_reader.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
+        tables.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
     for where in (
         "count > 5) OR (true",
         "count > 5 garbage",
@@ -171,10 +171,10 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
         "name = 'x",
     ):
         with pytest.raises(UsageError, match="condition on `Thing`"):
-            table_reader.Reader(options | {"filter": where}, None, StructType().add("name", StringType()))
+            tables.Reader(options | {"filter": where}, None, StructType().add("name", StringType()))
     with pytest.raises(UsageError, match=r"`Thing\.count` is `bigint` in Spark"):
-        table_reader.Reader(options, None, StructType().add("count", StringType()))
-    reader = table_reader.Reader(options, None, StructType().add("count", LongType()))
+        tables.Reader(options, None, StructType().add("count", StringType()))
+    reader = tables.Reader(options, None, StructType().add("count", LongType()))
     (part,) = reader.partitions()
     assert [batch.to_pylist() for batch in reader.read(part)] == [
         [{"count": 2**32 - 1}, {"count": None}],

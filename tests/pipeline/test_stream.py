@@ -17,7 +17,7 @@ import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.pipeline.datasource import stream, table_reader
+from omnigraph.pipeline.datasource import stream, tables
 from omnigraph.pipeline.datasource.stream import Feed, StreamReader
 from tests.support.change_fixtures import (
     SCHEMA,
@@ -163,7 +163,7 @@ def test_stream_of_one_type_has_its_columns(tmp_path: Path) -> None:
             if row["after"] is not None:
                 state[row["id"]] = row["after"]
         options = {"graph": graph.uri, "type": name}
-        one = table_reader.Reader(options, None, table_reader.schema_of(options, None))
+        one = tables.Reader(options, None, tables.schema_of(options, None))
         now = [row for run in one.partitions() for batch in one.read(run) for row in batch.to_pylist()]
         assert sorted(state.values(), key=lambda row: row["id"]) == sorted(now, key=lambda row: row["id"])
 
@@ -258,7 +258,7 @@ def test_stream_without_a_start_or_with_a_schema_is_refused(graph: og.Graph) -> 
 
     options = {"graph": graph.uri, "type": "P"}
     with pytest.raises(UsageError, match="`start` is missing; a stream begins at"):
-        StreamReader(options, table_reader.schema_of(options, None))
+        StreamReader(options, tables.schema_of(options, None))
     with pytest.raises(UsageError, match="omit the schema"):
         StreamReader({"graph": graph.uri, "start": "now"}, StructType().add("id", StringType()))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph import clock, failpoints
 from omnigraph.engine import schema
-from omnigraph.engine.maintain import reconcile
+from omnigraph.engine.maintain import maintenance
 from omnigraph.engine.maintain.cleanup import cleanup
 from omnigraph.engine.maintain.optimize import optimize
 from omnigraph.engine.maintain.repair import repair
@@ -384,8 +384,8 @@ def _repair(*, discard: bool) -> Callable[[Kernel], None]:
 def _reconcile(kernel: Kernel) -> None:
     # This process does nothing else and ends soon, so nobody needs the true threshold back.
     # Only one branch is past this one, so that there is one commit, and no state between before and after.
-    vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 3
-    reconcile.Reconciliation(GraphSession(kernel)).run()
+    vars(maintenance)["RECONCILE_FRAGMENTS_MAX"] = 3
+    maintenance.Reconciliation(GraphSession(kernel)).run()
 
 
 def _remaining(dataset: Dataset) -> pa.Table:

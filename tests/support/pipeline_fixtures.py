@@ -15,7 +15,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
 from omnigraph.pipeline.bulk_load import splits
-from omnigraph.pipeline.bulk_load.report import LoadReport
+from omnigraph.pipeline.bulk_load.job import LoadReport
 from tests.support.graph_template import copy_graph
 
 

@@ -18,7 +18,7 @@ from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.engine.maintain.cleanup import Purged
-    from omnigraph.engine.maintain.reconcile import ReconcileReport
+    from omnigraph.engine.maintain.maintenance import ReconcileReport
 
 
 def optimize(

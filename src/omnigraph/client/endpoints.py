@@ -45,7 +45,7 @@ from omnigraph.source_files import SourceInput, query_source, schema_source
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.merge.conflicts import ResolutionsInput
-    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
@@ -520,7 +520,7 @@ def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
 def _ndjson_body(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.write.frames import resolve_input
+    from omnigraph.engine.write.ingest import resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     data = resolve_input(data, nodes, edges)

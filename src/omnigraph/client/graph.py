@@ -28,7 +28,7 @@ from omnigraph.server.wire import Naming
 from omnigraph.source_files import SourceInput
 
 if TYPE_CHECKING:
-    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.changes.commit_diff import Block
-    from omnigraph.engine.query.explain import Explanation, OperatorReport
+    from omnigraph.engine.query.physical_plan import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
@@ -198,7 +198,7 @@ def parse_types(response: Response) -> tuple[NodeType | EdgeType, ...]:
 
 
 def parse_explanation(response: Response) -> Explanation:
-    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.physical_plan import Explanation
 
     data = response.json()
     totals = {name: value for name, value in data.items() if name not in ("query", "plan", "text")}
@@ -206,7 +206,7 @@ def parse_explanation(response: Response) -> Explanation:
 
 
 def _parse_operator(data: Mapping[str, Any]) -> OperatorReport:
-    from omnigraph.engine.query.explain import OperatorReport
+    from omnigraph.engine.query.physical_plan import OperatorReport
 
     actual = {name: value for name, value in data.items() if name not in ("operator", "estimated_rows", "inner")}
     return OperatorReport(

@@ -1,33 +1,337 @@
-"""Export one snapshot as NDJSON records that a load accepts.
+"""Export one snapshot: as NDJSON records that a load accepts, as GraphML, GEXF, DOT or Cypher, or for networkx.
 
 Deterministic: edges before nodes, types by name, entities by id, so equal graphs give equal bytes.
+
+Documents list nodes before edges, types by name, entities by id. Ids are unique within a type, so a node is called
+`Type:id`.
+
+The id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their nodes by
+it, through an index that the first statements create.
+
+In GEXF, nodes and edges stand in elements of their own, and each declares its attributes before them.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
-from omnigraph.engine.entity_lookup import blob_properties
-from omnigraph.engine.graph_formats import GraphFormat, export_graph
-from omnigraph.engine.json_text import json_text, string_bytes
+from omnigraph.engine.entity_lookup import blob_properties, entity_columns, find_type, rename_ends
+from omnigraph.engine.json_text import join_lists, json_text, string_bytes
+from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar, Type
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
+
+DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def type_batches(view: View, type_: Type) -> Iterator[pa.RecordBatch]:
+    """Yield the entities of a type by id: their ids, ends and shown properties."""
+    columns = ["id", *type_.ends, *shown_properties(type_)]
+    return (batch for batch in ordered_batches(view.dataset(type_.table_key), columns) if batch.num_rows)
+
+
+def shown_properties(type_: Type) -> dict[str, Property]:
+    """Return the properties without blobs, which are no text."""
+    return {name: item for name, item in sorted(type_.properties.items()) if item.type.scalar is not Scalar.BLOB}
+
+
+def join_columns(parts: Iterator[Any]) -> bytes:
+    """Return the rows that literal texts and columns of text make up, one after the other."""
+    return string_bytes(pc.binary_join_element_wise(*parts, ""))
+
+
+_I64_MAX: Final = 2**63 - 1
+# JSON would escape them as \\u00XX, which some databases decode before they look for the end of a text.
+_CONTROLS: Final = "[\\x00-\\x07\\x0b\\x0e-\\x1f]"
+_NO_NUMBERS: Final = (('"NaN"', "(0.0/0.0)"), ('"Infinity"', "(1.0/0.0)"), ('"-Infinity"', "(-1.0/0.0)"))
+
+
+def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
+    """Yield an index per node type, then a statement per node, then one per edge."""
+    for name in (type_.name for type_ in types if isinstance(type_, NodeType)):
+        yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{name}`) ON (n.`id`);\n".encode()
+    for type_ in types:
+        for batch in type_batches(view, type_):
+            yield join_columns(_cypher_parts(type_, batch))
+
+
+def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
+    """Yield literal texts and columns of text that make up the statements of a batch."""
+    if isinstance(type_, EdgeType):
+        yield f"MATCH (a:`{type_.source}` {{`id`: "
+        yield _literals(batch.column("src"))
+        yield f"}}), (b:`{type_.target}` {{`id`: "
+        yield _literals(batch.column("dst"))
+        yield f"}}) CREATE (a)-[:`{type_.name}` {{`id`: "
+    else:
+        yield f"CREATE (:`{type_.name}` {{`id`: "
+    yield _literals(batch.column("id"))
+    for name in shown_properties(type_):
+        # A property that is null does not exist in such a database.
+        yield pc.fill_null(pc.binary_join_element_wise(f", `{name}`: ", _literals(batch.column(name)), ""), "")
+    yield "}]->(b);\n" if isinstance(type_, EdgeType) else "});\n"
+
+
+def _literals(values: Any) -> Any:
+    """Return the Cypher literal of each value, null where there is none."""
+    return pc.if_else(pc.is_valid(values), _encode(values), pa.scalar(None, pa.string()))
+
+
+def _encode(values: Any) -> Any:
+    type_ = values.type
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return join_lists(values, pc.fill_null(_literals(values.flatten()), "null"), ", ")
+    if pa.types.is_date32(type_):
+        return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
+    if pa.types.is_date64(type_):
+        texts = pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
+        return pc.binary_join_element_wise('datetime("', texts, '")', "")
+    if pa.types.is_string(type_):
+        texts = json_text(pc.replace_substring_regex(values, _CONTROLS, "\ufffd"))
+        # A backslash before a `u` would start a code point for such databases, so the text is put together.
+        return pc.replace_substring(texts, "\\\\u", '\\\\" + "u')
+    texts = json_text(values)
+    if pa.types.is_floating(type_):
+        for name, number in _NO_NUMBERS:
+            texts = pc.replace_substring(texts, name, number)
+    if pa.types.is_uint64(type_):
+        # Integers have 64 bits with a sign; a text keeps all digits.
+        quoted = pc.binary_join_element_wise('"', texts, '"', "")
+        texts = pc.if_else(pc.greater(values, pa.scalar(_I64_MAX, pa.uint64())), quoted, texts)
+    return texts
+
+
+def write_dot(view: View, types: Sequence[Type]) -> Iterator[bytes]:
+    """Yield a digraph: a line per node and per edge."""
+    yield b"digraph {\n"
+    for type_ in types:
+        for batch in type_batches(view, type_):
+            yield join_columns(_dot_parts(type_, batch))
+    yield b"}\n"
+
+
+def _dot_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
+    """Yield the parts of DOT lines. Properties are left out: Graphviz would take a `color` or a `size` for its own."""
+    if isinstance(type_, EdgeType):
+        yield f'  "{type_.source}:'
+        yield _escape_dot(batch.column("src"))
+        yield f'" -> "{type_.target}:'
+        yield _escape_dot(batch.column("dst"))
+        yield f'" [label="{type_.name}"];\n'
+        return
+    texts = _escape_dot(batch.column("id"))
+    yield f'  "{type_.name}:'
+    yield texts
+    yield f'" [label="{type_.name}\\n'
+    yield texts
+    yield '"];\n'
+
+
+def _escape_dot(texts: Any) -> Any:
+    for character, escape in (("\\", "\\\\"), ('"', '\\"'), ("\r", ""), ("\n", "\\n"), ("\0", "")):
+        texts = pc.replace_substring(texts, character, escape)
+    return texts
+
+
+_DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_GRAPHML: Final = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n'
+_GEXF: Final = '<gexf xmlns="http://www.gexf.net/1.2draft" version="1.2">\n<graph defaultedgetype="directed">\n'
+# There are no unsigned types, so 32 bits take a long, and 64 bits a text, which keeps all digits.
+_GRAPHML_TYPES: Final[Mapping[Scalar, str]] = {
+    Scalar.BOOL: "boolean",
+    Scalar.I32: "int",
+    Scalar.U32: "long",
+    Scalar.I64: "long",
+    Scalar.F32: "float",
+    Scalar.F64: "double",
+}
+_GEXF_TYPES: Final[Mapping[Scalar, str]] = {**_GRAPHML_TYPES, Scalar.I32: "integer"}
+# The ampersand comes first. Line breaks and tabs would become spaces in attributes.
+_ESCAPES: Final = (
+    ("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"), ("\r", "&#13;"),
+)  # fmt: skip
+# Characters that XML 1.0 cannot hold, not even escaped.
+_NOT_XML: Final = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
+_Attributes = dict[tuple[str, str], str]
+
+
+def write_graphml(view: View, types: Sequence[Type]) -> Iterator[bytes]:
+    """Yield the document: the attributes of all types, nodes, edges."""
+    keys = _graphml_keys(types)
+    lines = [
+        f'<key id="{key}" for="{kind}" attr.name={quoteattr(name)} attr.type="{attribute_type}"/>\n'
+        for (kind, name, attribute_type), key in keys.items()
+    ]
+    yield (_DECLARATION + _GRAPHML + "".join(lines) + '<graph edgedefault="directed">\n').encode()
+    for type_ in types:
+        for batch in type_batches(view, type_):
+            yield join_columns(_graphml_parts(type_, batch, keys))
+    yield b"</graph>\n</graphml>\n"
+
+
+def _graphml_keys(types: Sequence[Type]) -> dict[tuple[str, str, str], str]:
+    """Return the id of each attribute; properties of one name and type share it, whatever type of entity has them."""
+    keys: dict[tuple[str, str, str], str] = {}
+    for type_ in types:
+        keys.setdefault((type_.kind, "type", "string"), f"k{len(keys)}")
+        for name, property_ in shown_properties(type_).items():
+            keys.setdefault((type_.kind, name, _attribute_type(property_, _GRAPHML_TYPES)), f"k{len(keys)}")
+    return keys
+
+
+def _graphml_parts(type_: Type, batch: pa.RecordBatch, keys: Mapping[tuple[str, str, str], str]) -> Iterator[Any]:
+    """Yield literal texts and columns of text that make up the elements of a batch."""
+    yield f'<{type_.kind} id="{type_.name}:'
+    yield _escape_xml(batch.column("id"))
+    if isinstance(type_, EdgeType):
+        yield f'" source="{type_.source}:'
+        yield _escape_xml(batch.column("src"))
+        yield f'" target="{type_.target}:'
+        yield _escape_xml(batch.column("dst"))
+    yield f'"><data key="{keys[type_.kind, "type", "string"]}">{type_.name}</data>'
+    for name, property_ in shown_properties(type_).items():
+        key = keys[type_.kind, name, _attribute_type(property_, _GRAPHML_TYPES)]
+        text = _escape_xml(_plain_text(batch.column(name)))
+        # An element is left out where there is no value.
+        yield pc.fill_null(pc.binary_join_element_wise(f'<data key="{key}">', text, "</data>", ""), "")
+    yield f"</{type_.kind}>\n"
+
+
+def write_gexf(view: View, types: Sequence[Type]) -> Iterator[bytes]:
+    """Yield the document: attributes, nodes, edges."""
+    by_kind: dict[str, list[Type]] = {
+        "node": [type_ for type_ in types if isinstance(type_, NodeType)],
+        "edge": [type_ for type_ in types if isinstance(type_, EdgeType)],
+    }
+    attributes = {kind: _gexf_attributes(members) for kind, members in by_kind.items()}
+    yield (_DECLARATION + _GEXF).encode()
+    for kind, declared in attributes.items():
+        lines = [
+            f'<attribute id="{key}" title={quoteattr(name)} type="{attribute_type}"/>\n'
+            for (name, attribute_type), key in declared.items()
+        ]
+        yield f'<attributes class="{kind}">\n{"".join(lines)}</attributes>\n'.encode()
+    for kind, members in by_kind.items():
+        yield f"<{kind}s>\n".encode()
+        for type_ in members:
+            for batch in type_batches(view, type_):
+                yield join_columns(_gexf_parts(type_, batch, attributes[kind]))
+        yield f"</{kind}s>\n".encode()
+    yield b"</graph>\n</gexf>\n"
+
+
+def _gexf_attributes(types: Sequence[Type]) -> _Attributes:
+    """Return the id of each attribute; properties of one name and type share it."""
+    keys: _Attributes = {("type", "string"): "k0"}
+    for type_ in types:
+        for name, property_ in shown_properties(type_).items():
+            keys.setdefault((name, _attribute_type(property_, _GEXF_TYPES)), f"k{len(keys)}")
+    return keys
+
+
+def _gexf_parts(type_: Type, batch: pa.RecordBatch, keys: _Attributes) -> Iterator[Any]:
+    """Yield literal texts and columns of text that make up the elements of a batch."""
+    ids = _escape_xml(batch.column("id"))
+    yield f'<{type_.kind} id="{type_.name}:'
+    yield ids
+    if isinstance(type_, EdgeType):
+        yield f'" source="{type_.source}:'
+        yield _escape_xml(batch.column("src"))
+        yield f'" target="{type_.target}:'
+        yield _escape_xml(batch.column("dst"))
+        yield f'" label="{type_.name}">'
+    else:
+        yield '" label="'
+        yield ids
+        yield '">'
+    yield f'<attvalues><attvalue for="k0" value="{type_.name}"/>'
+    for name, property_ in shown_properties(type_).items():
+        head = f'<attvalue for="{keys[name, _attribute_type(property_, _GEXF_TYPES)]}" value="'
+        text = _escape_xml(_plain_text(batch.column(name)))
+        # An attribute is left out where there is no value.
+        yield pc.fill_null(pc.binary_join_element_wise(head, text, '"/>', ""), "")
+    yield f"</attvalues></{type_.kind}>\n"
+
+
+def _attribute_type(property_: Property, names: Mapping[Scalar, str]) -> str:
+    return "string" if property_.type.is_list else names.get(property_.type.scalar, "string")
+
+
+def _plain_text(values: pa.Array[Any]) -> Any:
+    """Return values as text, null where there is none: dates in ISO 8601, lists and vectors as JSON."""
+    if pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type):
+        return pc.if_else(pc.is_valid(values), json_text(values), pa.scalar(None, pa.string()))
+    if pa.types.is_date64(values.type):
+        return pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
+    return pc.cast(values, pa.string())
+
+
+def _escape_xml(texts: Any) -> Any:
+    """Return texts as they stand in XML, also between quotes."""
+    for character, escape in _ESCAPES:
+        texts = pc.replace_substring(texts, character, escape)
+    return pc.replace_substring_regex(texts, _NOT_XML, "\ufffd")
+
+
+GraphFormat: TypeAlias = Literal["graphml", "gexf", "dot", "cypher"]
+
+_WRITERS: Final[Mapping[str, Callable[[View, Sequence[Type]], Iterator[bytes]]]] = {
+    "graphml": write_graphml,
+    "gexf": write_gexf,
+    "dot": write_dot,
+    "cypher": write_cypher,
+}
+
+
+def export_graph(view: View, types: Sequence[Type], format_: str) -> Iterator[bytes]:
+    """Return a snapshot in a format of graph tools, in chunks; edges bring the types at their ends along."""
+    if format_ not in _WRITERS:
+        raise UsageError(f"unknown format `{format_}`; expected ndjson, {', '.join(_WRITERS)}", format=format_)
+    ends = {name for type_ in types for name in type_.ends.values()}
+    names = ends | {type_.name for type_ in types if isinstance(type_, NodeType)}
+    # The type at an end may be hidden from the actor.
+    nodes = [view.catalog.nodes[name] for name in sorted(names & view.catalog.nodes.keys())]
+    edges = sorted((type_ for type_ in types if isinstance(type_, EdgeType)), key=lambda edge: edge.name)
+    return _WRITERS[format_](view, [*nodes, *edges])
+
+
+def to_networkx(view: View, types: Sequence[str] | None = None) -> Any:
+    """Return the nodes and edges of a view, or of some types, as a `networkx.MultiDiGraph`."""
+    try:
+        import networkx  # type: ignore[import-untyped,unused-ignore]  # not a dependency
+    except ImportError:
+        raise UsageError("`to_networkx` needs networkx; install it with `pip install networkx`") from None
+    check_name_list("types", types)
+    selected = view.catalog.types if types is None else [find_type(view.catalog, name) for name in types]
+    result = networkx.MultiDiGraph()
+    for type_ in selected:
+        rows = python_rows(rename_ends(type_, view.dataset(type_.table_key).read(entity_columns(type_))))
+        if isinstance(type_, NodeType):
+            result.add_nodes_from(((type_.name, row["id"]), {"type": type_.name, **row}) for row in rows)
+        else:
+            ends = type_.source, type_.target
+            result.add_edges_from(
+                ((ends[0], row["from"]), (ends[1], row["to"]), row["id"], {"type": type_.name, **row}) for row in rows
+            )
+    return result
+
 
 ExportFormat: TypeAlias = Literal["ndjson"] | GraphFormat
 

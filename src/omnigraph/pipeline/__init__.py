@@ -5,7 +5,7 @@ May import the facade and everything below it.
 
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.pipeline.bulk_load.report import LoadReport
+from omnigraph.pipeline.bulk_load.job import LoadReport
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.check import CheckReport, check
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
-    from omnigraph.engine.query.explain import Explanation
+    from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
     from omnigraph.source_files import SourceInput

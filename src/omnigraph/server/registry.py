@@ -19,8 +19,7 @@ from omnigraph import graph as graphs
 from omnigraph.cluster.config import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
-from omnigraph.engine.maintain.maintenance import Maintenance
-from omnigraph.engine.maintain.reconcile import Reconciler
+from omnigraph.engine.maintain.maintenance import Maintenance, Reconciler
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import set_default_embedder
 from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError

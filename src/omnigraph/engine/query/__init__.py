@@ -19,8 +19,7 @@ from omnigraph.engine.query.budget import (
     report_arrow_overflow,
 )
 from omnigraph.engine.query.context import Caches, QueryRun
-from omnigraph.engine.query.explain import Explanation, Profile, explain_plan
-from omnigraph.engine.query.physical_plan import ReadPlan
+from omnigraph.engine.query.physical_plan import Explanation, Profile, ReadPlan, explain_plan
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.session import View, compiled_bytes
 from omnigraph.lang.query import CompiledQuery, require_kind

@@ -29,8 +29,8 @@ from omnigraph.lang.query import ir
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.store.index.bm25 import Scores
 from omnigraph.store.index.exact_knn import Vectors
+from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.index.text_search import NO_HITS, TextCache, TextSearch, describe_texts, distinct_words
 from omnigraph.store.index.vector_search import PartitionCache, VectorSearch
 from omnigraph.store.read.dataset import DatasetRef

@@ -1,29 +1,32 @@
-"""Load data: a small input as one commit, validated by the same rules as a mutation; others by the bulk loader.
+"""Load data: a small input, also of data frames, as one commit checked like a mutation; others by the bulk loader.
 
 The bulk loader of the pipeline reads the same files.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Literal, get_args
 
 import orjson
+import pyarrow as pa
 
 from omnigraph.bulk_loader import bulk_loader
 from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
+from omnigraph.engine.json_text import has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.frames import FrameLines, as_frame, is_arrow_stream
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
@@ -37,16 +40,191 @@ from omnigraph.engine.write.write_authorization import (
     renew_permissions,
     write_permissions,
 )
-from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError
+from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
-from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
+from omnigraph.limits import (
+    FRAME_BATCH_ROWS,
+    INGEST_CHUNK_RECORDS,
+    RESULT_BATCH_ROWS,
+    WRITE_BYTES_MAX,
+    WRITE_ENTITIES_MAX,
+)
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
 from omnigraph.rules.validate import validate
+
+_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
+_DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class FrameLines(io.BufferedReader):
+    """NDJSON of data frames, encoded while it is read; errors number its rows, frame after frame."""
+
+
+class _EncodedBatches(io.RawIOBase):
+    """The text of batches, one after the other, as a file."""
+
+    def __init__(self, texts: Iterator[bytes]) -> None:
+        self._texts = texts
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            text = next(self._texts, None)
+            if text is None:
+                return 0
+            self._rest = memoryview(text)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def is_arrow_stream(source: object) -> bool:
+    """Return True for anything that other libraries can read as Arrow batches."""
+    return hasattr(source, "__arrow_c_stream__")
+
+
+def as_frame(source: Any) -> Any:
+    """Return rows in other forms as a frame: dictionaries, or record batches one after the other.
+
+    >>> as_frame(iter([{"name": "Ada"}])).to_pylist()
+    [{'name': 'Ada'}]
+    """
+    if is_arrow_stream(source) or not isinstance(source, list | tuple | Iterator):
+        return source
+    rest = iter(source)
+    first = next(rest, None)
+    if isinstance(first, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], rest))
+    if isinstance(first, Mapping):
+        return pa.Table.from_pylist([dict(first), *map(dict, rest)])
+    # What was taken is put back, so that an error names the source as it was.
+    return chain([first], rest) if isinstance(source, Iterator) and first is not None else source
+
+
+def read_frame(frame: Any) -> pa.RecordBatchReader:
+    """Return the rows of a frame as Arrow batches."""
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame
+    table = pa.table(frame)
+    columns = [_whole_numbers(column) if pa.types.is_floating(column.type) else column for column in table.columns]
+    return pa.table(columns, names=table.column_names).to_reader(RESULT_BATCH_ROWS)
+
+
+def resolve_input(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> Any:
+    """Return the input of an ingest that is passed as data or as frames by type."""
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    if is_arrow_stream(data):
+        raise UsageError(
+            'the rows of a data frame do not name their type; pass it as `nodes={"Type": frame}` or `edges={...}`',
+            argument="data",
+        )
+    if not nodes and not edges:
+        return data
+    if data is not None:
+        raise UsageError("pass either `data`, whose records name their types, or `nodes` and `edges`", argument="data")
+    return encode_frames(nodes, edges)
+
+
+def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> FrameLines:
+    """Return the rows of frames as NDJSON; the columns of a frame are properties, and `from` and `to` of edges.
+
+    >>> encode_frames({"Person": pa.table({"name": ["Ada"], "age": [36]})}, None).read()
+    b'{"type":"Person","data":{"name":"Ada","age":36}}\\n'
+    """
+    frames = [
+        (kind, name, as_frame(frame))
+        for kind, by_type in (("type", nodes), ("edge", edges))
+        for name, frame in (by_type or {}).items()
+    ]
+    for _, name, frame in frames:
+        if not is_arrow_stream(frame):
+            raise UsageError(
+                f"`{name}` is a `{type(frame).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
+                " Arrow table, record batches or a list of dictionaries",
+                type=name,
+            )
+    return FrameLines(_EncodedBatches(text for frame in frames for text in _encode_frame(*frame)))
+
+
+def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
+    # Small batches, because reading stops soon after the limits of one write are passed.
+    batches = (
+        batch.slice(start, FRAME_BATCH_ROWS)
+        for batch in read_frame(frame)
+        for start in range(0, batch.num_rows, FRAME_BATCH_ROWS)
+    )
+    for batch in batches:
+        texts = {column: _column_text(column, batch.column(column)) for column in batch.schema.names}
+        head = f'{{"{kind}":{orjson.dumps(name).decode()}'
+        parts: list[Any] = [head]
+        if kind == "edge":
+            for member, column in zip(("from", "to"), _find_endpoints(name, texts), strict=True):
+                parts += [f',"{member}":', texts.pop(column)]
+        parts.append(',"data":{')
+        for index, (column, text) in enumerate(texts.items()):
+            parts += [("," if index else "") + orjson.dumps(column).decode() + ":", text]
+        yield string_bytes(pc.binary_join_element_wise(*parts, "}}\n", ""))
+
+
+def _find_endpoints(name: str, columns: Mapping[str, Any]) -> tuple[str, str]:
+    for source, target in _ENDPOINTS:
+        if source in columns and target in columns:
+            return source, target
+    listed = ", ".join(f"`{column}`" for column in columns)
+    raise UsageError(f"the frame of edge `{name}` needs the columns `from` and `to`; it has {listed}", type=name)
+
+
+def _column_text(name: str, values: Any) -> Any:
+    """Return the JSON text of each value of a column."""
+    type_ = values.type
+    if pa.types.is_dictionary(type_):
+        values, type_ = values.dictionary_decode(), type_.value_type
+    if pa.types.is_date64(type_):
+        # The type that results have for DateTime: milliseconds, not only whole days.
+        values, type_ = values.view(pa.timestamp("ms")), pa.timestamp("ms")
+    if pa.types.is_timestamp(type_):
+        zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
+        utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
+        return quote_texts(pc.strftime(utc, _DATETIME_FORMAT))
+    if pa.types.is_date(type_):
+        return quote_texts(values.cast(pa.string()))
+    if _plain_type(type_) != type_:
+        values = values.cast(_plain_type(type_))
+    if not has_json_text(values.type):
+        raise UsageError(
+            f"column `{name}` has the Arrow type `{type_}`, which a load does not read; convert it, or write the"
+            " frame to Parquet and `load` that",
+            column=name,
+        )
+    return json_text(values)
+
+
+def _plain_type(type_: Any) -> Any:
+    """Return the type with the same values that texts and lists have here; polars has the large variants and views."""
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_) or pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_plain_type(type_.value_type))
+    return type_
+
+
+def _whole_numbers(values: Any) -> Any:
+    """Return floats as integers if all of them are whole: pandas has no other integers with missing values."""
+    is_whole = pc.all(pc.equal(pc.floor(values), values)).as_py() is not False
+    if not values.null_count or not is_whole or not pc.all(pc.less(pc.abs(values), 2**53)).as_py():
+        return values
+    return values.cast(pa.int64())
+
 
 _BOM: Final = b"\xef\xbb\xbf"
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")

@@ -16,9 +16,8 @@ from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.statements import Constants, PatternReader, Run
+from omnigraph.engine.write.statements import Constants, PatternReader, PendingType, Run, incident_ids
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,

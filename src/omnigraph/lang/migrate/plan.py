@@ -1,21 +1,340 @@
-"""Plans the migration from an accepted schema to a new source.
+"""Plans the migration from an accepted schema to a new source, by comparing types, properties and constraints.
 
 Pure. Compares by identity, so a rename is a rename and never a drop and an add.
+
+Pure. Order of the steps: rename, unsupported changes, metadata, properties by name with drops last, constraints.
+
+Pure. A constraint is the same if it constrains the same properties, even if they were renamed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from omnigraph.lang.catalog import Cardinality, PropertyType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
-from omnigraph.lang.migrate.compare import Pair, compare_types
-from omnigraph.lang.migrate.step import DropMode, Step
+from omnigraph.lang.migrate.step import DropMode, Step, StepEffect, StepKind
 from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
 from omnigraph.lang.schema.ir import KINDS, SchemaIR
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin, TypeOrigin
+from omnigraph.lang.schema.shape import (
+    ConstraintShape,
+    EdgeShape,
+    InterfaceShape,
+    NodeShape,
+    OpaqueAnnotation,
+    PropertyShape,
+    TypeIds,
+    TypeShape,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An accepted type and its successor, each in its schema."""
+
+    kind: Kind
+    accepted: SchemaIR
+    old_name: str
+    ir: SchemaIR
+    name: str
+    origin: TypeOrigin
+
+    @property
+    def old(self) -> TypeShape:
+        return self.accepted.types(self.kind)[self.old_name]
+
+    @property
+    def new(self) -> TypeShape:
+        return self.ir.types(self.kind)[self.name]
+
+    @property
+    def old_ids(self) -> TypeIds:
+        return self.accepted.ids(self.kind)[self.old_name]
+
+    @property
+    def new_ids(self) -> TypeIds:
+        return self.ir.ids(self.kind)[self.name]
+
+    @property
+    def table_key(self) -> TypeKey:
+        """The key of the type, which is not an interface."""
+        return TypeKey.of(self.kind, self.name)
+
+    def step(self, kind: StepKind, property_name: str | None = None, *, span: Span | None = None, **more: Any) -> Step:
+        """Return a step on the type or one of its properties, at the name of the type unless a span is given."""
+        return Step(kind, self.kind, self.name, property_name, span=span or self.origin.span, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class _ConstraintKey:
+    """Identifies a constraint by the ids of its columns, so that renaming a column does not change it."""
+
+    kind: str
+    columns: frozenset[int | str]
+    bounds: tuple[int | float | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _ConstraintSource:
+    """How a constraint was written: its text, whether it is in the body, and the property that carries it."""
+
+    text: str
+    is_in_body: bool
+    carrier: str | None = None
+
+
+def compare_constraints(pair: Pair) -> Iterator[Step]:
+    """Yield dropped constraints, then added ones, each ordered by text."""
+    before, after = _constraints(pair.old, pair.old_ids), _constraints(pair.new, pair.new_ids)
+    dropped = frozenset(pair.old_ids.property_ids.values()) - frozenset(pair.new_ids.property_ids.values())
+    for constraint, source in sorted(before.items(), key=lambda entry: entry[1].text):
+        is_dropped_with_columns = constraint.kind != "key" and constraint.columns <= dropped
+        if constraint not in after and not is_dropped_with_columns:
+            yield pair.step("drop_constraint", constraint=source.text)
+    for constraint, source in sorted(after.items(), key=lambda entry: entry[1].text):
+        if constraint not in before:
+            effect: StepEffect = "validates"
+            if pair.kind == "interface" or constraint.kind == "index":
+                effect = "instant"
+            elif constraint.kind == "key":
+                effect = "rewrites"
+            touches = () if effect == "instant" else _touched(pair, constraint.kind)
+            span = _span(source, pair.origin)
+            yield pair.step("add_constraint", constraint=source.text, effect=effect, touches=touches, span=span)
+
+
+def compare_cardinality(pair: Pair, old: Cardinality, new: Cardinality) -> Iterator[Step]:
+    """Yield a drop of the old bounds and an addition of the new ones; looser bounds need no check."""
+    if old == new:
+        return
+    if old != Cardinality():
+        yield pair.step("drop_constraint", constraint=str(old))
+    if new != Cardinality():
+        is_looser = new.minimum <= old.minimum and (
+            new.maximum is None or (old.maximum is not None and old.maximum <= new.maximum)
+        )
+        effect, touches = ("instant", ()) if is_looser else ("validates", (pair.table_key,))
+        yield pair.step("add_constraint", constraint=str(new), effect=effect, touches=touches)
+
+
+def has_moved_constraint(pair: Pair) -> bool:
+    """Return True if a constraint moved between the property form and the body form, which changes nothing else."""
+    before, after = _constraints(pair.old, pair.old_ids), _constraints(pair.new, pair.new_ids)
+    return any(
+        (before[constraint].is_in_body, before[constraint].carrier is None)
+        != (source.is_in_body, source.carrier is None)
+        for constraint, source in after.items()
+        if constraint in before
+    )
+
+
+def _touched(pair: Pair, kind: str) -> tuple[str, ...]:
+    """Return the types that a constraint is checked on; a key changes ids, and so the ends of edges."""
+    if kind != "key" or pair.kind != "node":
+        return (pair.table_key,)
+    edges = (edge.name for edge in pair.ir.shape.edges if pair.name in (edge.source, edge.target))
+    return (pair.table_key, *(TypeKey.of("edge", name) for name in edges))
+
+
+def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_ConstraintKey, _ConstraintSource]:
+    sources: dict[_ConstraintKey, _ConstraintSource] = {}
+    body: tuple[ConstraintShape, ...] = () if isinstance(shape, InterfaceShape) else shape.constraints
+    for item in body:
+        # The endpoints of an edge have no identity; their names never change.
+        columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
+        sources[_ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _ConstraintSource(
+            str(item), True
+        )
+    for owner in shape.properties:
+        for mark in owner.marks:
+            constraint = _ConstraintKey(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
+            sources[constraint] = _ConstraintSource(f"@{mark}({owner.name})", constraint in sources, owner.name)
+    return sources
+
+
+def _span(source: _ConstraintSource, origin: TypeOrigin) -> Span:
+    if source.carrier is not None:
+        return origin.properties[source.carrier].span
+    return origin.constraints.get(source.text, origin.span)
+
+
+def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
+    """Yield every step from the accepted type to the new one."""
+    old, new = pair.old, pair.new
+    if pair.old_name != pair.name:
+        yield pair.step("rename_type", old_name=pair.old_name)
+    if isinstance(old, NodeShape) and isinstance(new, NodeShape):
+        yield from _compare_implements(pair, old, new)
+    if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
+        yield from _compare_edges(pair, old, new)
+    if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
+        is_reworded = (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge)
+        if is_reworded or _is_removal(old.annotations, new.annotations) or has_moved_constraint(pair):
+            yield pair.step("update_type_metadata")
+        if not set(new.annotations) <= set(old.annotations):
+            reason = f"the unknown annotations of `{pair.name}` can be removed, but not changed"
+            yield pair.step("unsupported_change", reason=reason)
+    yield from _compare_properties(pair, mode)
+    yield from compare_constraints(pair)
+    if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
+        yield from compare_cardinality(pair, old.cardinality, new.cardinality)
+
+
+def _compare_implements(pair: Pair, old: NodeShape, new: NodeShape) -> Iterator[Step]:
+    before = {pair.accepted.identities.interfaces[name].type_id for name in old.implements}
+    after = {pair.ir.identities.interfaces[name].type_id for name in new.implements}
+    if before != after:
+        yield pair.step("change_interfaces")
+
+
+def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]:
+    before = [pair.accepted.identities.nodes[name].type_id for name in (old.source, old.target)]
+    after = [pair.ir.identities.nodes[name].type_id for name in (new.source, new.target)]
+    if before != after:
+        reason = f"the endpoints of `{pair.name}` cannot change; add a new edge type instead"
+        yield pair.step("unsupported_change", reason=reason)
+
+
+def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
+    old_by_id = {pair.old_ids.property_ids[item.name]: item for item in pair.old.properties}
+    new_ids: set[int] = set()
+    for item in pair.new.properties:
+        property_id = pair.new_ids.property_ids[item.name]
+        new_ids.add(property_id)
+        if property_id in old_by_id:
+            yield from _compare_property(pair, old_by_id[property_id], item)
+        else:
+            yield _add_property(pair, item)
+    for property_id, item in old_by_id.items():
+        if property_id not in new_ids:
+            yield pair.step("drop_property", item.name, mode=mode)
+
+
+def _add_property(pair: Pair, item: PropertyShape) -> Step:
+    span = pair.origin.properties[item.name].span
+    if item.type.nullable or item.default is not None or pair.kind == "interface":
+        is_filled = not item.type.nullable and pair.kind != "interface"
+        return pair.step(
+            "add_property",
+            item.name,
+            property_type=str(item.type),
+            default=None if item.default is None else str(item.default),
+            effect="rewrites" if is_filled else "instant",
+            touches=(pair.table_key,) if is_filled else (),
+            span=span,
+        )
+    reason = f"new property `{pair.name}.{item.name}` is required, but existing data has no value for it"
+    return pair.step("unsupported_change", item.name, reason=reason, code="OG-MF-103", span=span)
+
+
+def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
+    span = pair.origin.properties[new.name].span
+    part = f"{pair.name}.{new.name}"
+    if old.name != new.name:
+        yield pair.step("rename_property", new.name, old_name=old.name, span=span)
+    yield from _compare_value_types(pair, old, new)
+    old_embed, new_embed = _embed(old, pair.old_ids.property_ids), _embed(new, pair.new_ids.property_ids)
+    if old_embed != new_embed and old_embed is not None and new_embed is not None:
+        reason = f"the source or model of `@embed` on `{part}` cannot change"
+        yield pair.step("unsupported_change", new.name, reason=reason, span=span)
+    if not set(new.annotations) <= set(old.annotations):
+        reason = f"the unknown annotations of `{part}` can be removed, but not changed"
+        yield pair.step("unsupported_change", new.name, reason=reason, span=span)
+    is_reworded = (old.description, old.merge, old.default, old.is_injected) != (
+        new.description,
+        new.merge,
+        new.default,
+        new.is_injected,
+    )
+    is_embed_changed = (old_embed is None) != (new_embed is None)
+    if is_reworded or is_embed_changed or _is_removal(old.annotations, new.annotations):
+        yield pair.step("update_property_metadata", new.name, span=span)
+
+
+def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
+    """Yield the steps from one value type to another: null or not, and the values themselves."""
+    span = pair.origin.properties[new.name].type_span
+    touches = () if pair.kind == "interface" else (pair.table_key,)
+    if old.type.nullable and not new.type.nullable:
+        effect: StepEffect = "validates" if touches else "instant"
+        yield pair.step("make_required", new.name, effect=effect, touches=touches, span=span)
+    elif new.type.nullable and not old.type.nullable:
+        yield pair.step("make_optional", new.name, span=span)
+    before, after = replace(old.type, nullable=False), replace(new.type, nullable=False)
+    if before == after:
+        return
+    added = _added_values(before, after)
+    if added:
+        yield pair.step("extend_enum", new.name, added_values=added, span=span)
+    elif is_wider(before, after) and not _is_respelled(pair, old, after):
+        is_stored_alike = before.scalar is after.scalar or not touches
+        yield pair.step(
+            "widen_property",
+            new.name,
+            old_type=str(old.type),
+            property_type=str(new.type),
+            effect="instant" if is_stored_alike else "rewrites",
+            touches=() if is_stored_alike else touches,
+            span=span,
+        )
+    else:
+        reason = f"type of `{pair.name}.{new.name}` changes from `{old.type}` to `{new.type}`"
+        yield pair.step("unsupported_change", new.name, reason=reason, code="OG-MF-106", span=span)
+
+
+# By type, the types that hold each of its values exactly.
+_WIDER: Final[Mapping[Scalar, frozenset[Scalar]]] = {
+    Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
+    Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
+    Scalar.F32: frozenset({Scalar.F64}),
+}
+
+
+def is_wider(old: PropertyType, new: PropertyType) -> bool:
+    """Return True if the new type holds every value of the old one exactly; an enum is narrower than a String.
+
+    >>> is_wider(PropertyType(Scalar.I32), PropertyType(Scalar.I64)), is_wider(
+    ...     PropertyType(Scalar.I64), PropertyType(Scalar.F64)
+    ... )
+    (True, False)
+    """
+    if old.is_list != new.is_list:
+        return False
+    if old.enum_values is not None:
+        return new.scalar is Scalar.STRING and new.enum_values is None
+    return new.scalar in _WIDER.get(old.scalar, ())
+
+
+def _is_respelled(pair: Pair, old: PropertyShape, new: PropertyType) -> bool:
+    """Return True if ids format the wider value differently: the digits of a 32-bit float change with 64 bits."""
+    if isinstance(pair.old, InterfaceShape) or (old.type.scalar, new.scalar) != (Scalar.F32, Scalar.F64):
+        return False
+    keys = [item.columns for item in pair.old.constraints if item.kind == "key"]
+    return "key" in old.marks or any(old.name in columns for columns in keys)
+
+
+def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
+    """Return True if annotations were removed and none was added."""
+    return set(new) < set(old)
+
+
+def _added_values(old: PropertyType, new: PropertyType) -> tuple[str, ...]:
+    if old.enum_values is None or new.enum_values is None:
+        return ()
+    before, after = set(old.enum_values), set(new.enum_values)
+    return tuple(sorted(after - before)) if before < after else ()
+
+
+def _embed(item: PropertyShape, property_ids: Mapping[str, int]) -> tuple[object, str | None] | None:
+    # An interface may embed a property that only its nodes have; there the name must do.
+    if item.embed is None:
+        return None
+    return property_ids.get(item.embed.source, item.embed.source), item.embed.model
+
 
 _HINTS: Final[Mapping[str | None, str]] = {
     "OG-MF-103": "make it nullable, or give it a default that existing data gets: `@default(…)`",

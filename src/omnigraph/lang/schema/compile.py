@@ -12,8 +12,8 @@ from typing import Literal
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source
+from omnigraph.lang.schema.ast import AnnotationPosition, expand_interfaces
 from omnigraph.lang.schema.checks import check_draft, note_draft
-from omnigraph.lang.schema.expand import AnnotationPosition, expand_interfaces
 from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR, allocate_identities, resolve_names
 from omnigraph.lang.schema.lower import Origins, lower_draft
 from omnigraph.lang.schema.parser import parse_schema

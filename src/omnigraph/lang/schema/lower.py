@@ -11,10 +11,19 @@ from typing import cast
 
 from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule
 from omnigraph.lang.diagnostic import Span
-from omnigraph.lang.schema.ast import Declaration, Item, Kind, PropertyDeclaration, Word, parse_bound, parse_count
-from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS
-from omnigraph.lang.schema.defaults import read_default
-from omnigraph.lang.schema.expand import Draft, Member, Owner
+from omnigraph.lang.schema.ast import (
+    Declaration,
+    Draft,
+    Item,
+    Kind,
+    Member,
+    Owner,
+    PropertyDeclaration,
+    Word,
+    parse_bound,
+    parse_count,
+)
+from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS, read_default
 from omnigraph.lang.schema.shape import (
     MARKS,
     ConstraintKind,

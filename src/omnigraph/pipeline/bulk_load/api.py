@@ -28,8 +28,14 @@ from omnigraph.lang.catalog import Catalog, Kind, TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import NO_DIGEST, InputSchema, LoadOptions
-from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder, write_report
+from omnigraph.pipeline.bulk_load.job import (
+    NO_DIGEST,
+    InputSchema,
+    LoadOptions,
+    LoadReport,
+    prepare_folder,
+    write_report,
+)
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
     Split,

@@ -34,8 +34,7 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import MAIN_NAMES, Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions
-from omnigraph.pipeline.bulk_load.report import RejectedLine, write_rejected
+from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions, RejectedLine, write_rejected
 from omnigraph.pipeline.bulk_load.set_checks import SetCheck
 from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding

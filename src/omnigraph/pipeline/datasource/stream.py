@@ -46,7 +46,7 @@ from omnigraph.pipeline.datasource.options import (
     spark_field,
     spark_fields,
 )
-from omnigraph.pipeline.datasource.table_reader import Scan, to_spark_batch
+from omnigraph.pipeline.datasource.tables import Scan, to_spark_batch
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.read.dataset import DatasetRef
 

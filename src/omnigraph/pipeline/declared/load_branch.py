@@ -10,8 +10,8 @@ from omnigraph.errors import BranchNotFound, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.model import MESSAGE, Commit
 from omnigraph.pipeline.declared import runs as record
+from omnigraph.pipeline.declared.check import is_stopped, judge_answers
 from omnigraph.pipeline.declared.config import PipelineDeclaration
-from omnigraph.pipeline.declared.expectations import is_stopped, judge_answers
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.stored_rows import deletes_message
 

@@ -27,8 +27,7 @@ from ulid import ULID
 from omnigraph import clock, settings
 from omnigraph.errors import UsageError
 from omnigraph.limits import LINEAGE_TIMEOUT_SECONDS, METRICS_CLIENT_SECONDS_MAX
-from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration
-from omnigraph.pipeline.declared.redaction import redact
+from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, redact
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.prometheus import MEDIA_TYPE, Labels, head, sample
 

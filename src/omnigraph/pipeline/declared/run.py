@@ -24,7 +24,7 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.pipeline.bulk_load.report import LoadReport, prepare_folder
+from omnigraph.pipeline.bulk_load.job import LoadReport, prepare_folder
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import (
@@ -33,15 +33,15 @@ from omnigraph.pipeline.declared.check import (
     find_ignored_settings,
     find_pipeline,
     find_ui,
+    is_stopped,
+    judge_view,
     prepare_session,
     read_expected_queries,
     require_target,
 )
-from omnigraph.pipeline.declared.config import PipelineDeclaration
-from omnigraph.pipeline.declared.expectations import is_stopped, judge_view
+from omnigraph.pipeline.declared.config import PipelineDeclaration, redact_errors
 from omnigraph.pipeline.declared.load_branch import Publisher, delete_leftover_branch, remove_merged_branch
 from omnigraph.pipeline.declared.observability import Lineage
-from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source

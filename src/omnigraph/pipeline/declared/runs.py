@@ -23,8 +23,8 @@ from omnigraph.errors import PipelineError, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Commit
+from omnigraph.pipeline.declared.check import Verdict
 from omnigraph.pipeline.declared.config import PipelineDeclaration
-from omnigraph.pipeline.declared.expectations import Verdict
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.spark.session import JobInput, measuring_jobs
 from omnigraph.public_values import PublicValue

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
-from omnigraph.store.index.bm25 import Scores
+from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import RowIds
 

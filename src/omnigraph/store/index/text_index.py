@@ -18,10 +18,9 @@ from lance.dataset import Index
 from lance.file import LanceFileSession
 from lance.query import MatchQuery
 
-from omnigraph.store.index import bm25
-from omnigraph.store.index.bm25 import Ints
+from omnigraph.store.index import text_analysis
 from omnigraph.store.index.index_build import base_uri
-from omnigraph.store.index.text_analysis import count_terms
+from omnigraph.store.index.text_analysis import Ints, count_terms
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds
 
@@ -88,7 +87,7 @@ class IndexedTexts:
         self.known &= segment_counts < 2
         self.lengths[~self.known] = 0
         words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments)
-        self._built_on = bm25.Statistics(documents, words)
+        self._built_on = text_analysis.Statistics(documents, words)
         self.has_gone_rows = int(np.count_nonzero(self.lengths)) < documents
 
     def matches(self, terms: Iterable[str]) -> Positions:
@@ -107,7 +106,7 @@ class IndexedTexts:
         # Invert BM25: score = weight * saturated(count, norm), and `saturated` is strictly increasing in the count.
         worth = scores / self._weight(term, positions, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
-            exact = bm25.occurrences(worth, norms)
+            exact = text_analysis.occurrences(worth, norms)
             counts = np.rint(exact)
             doubt = ROUNDING * exact * (exact + norms) / norms
         if not bool((np.abs(exact - counts) <= _OFF_MAX + doubt)[np.isfinite(doubt)].all()):
@@ -142,7 +141,7 @@ class IndexedTexts:
         )
         if count == 0:
             raise Unreadable
-        return float(scores[shortest] / bm25.saturated(np.array([count]), norms[shortest : shortest + 1])[0])
+        return float(scores[shortest] / text_analysis.saturated(np.array([count]), norms[shortest : shortest + 1])[0])
 
     def _counted(self, term: str, positions: Positions) -> Ints:
         if len(positions) == 0:

@@ -22,10 +22,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from omnigraph.limits import TEXT_CACHE_BYTES_MAX
-from omnigraph.store.index import bm25
-from omnigraph.store.index.bm25 import Corpus, Ints, Scores
+from omnigraph.store.index import text_analysis
 from omnigraph.store.index.index_build import IndexKind, is_outdated, segments_of, unindexed_rows
-from omnigraph.store.index.text_analysis import analyse, count_terms, spellings_of, terms_of, terms_of_spellings
+from omnigraph.store.index.text_analysis import (
+    Corpus,
+    Ints,
+    Scores,
+    analyse,
+    count_terms,
+    spellings_of,
+    terms_of,
+    terms_of_spellings,
+)
 from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import LiveRows, Positions, RowIds, live_rows
@@ -347,7 +355,9 @@ class _Texts:
                 positions[np.append(indexed.known, False)[positions]] = -1
             self._lengths[positions[positions >= 0]] = corpus.lengths[positions >= 0]
             self._parts.append((corpus, positions))
-        self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
+        self._statistics = text_analysis.Statistics(
+            int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64))
+        )
         self._cached: dict[str, Occurrences] = {}
         self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
         self._lock = Lock()
@@ -370,7 +380,7 @@ class _Texts:
             counts[term][np.searchsorted(matching, positions)] = numbers
         frequencies = {term: len(positions) for term, (positions, _) in occurrences.items()}
         lengths = self._lengths[matching]
-        return matching, bm25.scores(self._statistics, lengths, counts, frequencies, repeats)
+        return matching, text_analysis.scores(self._statistics, lengths, counts, frequencies, repeats)
 
     def best(self, repeats: Counter[str], limit: int) -> Hits | None:
         """Return the best hits without scoring all rows; None when the index alone cannot find them.
@@ -399,7 +409,7 @@ class _Texts:
     def _rescored(self, positions: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
         texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
         counts = count_terms(_one_array(texts), list(repeats))
-        return bm25.scores(self._statistics, self._lengths[positions], counts, frequencies, repeats)
+        return text_analysis.scores(self._statistics, self._lengths[positions], counts, frequencies, repeats)
 
     def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int] | None:
         assert self.indexed is not None

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.lru import LruCache
-from omnigraph.store.index.bm25 import Scores
 from omnigraph.store.index.exact_knn import Clusters, Matrix, Vectors, find_centres, label, ranked
 from omnigraph.store.index.index_build import IndexKind, base_uri, segments_of
+from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 

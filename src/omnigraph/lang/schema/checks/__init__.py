@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from omnigraph.lang.diagnostic import Diagnostic
+from omnigraph.lang.schema.ast import Draft
 from omnigraph.lang.schema.checks.annotations import (
     check_annotations,
     check_constraints,
@@ -18,7 +19,6 @@ from omnigraph.lang.schema.checks.annotations import (
     note_legacy_annotations,
 )
 from omnigraph.lang.schema.checks.declarations import check_interfaces, check_names, check_values
-from omnigraph.lang.schema.expand import Draft
 from omnigraph.limits import DIAGNOSTICS_MAX
 
 Rule = Callable[[Draft], Iterator[Diagnostic]]

@@ -10,8 +10,18 @@ from typing import Final
 
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import Diagnostic, Source, did_you_mean
-from omnigraph.lang.schema.ast import COUNT_MAX, Declaration, Item, PropertyDeclaration, Word, parse_bound, parse_count
-from omnigraph.lang.schema.expand import Draft, Member, Owner
+from omnigraph.lang.schema.ast import (
+    COUNT_MAX,
+    Declaration,
+    Draft,
+    Item,
+    Member,
+    Owner,
+    PropertyDeclaration,
+    Word,
+    parse_bound,
+    parse_count,
+)
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 RESERVED_NAMES: Final = frozenset(
