@@ -21,13 +21,13 @@ EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 BUILT = re.compile(r"^_(blocking|awaitable)(_stream)?\((\w+)\.(\w+)\)$")
 GRAPHS = (
     "graph.Graph",
-    "graph_history.GraphHistory",
     "graph_reads.GraphReads",
-    "past_graph.GraphAt",
+    "graph_reads.GraphHistory",
+    "graph_reads.GraphAt",
     "engine.branches.Branches",
     "engine.branches.Tags",
     "engine.schema.Schema",
-    "engine.blobs.Blob",
+    "engine.entity_lookup.Blob",
 )
 
 

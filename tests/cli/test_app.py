@@ -12,7 +12,7 @@ import pytest
 from omnigraph import __version__
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
-from omnigraph.manifest.model import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 SCHEMA = "node Port {\n  code: String @key\n  berths: I32?\n}\n"
 GOOD = "query q($c: String) {\n  match { $p: Port { code: $c } }\n  return { $p.berths }\n}\n"

@@ -14,8 +14,8 @@ from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
-from omnigraph.manifest import model, recovery
-from omnigraph.manifest.model import FormatUpgrade
+from omnigraph.manifest import catalog_format, recovery
+from omnigraph.manifest.catalog_format import FormatUpgrade
 from omnigraph.manifest.recovery import AuditRow
 from omnigraph.store.store import Store
 from tests.support.frozen_formats import make, thaw
@@ -43,8 +43,8 @@ def mark(table: pa.Table) -> pa.Table:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be the release after this one."""
-    monkeypatch.setattr(model, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def made_in(graph: og.Graph, branch: str = "main") -> list[str | None]:
 
 
 def test_frozen_graph_of_today_still_reads(old: Path) -> None:
-    assert model.FORMAT_STAMP == OLD, "write the step from the frozen format, and freeze a graph of the new one"
+    assert catalog_format.FORMAT_STAMP == OLD, (
+        "write the step from the frozen format, and freeze a graph of the new one"
+    )
     graph = og.open(old)
     assert graph.query(PEOPLE).rows() == [{"name": "ada", "age": 36}, {"name": "bob", "age": None}]
     assert graph.query(PEOPLE, at="first").rows()[0]["age"] is None
@@ -72,7 +74,7 @@ def test_open_old_format_is_refused_with_the_command_to_run(old: Path, later: No
 
 
 def test_upgrade_without_steps_is_refused(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     with pytest.raises(GraphError, match="Export it"):
         og.upgrade(old)
 
@@ -101,15 +103,15 @@ def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
 
 def test_upgrade_older_release_is_told_to_upgrade_itself(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
-        later.setattr(model, "FORMAT_STAMP", NEXT)
-        later.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
+        later.setattr(catalog_format, "FORMAT_STAMP", NEXT)
+        later.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
         og.upgrade(old)
     with pytest.raises(GraphError, match="Upgrade omnigraph first"):
         og.open(old)
 
 
 def test_upgrade_step_that_is_forgotten_is_caught(old: Path, later: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, lambda table: table),))
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, lambda table: table),))
     og.upgrade(old)
     assert made_in(og.open(old)) != [str(OLD)] * 4
 
@@ -121,8 +123,8 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
         graph.branches.create(name)
     graph.ingest([{"type": "Person", "data": {"name": "cyd"}}], branch="review")
     graph.close()
-    monkeypatch.setattr(model, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     assert og.upgrade(root).branches == ("main", "idle", "review")
     graph = og.open(root)
     assert [len(graph.query(PEOPLE, branch=name).rows()) for name in ("main", "idle", "review")] == [2, 2, 3]
@@ -140,8 +142,8 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
     for name in ("review", "idle"):
         graph.branches.create(name)
     graph.close()
-    monkeypatch.setattr(model, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     record = recovery.record
 
     def record_then_delete(store: Store, row: AuditRow) -> None:
@@ -195,8 +197,8 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     graph = make(str(root))
     for name in ("review", "idle"):
         graph.branches.create(name)
-    monkeypatch.setattr(model, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(model, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
     passed: list[str] = []
 
     class Killed(BaseException):

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import omnigraph as og
-from omnigraph.manifest.model import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person"
 

@@ -28,7 +28,7 @@ from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_s
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
-from omnigraph.manifest.model import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The environment variable by which shells request completions; Click derives its name from the command's name.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"

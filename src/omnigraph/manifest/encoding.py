@@ -24,7 +24,7 @@ from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import REACH_BATCH_VERSIONS
-from omnigraph.manifest import model
+from omnigraph.manifest import catalog_format
 from omnigraph.manifest.model import (
     AcceptedSchema,
     Branch,
@@ -114,7 +114,7 @@ def schema_of(
     """
     encoded_links = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
-        STAMP_KEY: str(model.FORMAT_STAMP).encode(),
+        STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
         LINKS_KEY: orjson.dumps(encoded_links),
@@ -260,16 +260,17 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=text,
         )
-    if int(text) > model.FORMAT_STAMP:
+    if int(text) > catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {model.FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
+            " first",
             code="graph.format",
             found=int(text),
         )
-    if model.upgrade_path(int(text), model.FORMAT_STAMP) is None:
+    if catalog_format.upgrade_path(int(text), catalog_format.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
-            f" {model.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
@@ -280,10 +281,10 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
-    if stamp != model.FORMAT_STAMP:
+    if stamp != catalog_format.FORMAT_STAMP:
         raise GraphError(
             f"{where} has format {stamp}, written by an older release; this one writes format"
-            f" {model.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
             found=stamp,
@@ -295,7 +296,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for upgrade in model.upgrade_path(check_stamp(table.schema, where), model.FORMAT_STAMP) or ():
+        for upgrade in catalog_format.upgrade_path(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
             table = upgrade.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
@@ -530,10 +531,10 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
 def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Table:
     table = read_overwritten(store, ref, _COLUMNS, needed)
     stamp = check_stamp(table.schema, f"`{ref}`")
-    if stamp != model.FORMAT_STAMP:
+    if stamp != catalog_format.FORMAT_STAMP:
         # An upgrade from an older format may read any column.
         table = read_overwritten(store, ref, None, needed)
-        for upgrade in model.upgrade_path(stamp, model.FORMAT_STAMP) or ():
+        for upgrade in catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) or ():
             table = upgrade.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())

@@ -1,16 +1,14 @@
-"""The values of the catalog: pins, commits, branches, tags and schema, the snapshot that holds them, and its format.
+"""The values of the catalog: pins, commits, branches, tags and schema, and the snapshot of a branch that holds them.
 
 Immutable and pure; `encoding` turns them into Arrow rows and back.
-
-Pure: rows in, rows out. A step must be true for every version there ever was, because history is read through it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import orjson
@@ -21,45 +19,8 @@ from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.shape import shape_hash
 from omnigraph.limits import FORK_NAMES_MAX
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.dataset import AS_STORED, DatasetRef, Shape
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-# The format that this release writes; 1 to 6 belong to another system.
-FORMAT_STAMP: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class FormatUpgrade:
-    """Rewrites the rows of one format as rows of a later one."""
-
-    before: int
-    after: int
-    rewrite: Callable[[pa.Table], pa.Table]
-
-
-# Graphs in the formats of the other system are imported by export and load.
-UPGRADES: tuple[FormatUpgrade, ...] = ()
-
-
-def upgrade_path(before: int, after: int) -> tuple[FormatUpgrade, ...] | None:
-    """Return the upgrades that lead from one format to another; None if there is no such path.
-
-    >>> upgrade_path(7, 7), upgrade_path(3, 7)
-    ((), None)
-    """
-    path: list[FormatUpgrade] = []
-    while before != after:
-        upgrade = next(
-            (candidate for candidate in UPGRADES if candidate.before == before and candidate.after <= after), None
-        )
-        if upgrade is None:
-            return None
-        path.append(upgrade)
-        before = upgrade.after
-    return tuple(path)
-
 
 MAIN = "main"
 MANIFEST_PATH = "__manifest"

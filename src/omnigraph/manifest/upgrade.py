@@ -13,7 +13,7 @@ import orjson
 
 from omnigraph.errors import BranchNotFound, StorageError, StorageKind
 from omnigraph.ids import OperationId, new_ulid
-from omnigraph.manifest import encoding, model, recovery
+from omnigraph.manifest import catalog_format, encoding, recovery
 from omnigraph.manifest.heads import recover_names
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -49,7 +49,11 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
     try:
         main = kernel.snapshot(MAIN)
         before = _format_of(kernel, main)
-        old = [snapshot for snapshot in kernel.live_snapshots() if _format_of(kernel, snapshot) != model.FORMAT_STAMP]
+        old = [
+            snapshot
+            for snapshot in kernel.live_snapshots()
+            if _format_of(kernel, snapshot) != catalog_format.FORMAT_STAMP
+        ]
         _record_published(kernel, _written_down(store), actor)
         operations = _write_down(store, old)
         # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
@@ -62,7 +66,7 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         named = recover_names(kernel, actor)
     finally:
         kernel.close()
-    return UpgradeReport(before, model.FORMAT_STAMP, upgraded, named)
+    return UpgradeReport(before, catalog_format.FORMAT_STAMP, upgraded, named)
 
 
 def _key(snapshot: Snapshot) -> str:
@@ -88,7 +92,7 @@ def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str |
     """Rewrite a branch if it still has an old format; one that was deleted meanwhile needs no upgrade."""
 
     def prepare(snapshot: Snapshot) -> Plan | None:
-        is_current = _format_of(kernel, snapshot) == model.FORMAT_STAMP
+        is_current = _format_of(kernel, snapshot) == catalog_format.FORMAT_STAMP
         return None if is_current else Plan(None, actor=actor, operation_id=operation_id)
 
     try:
@@ -118,7 +122,7 @@ def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             return False
-        if encoding.check_stamp(schema, str(ref)) != model.FORMAT_STAMP:
+        if encoding.check_stamp(schema, str(ref)) != catalog_format.FORMAT_STAMP:
             return False
         if (schema.metadata or {})[encoding.OPERATION_KEY].decode() == operation_id:
             return True

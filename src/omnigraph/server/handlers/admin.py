@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
-from omnigraph.manifest.model import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.prometheus import MEDIA_TYPE, Labels
 from omnigraph.server import answers, wire
 from omnigraph.server.errors import dump
