@@ -27,127 +27,119 @@ class ErrorKind:
 
     code: str
     http_status: int
-    exit_status: int
-    retryable: bool
     summary: str
+    retryable: bool = False
+    exit_status: int = 1
 
 
 _TABLE = (
-    ErrorKind("language.rejected", 400, 1, False, "The compiler rejected a schema, query or migration."),
-    ErrorKind("data.rejected", 400, 1, False, "Data violates a rule of the schema or of the input format; see `rule`."),
-    ErrorKind("usage.invalid", 400, 1, False, "The call is invalid: unknown option, missing file, bad value."),
+    ErrorKind("language.rejected", 400, "The compiler rejected a schema, query or migration."),
+    ErrorKind("data.rejected", 400, "Data violates a rule of the schema or of the input format; see `rule`."),
+    ErrorKind("usage.invalid", 400, "The call is invalid: unknown option, missing file, bad value."),
     ErrorKind(
-        "conflict.read_set_changed", 409, 1, True, "Data that the write depends on has changed; read again and retry."
-    ),
-    ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version that the caller expected."),
-    ErrorKind("conflict.key", 409, 1, False, "An entity with this id already exists."),
-    ErrorKind(
-        "conflict.busy", 409, 1, True, "Lost to concurrent writers until the retries were exhausted; retry later."
-    ),
-    ErrorKind(
-        "conflict.repeated", 409, 1, False, "A write with this idempotency key is committed already; see the commit."
-    ),
-    ErrorKind("limit.exceeded", 413, 1, False, "The request exceeds a limit of a single operation; see `resource`."),
-    ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
-    ErrorKind("cluster.rejected", 409, 1, False, "A cluster command cannot continue; `findings` say why."),
-    ErrorKind("cluster.managed", 409, 1, False, "The graph belongs to a cluster; only `cluster apply` changes it."),
-    ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or policy test file is invalid."),
-    ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit that the caller expected."),
-    ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
-    ErrorKind("graph.already_initialized", 409, 1, False, "There is already a graph, or part of one, at this address."),
-    ErrorKind("graph.initialization_claimed", 409, 1, True, "Another process is creating a graph at this address."),
-    ErrorKind("graph.initialization_committed", 500, 1, False, "The graph was created, but a later check failed."),
-    ErrorKind("graph.initialization_indeterminate", 500, 1, False, "The graph may or may not have been created."),
-    ErrorKind("graph.format", 409, 1, False, "This release does not support the stored format."),
-    ErrorKind("graph.corrupt", 500, 1, False, "The stored state is inconsistent; nothing was changed."),
-    ErrorKind("graph.read_only", 409, 1, False, "The graph was opened read-only."),
-    ErrorKind("graph.version_reclaimed", 410, 1, False, "Cleanup removed the requested version."),
-    ErrorKind(
-        "clone.diverged",
+        "conflict.read_set_changed",
         409,
-        1,
-        False,
-        "The target of a clone holds another graph, or was written to since the last clone.",
+        "Data that the write depends on has changed; read again and retry.",
+        retryable=True,
     ),
-    ErrorKind("clone.unsound", 500, 1, False, "A clone differs from its source."),
-    ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
-    ErrorKind("branch.exists", 409, 1, False, "A branch of this name exists."),
-    ErrorKind("branch.purged", 409, 1, False, "The commit is older than a hard drop, so its data is incomplete."),
-    ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags depend on this branch."),
-    ErrorKind("branch.invalid_name", 400, 1, False, "The name is not valid for a branch or tag."),
     ErrorKind(
-        "schema.branches_exist", 409, 1, False, "Data that other branches still have cannot be removed for good."
+        "conflict.version_mismatch", 409, "A type is not at the version that the caller expected.", retryable=True
     ),
-    ErrorKind("schema.breaks_queries", 409, 1, False, "A new schema would break stored queries; `queries` lists them."),
-    ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
-    ErrorKind("tag.exists", 409, 1, False, "A tag of this name exists."),
-    ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
-    ErrorKind("commit.ambiguous", 409, 1, False, "Several commits begin with this short id; `commits` lists them."),
-    ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
+    ErrorKind("conflict.key", 409, "An entity with this id already exists."),
+    ErrorKind(
+        "conflict.busy",
+        409,
+        "Lost to concurrent writers until the retries were exhausted; retry later.",
+        retryable=True,
+    ),
+    ErrorKind("conflict.repeated", 409, "A write with this idempotency key is committed already; see the commit."),
+    ErrorKind("limit.exceeded", 413, "The request exceeds a limit of a single operation; see `resource`."),
+    ErrorKind("policy.denied", 403, "The policy of the graph does not allow this actor to do this."),
+    ErrorKind("cluster.rejected", 409, "A cluster command cannot continue; `findings` say why."),
+    ErrorKind("cluster.managed", 409, "The graph belongs to a cluster; only `cluster apply` changes it."),
+    ErrorKind("policy.invalid", 400, "A policy bundle or policy test file is invalid."),
+    ErrorKind("precondition.failed", 412, "The branch head is not the commit that the caller expected.", exit_status=4),
+    ErrorKind("graph.not_found", 404, "There is no graph at this address."),
+    ErrorKind("graph.already_initialized", 409, "There is already a graph, or part of one, at this address."),
+    ErrorKind(
+        "graph.initialization_claimed", 409, "Another process is creating a graph at this address.", retryable=True
+    ),
+    ErrorKind("graph.initialization_committed", 500, "The graph was created, but a later check failed."),
+    ErrorKind("graph.initialization_indeterminate", 500, "The graph may or may not have been created."),
+    ErrorKind("graph.format", 409, "This release does not support the stored format."),
+    ErrorKind("graph.corrupt", 500, "The stored state is inconsistent; nothing was changed."),
+    ErrorKind("graph.read_only", 409, "The graph was opened read-only."),
+    ErrorKind("graph.version_reclaimed", 410, "Cleanup removed the requested version."),
+    ErrorKind(
+        "clone.diverged", 409, "The target of a clone holds another graph, or was written to since the last clone."
+    ),
+    ErrorKind("clone.unsound", 500, "A clone differs from its source."),
+    ErrorKind("branch.not_found", 404, "There is no such branch."),
+    ErrorKind("branch.exists", 409, "A branch of this name exists."),
+    ErrorKind("branch.purged", 409, "The commit is older than a hard drop, so its data is incomplete."),
+    ErrorKind("branch.in_use", 409, "Other branches or tags depend on this branch."),
+    ErrorKind("branch.invalid_name", 400, "The name is not valid for a branch or tag."),
+    ErrorKind("schema.branches_exist", 409, "Data that other branches still have cannot be removed for good."),
+    ErrorKind("schema.breaks_queries", 409, "A new schema would break stored queries; `queries` lists them."),
+    ErrorKind("tag.not_found", 404, "There is no such tag."),
+    ErrorKind("tag.exists", 409, "A tag of this name exists."),
+    ErrorKind("commit.not_found", 404, "There is no such commit."),
+    ErrorKind("commit.ambiguous", 409, "Several commits begin with this short id; `commits` lists them."),
+    ErrorKind("commit.parentless", 409, "The commit has no parent to compare it with."),
     ErrorKind(
         "changes.schema_boundary",
         409,
-        1,
-        False,
         "A typed stream cannot continue: the columns of its type changed; start a new one.",
     ),
-    ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),
+    ErrorKind("changes.gap", 410, "A version that the feed needs was removed; take a new baseline."),
     ErrorKind(
-        "changes.cursor_rejected",
-        400,
-        1,
-        False,
-        "A cursor or page token is damaged or was issued for another graph or query.",
+        "changes.cursor_rejected", 400, "A cursor or page token is damaged or was issued for another graph or query."
     ),
-    ErrorKind("blob.not_found", 404, 1, False, "There is no such entity, or its blob is null."),
-    ErrorKind("blob.range", 416, 1, False, "The requested range is outside the blob."),
-    ErrorKind("blob.changed", 412, 1, False, "The blob's ETag does not match `If-Match`."),
-    ErrorKind("blob.source_unreadable", 424, 1, False, "An external blob that a write names cannot be read."),
-    ErrorKind("blob.integrity", 500, 1, False, "The stored metadata of a blob is inconsistent; nothing was read."),
-    ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same entity or property; see `conflicts`."),
-    ErrorKind("merge.unrelated", 409, 1, False, "The sides of a merge have no common ancestor."),
-    ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, stale, or matches no conflict."),
-    ErrorKind("query.not_found", 404, 1, False, "There is no such stored query."),
-    ErrorKind("query.broken", 409, 1, False, "The stored query does not compile against the accepted schema."),
-    ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than its budget."),
-    ErrorKind("query.overflow", 400, 1, False, "A computed number does not fit its type."),
-    ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
-    ErrorKind("storage.drift", 409, 1, False, "Another tool wrote to a dataset directly; run repair."),
+    ErrorKind("blob.not_found", 404, "There is no such entity, or its blob is null."),
+    ErrorKind("blob.range", 416, "The requested range is outside the blob."),
+    ErrorKind("blob.changed", 412, "The blob's ETag does not match `If-Match`."),
+    ErrorKind("blob.source_unreadable", 424, "An external blob that a write names cannot be read."),
+    ErrorKind("blob.integrity", 500, "The stored metadata of a blob is inconsistent; nothing was read."),
+    ErrorKind("merge.conflict", 409, "Both sides changed the same entity or property; see `conflicts`."),
+    ErrorKind("merge.unrelated", 409, "The sides of a merge have no common ancestor."),
+    ErrorKind("merge.resolution", 400, "A resolution is malformed, stale, or matches no conflict."),
+    ErrorKind("query.not_found", 404, "There is no such stored query."),
+    ErrorKind("query.broken", 409, "The stored query does not compile against the accepted schema."),
+    ErrorKind("query.budget_exceeded", 413, "The query needs more rows, memory or time than its budget."),
+    ErrorKind("query.overflow", 400, "A computed number does not fit its type."),
+    ErrorKind("query.cancelled", 499, "The caller cancelled the query."),
+    ErrorKind("storage.drift", 409, "Another tool wrote to a dataset directly; run repair."),
+    ErrorKind("storage.reachability", 500, "It is uncertain which files a dataset needs; none of them were removed."),
+    ErrorKind("storage.failed", 500, "A storage request failed; `kind` classifies the failure."),
+    ErrorKind("output.failed", 500, "The output of a command could not be written to standard output."),
+    ErrorKind("pipeline.unavailable", 501, "Spark or a Java runtime is missing; the message says how to install it."),
+    ErrorKind("pipeline.failed", 500, "A Spark job failed; nothing was published.", retryable=True),
     ErrorKind(
-        "storage.reachability",
-        500,
-        1,
-        False,
-        "It is uncertain which files a dataset needs; none of them were removed.",
+        "pipeline.job_exists", 409, "A load with this job id was committed, for other input or by another actor."
     ),
-    ErrorKind("storage.failed", 500, 1, False, "A storage request failed; `kind` classifies the failure."),
-    ErrorKind("output.failed", 500, 1, False, "The output of a command could not be written to standard output."),
+    ErrorKind("request.unauthorized", 401, "The bearer token is missing or unknown."),
+    ErrorKind("request.host", 421, "The `Host` header names a host that the server does not serve."),
+    ErrorKind("request.no_route", 404, "The server has no route at this path."),
+    ErrorKind("request.method", 405, "The route does not support this method; see the `Allow` header."),
     ErrorKind(
-        "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to install it."
+        "request.timeout",
+        408,
+        "The request body was not received, or the response was not read, in time.",
+        retryable=True,
     ),
-    ErrorKind("pipeline.failed", 500, 1, True, "A Spark job failed; nothing was published."),
+    ErrorKind("request.media_type", 415, "The route does not accept this content type."),
+    ErrorKind("request.too_many", 429, "The actor has too many writes in flight; see `Retry-After`.", retryable=True),
+    ErrorKind("server.unreachable", 503, "No response from the server; see `effect`.", retryable=True),
     ErrorKind(
-        "pipeline.job_exists",
-        409,
-        1,
-        False,
-        "A load with this job id was committed, for other input or by another actor.",
+        "server.busy",
+        503,
+        "The server or the client address has too many connections; nothing was done.",
+        retryable=True,
     ),
-    ErrorKind("request.unauthorized", 401, 1, False, "The bearer token is missing or unknown."),
-    ErrorKind("request.host", 421, 1, False, "The `Host` header names a host that the server does not serve."),
-    ErrorKind("request.no_route", 404, 1, False, "The server has no route at this path."),
-    ErrorKind("request.method", 405, 1, False, "The route does not support this method; see the `Allow` header."),
     ErrorKind(
-        "request.timeout", 408, 1, True, "The request body was not received, or the response was not read, in time."
+        "server.stopping", 503, "The server is shutting down and did not process the request; retry.", retryable=True
     ),
-    ErrorKind("request.media_type", 415, 1, False, "The route does not accept this content type."),
-    ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes in flight; see `Retry-After`."),
-    ErrorKind("server.unreachable", 503, 1, True, "No response from the server; see `effect`."),
-    ErrorKind(
-        "server.busy", 503, 1, True, "The server or the client address has too many connections; nothing was done."
-    ),
-    ErrorKind("server.stopping", 503, 1, True, "The server is shutting down and did not process the request; retry."),
-    ErrorKind("internal.bug", 500, 1, False, "An internal invariant was violated; please report it."),
+    ErrorKind("internal.bug", 500, "An internal invariant was violated; please report it."),
 )
 
 ERRORS: Mapping[str, ErrorKind] = MappingProxyType({kind.code: kind for kind in _TABLE})
