@@ -148,6 +148,11 @@ def _write(field: Field) -> bytes:
 BLOB_MARK = b"omnigraph.blob"
 
 
+def blob_fields(schema: pa.Schema) -> list[str]:
+    """Return the names of the fields that hold blobs."""
+    return [field.name for field in schema if BLOB_MARK in (field.metadata or {})]
+
+
 def physical_schema(logical: pa.Schema) -> pa.Schema:
     """Return the schema to create a dataset with: blob columns in Lance's encoding, field metadata unchanged."""
     fields = [_physical(field) if BLOB_MARK in (field.metadata or {}) else field for field in logical]

@@ -1,6 +1,6 @@
-"""Blob cells: the location of their bytes, and range reads.
+"""Blob cells: where their bytes lie, range reads, and rows that are written with blobs of stored versions.
 
-Reads one pinned version; descriptors are read without the bytes that they describe.
+Descriptors are read without the bytes that they describe. Stages only.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.fragment import FragmentMetadata
+from lance.fragment import FragmentMetadata, LanceFragment
 from numpy.typing import NDArray
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import BLOB_COPY_BYTES, BLOB_READ_BYTES_MAX
 from omnigraph.store.blobs.shared import Donor, StagedFragment, blank_rows, filler_bytes, write_sharing
-from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.lance_schema import blob_fields
 from omnigraph.store.read.dataset import Dataset, lance_errors
-from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID, as_structs, blob_sizes, read_blobs, split_addresses
 from omnigraph.store.write.transaction import write_stream
 
 # How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
@@ -44,8 +44,7 @@ class BlobCell:
 
 def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
     """Return what is stored about the blob of an entity; None when there is no such entity, or no blob in it."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
+    with dataset.reading():
         rows = dataset.lance.to_table(
             columns=[column],
             filter=pc.field(ID) == entity_id,
@@ -53,17 +52,14 @@ def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
             with_row_address=True,
             blob_handling="all_descriptions",
         )
-    described: Any = rows.column(column).combine_chunks()
-    cells = (described.storage if isinstance(described, pa.ExtensionArray) else described).to_pylist()
+    cells = as_structs(rows.column(column).combine_chunks()).to_pylist()
     if not cells or cells[0] is None:
         return None
     length = _checked_length(dataset, cells[0])
     address = int(rows.column(ROW_ADDRESS)[0].as_py())
-    fragment = dataset.lance.get_fragment(address >> 32)
-    assert fragment is not None, "a row address names a fragment"
     # Other files of the fragment may change while the blob stays where it is.
     field = dataset.field_ids[column]
-    files = tuple(file.path for file in fragment.metadata.files if field in file.fields)
+    files = tuple(file.path for file in dataset.fragment(address >> 32).metadata.files if field in file.fields)
     return BlobCell(int(rows.column(ROW_ID)[0].as_py()), length, files, address & 0xFFFF_FFFF)
 
 
@@ -80,16 +76,14 @@ def _checked_length(dataset: Dataset, cell: dict[str, Any]) -> int:
 
 def read_range(dataset: Dataset, column: str, row_id: int, start: int, length: int) -> bytes:
     """Return some bytes of one managed blob; the caller has checked the range."""
-    dataset.store.meter.count("take", str(dataset.ref))
-    with lance_errors(f"reading a blob of {dataset.ref}", dataset):
+    with dataset.reading(f"reading a blob of {dataset.ref}", counted_as="take"):
         ((_, _, data),) = dataset.lance.read_blob_ranges(column, [(row_id, start, length)], selector="ids")
     return data or b""
 
 
 def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
     """Return which blobs of a column of descriptors lie in files of their own, or elsewhere: not in the data file."""
-    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
-    kinds: Any = pc.fill_null(pc.struct_field(storage, "kind"), _INLINE)
+    kinds: Any = pc.fill_null(pc.struct_field(as_structs(descriptors), "kind"), _INLINE)
     outside: NDArray[np.bool_] = kinds.to_numpy(zero_copy_only=False) != _INLINE
     return outside
 
@@ -105,7 +99,20 @@ def without_blob_bytes(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
 
 def blob_columns(dataset: Dataset) -> list[str]:
     """Return the columns of a dataset that hold blobs."""
-    return [field.name for field in dataset.schema if BLOB_MARK in (field.metadata or {})]
+    return blob_fields(dataset.schema)
+
+
+def file_of_column(dataset: Dataset, fragment: FragmentMetadata, column: str) -> Any:
+    """Return the data file that holds a column of a fragment, or None."""
+    field = dataset.field_ids[column]
+    return next((file for file in fragment.files if field in file.fields), None)
+
+
+def read_descriptors(dataset: Dataset, column: str, fragment: LanceFragment) -> Any:
+    """Return what is stored about the blobs of a column in one fragment."""
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        scanner = dataset.lance.scanner(columns=[column], fragments=[fragment], blob_handling="all_descriptions")
+        return as_structs(scanner.to_table().column(column).combine_chunks())
 
 
 def blob_name(number: int) -> str:
@@ -125,14 +132,11 @@ def blob_locations(
     Lance names files at random, and fragments that share one have the same rows in it, so a place never has other
     bytes.
     """
-    field = dataset.field_ids[column]
-    fragment_ids, fragment_indices = np.unique(addresses >> np.uint64(32), return_inverse=True)
-    files = {
-        fragment.id: next((file.path for file in fragment.files if field in file.fields), "")
-        for fragment in dataset.fragments
-    }
-    names = pa.array([files[number] for number in fragment_ids.tolist()], pa.string())
-    return names.take(fragment_indices), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    owners, offsets = split_addresses(addresses)
+    fragment_ids, fragment_indices = np.unique(owners, return_inverse=True)
+    files = {fragment.id: file_of_column(dataset, fragment, column) for fragment in dataset.fragments}
+    paths = [file.path if (file := files[number]) else "" for number in fragment_ids.tolist()]
+    return pa.array(paths, pa.string()).take(fragment_indices), offsets
 
 
 def have_same_bytes(
@@ -153,13 +157,10 @@ def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) 
     fragment_ids = {fragment.id for fragment in fragments}
     if not columns or not fragment_ids:
         return {}
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
-        selected = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in fragment_ids]
-        rows = dataset.lance.scanner(
-            columns=columns, fragments=selected, with_row_address=True, blob_handling="all_descriptions"
-        ).to_table()
-    numbers = (rows.column(ROW_ADDRESS).to_numpy() >> np.uint64(32)).astype(np.int64)
+    with dataset.reading():
+        scanner = dataset.scanner(columns, fragment_ids, with_row_address=True, blob_handling="all_descriptions")
+        rows = scanner.to_table()
+    numbers, _ = split_addresses(rows.column(ROW_ADDRESS).to_numpy())
     sizes_by_fragment: dict[int, int] = {}
     for name in columns:
         cells: Any = rows.column(name).combine_chunks()
@@ -176,9 +177,6 @@ arrays: Any = pa
 Indices = NDArray[np.int64]
 RowIds = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
-
-_OFFSET_BITS: Final = np.uint64(32)
-_OFFSETS: Final = np.uint64(0xFFFF_FFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +265,8 @@ def write_with_blobs(
         shared_rows, offsets = pa.Table.from_batches(copied.batches(group.row_indices), rows.schema), group.offsets
         if leaving is not None:
             others, addresses = _neighbours(target, group, np.concatenate([leaving, *rewritten]))
-            shared_rows, offsets = (
-                pa.concat_tables([shared_rows, others]),
-                np.concatenate([offsets, _offsets(addresses)]),
-            )
+            shared_rows = pa.concat_tables([shared_rows, others])
+            offsets = np.concatenate([offsets, split_addresses(addresses)[1]])
             rewritten.append(addresses)
         staged.append(write_sharing(target, shared_rows, group.donor, group.files, offsets))
     return Written(staged, np.concatenate(rewritten))
@@ -287,7 +283,7 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
     if set(group.donor.columns) != set(names):
         return nothing
     chosen, count = [], len(group.row_indices)
-    gone = (leaving >> _OFFSET_BITS).astype(np.int64)
+    gone, _ = split_addresses(leaving)
     sizes = {
         fragment.id: fragment.num_rows - int((gone == fragment.id).sum())
         for fragment in target.fragments
@@ -301,16 +297,11 @@ def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Tab
         return nothing
     others = [name for name in target.schema.names if name not in names]
     with lance_errors(f"reading {target.ref}", target):
-        fragments = [fragment for fragment in target.lance.get_fragments() if fragment.fragment_id in chosen]
-        rows = target.lance.scanner(columns=others, fragments=fragments, with_row_address=True).to_table()
+        rows = target.scanner(others, chosen, with_row_address=True).to_table()
     rows = rows.filter(pa.array(~np.isin(rows.column(ROW_ADDRESS).to_numpy(), leaving)))
     blank = blank_rows(target.schema, rows.num_rows)
     columns = [(blank if name in names else rows).column(name) for name in target.schema.names]
     return pa.Table.from_arrays(columns, schema=target.schema), rows.column(ROW_ADDRESS).to_numpy()
-
-
-def _offsets(addresses: RowIds) -> Indices:
-    return (addresses & _OFFSETS).astype(np.int64)
 
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
@@ -322,7 +313,8 @@ def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Gro
     names = sorted(blobs.columns)
     pattern = sum((blobs.columns[name].astype(np.int64) << bit for bit, name in enumerate(names)), start=np.int64(0))
     fragments = {fragment.id: fragment for fragment in blobs.source.fragments}
-    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, candidates]
+    owners, offsets = split_addresses(cells.addresses)
+    keys = np.stack([owners, pattern])[:, candidates]
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
     for number, (fragment_id, bits) in enumerate(distinct.T.tolist()):
         members = candidates[inverse.ravel() == number]
@@ -331,7 +323,7 @@ def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Gro
         is_worth = sizes[members].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
-            yield _Group(donor, files, blobs.row_indices[members], _offsets(cells.addresses[members]))
+            yield _Group(donor, files, blobs.row_indices[members], offsets[members])
 
 
 @dataclass(frozen=True, slots=True)

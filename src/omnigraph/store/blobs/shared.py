@@ -16,15 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from lance import Transaction
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import DataFile, FragmentMetadata
 from numpy.typing import NDArray
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Point
 from omnigraph.ids import new_ulid
 from omnigraph.store.index.index_build import last_covered
-from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.transaction import write_stream
 
 Offsets = NDArray[np.int64]
 Members = dict[str, Any]
@@ -56,7 +54,7 @@ class Donor:
         """
         if any(target.field_ids.get(name) != self.source.field_ids[name] for name in self.columns):
             return None
-        needed = {file.path for file in self.fragment.files if self.fields.intersection(file.fields)}
+        needed = {file.path for file in self._files_of(self.fragment)}
         named = {file["path"]: file for fragment in target.fragments for file in fragment.to_json()["files"]}
         if not needed <= named.keys():
             return None
@@ -66,22 +64,19 @@ class Donor:
             {
                 **files_by_path[path],
                 "base_id": named[path]["base_id"],
-                "fields": self._only_kept(files_by_path[path]["fields"]),
+                "fields": [field if field in self.fields else _TOMBSTONE for field in files_by_path[path]["fields"]],
             }
             for path in sorted(needed)
         ]
 
     def shares(self, fragment: FragmentMetadata) -> bool:
         """Return True if another fragment takes just these blobs from the same files."""
-        needed = [
-            (file.path, set(file.fields)) for file in self.fragment.files if self.fields.intersection(file.fields)
-        ]
-        others = [(file.path, set(file.fields)) for file in fragment.files if self.fields.intersection(file.fields)]
-        is_same = sorted(path for path, _ in needed) == sorted(path for path, _ in others)
-        return is_same and all(field_ids <= {*self.fields, _TOMBSTONE} for _, field_ids in others)
+        others = self._files_of(fragment)
+        is_same = sorted(file.path for file in self._files_of(self.fragment)) == sorted(file.path for file in others)
+        return is_same and all({*self.fields, _TOMBSTONE}.issuperset(file.fields) for file in others)
 
-    def _only_kept(self, fields: Sequence[int]) -> list[int]:
-        return [field if field in self.fields else _TOMBSTONE for field in fields]
+    def _files_of(self, fragment: FragmentMetadata) -> list[DataFile]:
+        return [file for file in fragment.files if self.fields.intersection(file.fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +131,7 @@ def write_sharing(
     rows, offsets = rows.take(order), offsets[order]
     physical_rows = donor.fragment.physical_rows
     reader = pa.RecordBatchReader.from_batches(rows.schema, _padded(rows, offsets, physical_rows))
-    failpoints.hit(Point.DURABLE_BEFORE, f"stage {target.ref.path}")
-    with lance_errors(f"staging rows of {target.ref}"):
-        transaction = write_fragments(
-            reader,
-            target.lance,
-            mode="append",
-            return_transaction=True,
-            max_rows_per_file=physical_rows,
-            max_rows_per_group=physical_rows,
-            data_storage_version=target.store.file_format,
-            storage_options=target.store.lance_options or None,
-        )
-    target.store.meter.count("stage", target.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"stage {target.ref.path}")
-    assert isinstance(transaction, Transaction)
-    operation: Any = transaction.operation
-    [fragment] = operation.fragments
+    [fragment] = write_stream(target, reader, max_rows_per_file=physical_rows, max_rows_per_group=physical_rows)
     assert fragment.physical_rows == physical_rows, "all files of a fragment have the same rows"
     return StagedFragment(fragment, Sharing(files, sorted(donor.fields), offsets.tolist()))
 
@@ -196,9 +175,7 @@ def _least(field: pa.Field[Any]) -> Any:
         return pa.array([[0] * stored.list_size], stored)
     if pa.types.is_list(stored):
         return pa.array([[]], stored)
-    return pa.array(
-        [""] if pa.types.is_string(stored) else [0], pa.string() if pa.types.is_string(stored) else pa.int32()
-    ).cast(stored)
+    return pa.array([""]) if pa.types.is_string(stored) else pa.array([0], pa.int32()).cast(stored)
 
 
 def assembled(target: Dataset, staged: Sequence[StagedFragment]) -> list[FragmentMetadata]:

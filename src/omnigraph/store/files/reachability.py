@@ -243,6 +243,12 @@ DatasetFork = tuple[str, str | None]
 _MANIFEST: Final = re.compile(r"(?P<path>.+?)(?:/tree/(?P<fork>[^/]+))?/_versions/(?P<number>\d{20})\.manifest")
 
 
+def manifest_ref(path: str) -> DatasetRef | None:
+    """Return the version that a stored file is the manifest of, by its name; None for any other or a staged one."""
+    match = _MANIFEST.fullmatch(path)
+    return None if match is None else DatasetRef(match["path"], match["fork"], MAX_VERSION - int(match["number"]))
+
+
 def versions_of(objects: Iterable[ObjectInfo]) -> dict[DatasetFork, dict[int, int]]:
     """Return when each listed version was written, by dataset or fork and by number; staged ones do not count.
 
@@ -251,10 +257,8 @@ def versions_of(objects: Iterable[ObjectInfo]) -> dict[DatasetFork, dict[int, in
     """
     versions: dict[DatasetFork, dict[int, int]] = {}
     for info in objects:
-        match = _MANIFEST.fullmatch(info.path)
-        if match is not None:
-            location = (match["path"], match["fork"])
-            versions.setdefault(location, {})[MAX_VERSION - int(match["number"])] = info.modified_us
+        if (ref := manifest_ref(info.path)) is not None:
+            versions.setdefault((ref.path, ref.branch), {})[ref.version] = info.modified_us
     return versions
 
 

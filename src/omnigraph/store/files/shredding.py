@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import StorageError, StorageKind
-from omnigraph.store.blobs.cells import blob_name
+from omnigraph.store.blobs.cells import blob_columns, blob_name, file_of_column, read_descriptors
 from omnigraph.store.files.manifest_file import read_message, write_message
-from omnigraph.store.lance_schema import BLOB_MARK
-from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.files.reachability import manifest_ref
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
+from omnigraph.store.write.file_proof import FILE_FOOTER, MAGIC
 
-_FOOTER_BYTES: Final = 40
-_MAGIC: Final = b"LANC"
 _ENTRY_BYTES: Final = 16
 # Members of the messages of a column, of a page and of a field.
 _ENCODING: Final = 1
@@ -78,11 +76,10 @@ def fields_in(raw: bytes) -> set[int]:
 
 def _layout(raw: bytes) -> tuple[list[Column], list[Span]]:
     """Return the columns of a file, and the bytes of everything that is neither a column nor a blob."""
-    footer = raw[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or footer[-4:] != _MAGIC:
+    if len(raw) < FILE_FOOTER.size or not raw.endswith(MAGIC):
         raise _unknown("it does not end as a data file does")
-    metadata_table, globals_table = _number(footer, 8), _number(footer, 16)
-    globals_count, columns_count = _number(footer, 24, 4), _number(footer, 28, 4)
+    footer = FILE_FOOTER.unpack(raw[-FILE_FOOTER.size :])
+    _, metadata_table, globals_table, globals_count, columns_count, *_ = footer
     buffers = [_entry(raw, globals_table, number) for number in range(globals_count)]
     field_ids = _leaf_fields(raw[slice(*buffers[0])]) if buffers else []
     if len(field_ids) != columns_count:
@@ -181,12 +178,8 @@ def _filler(size: int) -> bytes:
 
 def _entry(raw: bytes, table: int, number: int) -> Span:
     start = table + _ENTRY_BYTES * number
-    position, size = _number(raw, start), _number(raw, start + 8)
+    position, size = (int.from_bytes(raw[at : at + 8], "little") for at in (start, start + 8))
     return position, position + size
-
-
-def _number(raw: bytes, start: int, size: int = 8) -> int:
-    return int.from_bytes(raw[start : start + size], "little")
 
 
 def _unknown(reason: str) -> StorageError:
@@ -199,17 +192,14 @@ def _unknown(reason: str) -> StorageError:
 # How Lance numbers where bytes lie: in the data file, in a file beside it that is shared, or in one of their own.
 _INLINE: Final = 0
 _ALONE: Final = 2
-_MAX_VERSION: Final = (1 << 64) - 1
 _ALL: Final = 1 << 62
 
 
 def stored_versions(store: Store, path: str, paths: Iterable[str]) -> Iterator[Dataset]:
     """Open every version of a dataset and of its forks whose manifest is among some listed files."""
     for file in paths:
-        folder, _, name = file.rpartition("/_versions/")
-        if folder and name.endswith(".manifest") and name[:20].isdigit():
-            fork = folder.removeprefix(path).removeprefix("/tree/") or None
-            yield store.open(DatasetRef(path, fork, _MAX_VERSION - int(name[:20])))
+        if (ref := manifest_ref(file)) is not None and ref.path == path:
+            yield store.open(ref)
 
 
 class Unread:
@@ -220,12 +210,8 @@ class Unread:
         self._beside: dict[str, set[Span]] = defaultdict(set)
         visited: set[tuple[Any, ...]] = set()
         for version in versions:
-            columns = [
-                field.name
-                for field in version.schema
-                if BLOB_MARK in (field.metadata or {}) and version.field_ids[field.name] not in left_out
-            ]
-            for column in columns:
+            columns = blob_columns(version)
+            for column in [name for name in columns if version.field_ids[name] not in left_out]:
                 for fragment in version.lance.get_fragments():
                     key = (repr(fragment.metadata.files), repr(fragment.metadata.deletion_file), column)
                     if key not in visited:
@@ -241,14 +227,10 @@ class Unread:
         return sorted(self._beside["/".join(file.split("/")[-2:])])
 
     def _add(self, version: Dataset, fragment: Any, column: str) -> None:
-        field = version.field_ids[column]
-        file = next((candidate for candidate in fragment.metadata.files if field in candidate.fields), None)
+        file = file_of_column(version, fragment.metadata, column)
         if file is None:
             return
-        with lance_errors(f"reading {version.ref}", version):
-            scanner = version.lance.scanner(columns=[column], fragments=[fragment], blob_handling="all_descriptions")
-            cells: Any = scanner.to_table().column(column).combine_chunks()
-        cells = cells.storage if isinstance(cells, pa.ExtensionArray) else cells
+        cells = read_descriptors(version, column, fragment)
         cells = cells.filter(pc.is_valid(cells))
         kinds, starts, sizes, ids = (
             pc.struct_field(cells, name).to_numpy(zero_copy_only=False).astype(np.int64)

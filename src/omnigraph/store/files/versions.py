@@ -13,8 +13,8 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from omnigraph.errors import GraphError, ReachabilityDisputed, StorageError, StorageKind
-from omnigraph.store.blobs.cells import blob_columns, blob_name
-from omnigraph.store.files.manifest_file import UnknownManifest, decode_fragment, decode_manifest
+from omnigraph.store.blobs.cells import blob_columns, blob_name, file_of_column, read_descriptors
+from omnigraph.store.files.manifest_file import UnknownManifest, decode_fragment, decode_manifest, read_message
 from omnigraph.store.files.reachability import NeededFiles, StoredManifest, inherited_directory
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors, reclaimed
 from omnigraph.store.read.live_rows import directory_of
@@ -71,7 +71,6 @@ _OPERATIONS: Final = {
     110: "UpdateConfig",
     111: "DataReplacement",
 }
-_BYTES: Final = 2
 
 
 def operations(newest: Dataset, since: int) -> list[str | None]:
@@ -88,26 +87,11 @@ def operations(newest: Dataset, since: int) -> list[str | None]:
 
 def _operation(body: bytes) -> str | None:
     """Return the operation that a stored transaction holds: the first of its fields with a number from the table."""
-    at = 0
-    while at < len(body):
-        key, at = _number(body, at)
-        if key >> 3 in _OPERATIONS:
-            return _OPERATIONS[key >> 3]
-        value, at = _number(body, at)
-        at += value if key & 7 == _BYTES else 0
-    return None
-
-
-def _number(body: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(body):
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    return value, at
+    try:
+        fields = [number for number, _ in read_message(body)]
+    except ValueError:
+        return None
+    return next((_OPERATIONS[number] for number in fields if number in _OPERATIONS), None)
 
 
 # How descriptors number bytes in files beside the data file: in a shared file, or in a separate one.
@@ -154,12 +138,8 @@ def blob_faults(dataset: Dataset) -> Iterator[str]:
             folder = _folder(dataset, fragment.metadata, column)
             if folder is None:
                 continue
-            with lance_errors(f"reading {dataset.ref}", dataset):
-                table = dataset.lance.scanner(
-                    columns=[column], fragments=[fragment], blob_handling="all_descriptions"
-                ).to_table()
             ends = needed.setdefault(folder, {})
-            for number, end in _ends(table.column(column).combine_chunks()):
+            for number, end in _ends(read_descriptors(dataset, column, fragment)):
                 name = blob_name(number)
                 ends[name] = max(ends.get(name, 0), end)
     for folder, ends in sorted(needed.items()):
@@ -169,15 +149,13 @@ def blob_faults(dataset: Dataset) -> Iterator[str]:
 
 def _folder(dataset: Dataset, fragment: Any, column: str) -> str | None:
     """Return where the larger blobs of a column of a fragment lie; None when it has none, or they are not ours."""
-    field = dataset.field_ids[column]
-    file = next((candidate for candidate in fragment.files if field in candidate.fields), None)
+    file = file_of_column(dataset, fragment, column)
     directory = directory_of(dataset, file.base_id) if file is not None else None
-    return f"{directory}/data/{file.path.removesuffix('.lance')}" if file is not None and directory else None
+    return f"{directory}/data/{file.path.removesuffix('.lance')}" if directory else None
 
 
-def _ends(described: Any) -> Iterator[tuple[int, int]]:
+def _ends(storage: Any) -> Iterator[tuple[int, int]]:
     """Yield the number of each file that blobs lie in, and how far into it they reach."""
-    storage = described.storage if isinstance(described, pa.ExtensionArray) else described
     members = {name: storage.field(name).to_numpy(zero_copy_only=False) for name in ("kind", "position", "size")}
     numbers = storage.field("blob_id").to_numpy(zero_copy_only=False)
     beside = np.isin(members["kind"], _BESIDE) & np.asarray(storage.is_valid())

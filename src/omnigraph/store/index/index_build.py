@@ -26,8 +26,6 @@ from lance.dataset import Index
 from lance.fragment import RowIdSequence, write_fragments
 from numpy.typing import NDArray
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Point
 from omnigraph.limits import ANALYSED_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.index.exact_knn import choose_centres
 from omnigraph.store.index.text_analysis import ANALYSER, INDEX_OPTIONS, analyser_of, joined_terms
@@ -36,7 +34,7 @@ from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.version_diff import newest_row_version
-from omnigraph.store.write.transaction import Change, changed
+from omnigraph.store.write.transaction import Change, changed, staging
 
 _ROW_ID: Final = "_rowid"
 _TERMS: Final = pa.schema([pa.field("terms", pa.string())])
@@ -424,10 +422,9 @@ def build_segment(dataset: Dataset, plan: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
     spec = plan.spec
     plan = with_centres(dataset, plan)
-    failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
-    with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
+    with staging(dataset, f"indexing `{spec.column}` of {dataset.ref}", step="index", counted_as="index"):
         if spec.kind is IndexKind.FULLTEXT:
             segment = build_text_segment(dataset, spec.column, spec.name, plan.fragments)
         else:
@@ -435,8 +432,6 @@ def build_segment(dataset: Dataset, plan: Segment) -> Built:
             segment = handle.create_index_uncommitted(
                 spec.column, name=spec.name, fragment_ids=list(plan.fragments), replace=True, **_options(plan)
             )
-    dataset.store.meter.count("index", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
     return segment
 
 

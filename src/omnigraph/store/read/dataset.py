@@ -9,7 +9,7 @@ row ids, blobs and the indexes of what remains work as they do on the stored ver
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, Transaction
-from lance.fragment import FragmentMetadata
+from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.store.files.manifest_file import read_message, write_message
@@ -27,6 +27,8 @@ from omnigraph.store.lance_schema import edit_schema, field_ids, field_messages,
 from omnigraph.store.objects.failures import forbidden_in_directory, from_text
 
 if TYPE_CHECKING:
+    from lance.dataset import LanceScanner
+
     from omnigraph.store.store import Store
 
 # Members of the manifest message of Lance.
@@ -184,6 +186,13 @@ class Dataset:
         with lance_errors(f"reading the schema of {self.ref}"):
             return self.lance.schema
 
+    @contextmanager
+    def reading(self, doing: str | None = None, *, counted_as: str = "scan") -> Iterator[None]:
+        """Count a request that reads this version, and turn what Lance raises meanwhile into our errors."""
+        self.store.meter.count(counted_as, str(self.ref))
+        with lance_errors(doing or f"reading {self.ref}", self):
+            yield
+
     def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
         if filter is not None:
             with lance_errors(f"counting {self.ref}", self):
@@ -202,11 +211,10 @@ class Dataset:
         with_row_address: bool = False,
     ) -> pa.Table:
         """Return the rows that satisfy a filter as one table."""
-        self.store.meter.count("scan", str(self.ref))
         # Lance plans a list of columns in time quadratic to its length; all of them need no list.
         stored_names = frozenset(self.schema.names) if columns is not None else frozenset[str]()
         is_all = columns is not None and stored_names.issubset(columns) and stored_names.issuperset(columns)
-        with lance_errors(f"reading {self.ref}", self):
+        with self.reading():
             table = self.lance.to_table(
                 columns=list(columns) if columns is not None and not is_all else None,
                 filter=filter,
@@ -225,26 +233,35 @@ class Dataset:
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Stream the rows that satisfy a filter."""
-        self.store.meter.count("scan", str(self.ref))
-        with lance_errors(f"reading {self.ref}", self):
+        with self.reading():
             yield from self.lance.to_batches(
                 columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
             )
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows by stable row id, in the requested order; deleted ones are left out."""
-        self.store.meter.count("take", str(self.ref))
-        with lance_errors(f"reading {self.ref}", self):
+        with self.reading(counted_as="take"):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
 
     def read_fragments(self, fragment_ids: Sequence[int], column: str) -> pa.Table:
         """Return one column of some fragments, with row ids and row addresses."""
-        self.store.meter.count("fragments", str(self.ref))
-        requested = frozenset(fragment_ids)
-        with lance_errors(f"reading {self.ref}", self):
-            fragments = [fragment for fragment in self.lance.get_fragments() if fragment.fragment_id in requested]
-            scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
-            return scanner.to_table()
+        with self.reading(counted_as="fragments"):
+            return self.scanner([column], frozenset(fragment_ids), with_row_id=True, with_row_address=True).to_table()
+
+    def scanner(
+        self, columns: Sequence[str], fragment_ids: Collection[int] | None = None, **options: Any
+    ) -> LanceScanner:
+        """Return Lance's scanner of columns of some fragments, or of all, in their order; use it while `reading`."""
+        fragments = self.lance.get_fragments()
+        if fragment_ids is not None:
+            fragments = [fragment for fragment in fragments if fragment.fragment_id in fragment_ids]
+        return self.lance.scanner(columns=list(columns), fragments=fragments, **options)
+
+    def fragment(self, fragment_id: int) -> LanceFragment:
+        """Return a fragment that this version lists."""
+        fragment = self.lance.get_fragment(fragment_id)
+        assert fragment is not None, f"{self.ref} lists a fragment {fragment_id} that it does not have"
+        return fragment
 
     @cached_property
     def fragments(self) -> list[FragmentMetadata]:

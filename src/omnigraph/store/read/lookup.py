@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import POSITION_BUILD_ROWS_MAX, POSITION_CACHE_BYTES_MAX, SORTED_BYTES_MAX
-from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.dataset import Dataset
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-    from omnigraph.store.read.dataset import Dataset, DatasetRef
+    from omnigraph.store.read.dataset import DatasetRef
 
 
 Hashes = npt.NDArray[np.uint64]
@@ -225,7 +225,7 @@ class Positions:
             rows = dataset.read_fragments([fragment.id for fragment in group], column)
             rows = rows.filter(rows.column(column).is_valid())
             hashes = hash_values(rows.column(column).combine_chunks())
-            row_ids, owners = rows.column("_rowid").to_numpy(), rows.column("_rowaddr").to_numpy() >> np.uint64(32)
+            row_ids, (owners, _) = rows.column(ROW_ID).to_numpy(), split_addresses(rows.column(ROW_ADDRESS).to_numpy())
             for fragment in group:
                 members = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
                 members = members[np.argsort(hashes[members])]
@@ -269,6 +269,12 @@ ID: Final = "id"
 ROW_ID: Final = "_rowid"
 ROW_ADDRESS: Final = "_rowaddr"
 PLACE: Final = (ID, ROW_ID, ROW_ADDRESS)
+
+
+def split_addresses(addresses: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the fragment of each row address, its high 32 bits, and the offset within it, the low ones."""
+    return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+
 
 # Above this many values one pass over the column costs less than a filter that lists them.
 FILTER_VALUES_MAX: Final = 4_096
@@ -363,43 +369,38 @@ _BATCH_ROWS: Final = 8_192
 
 def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Stream all rows by ascending id, each batch with the given columns and `_rowid`."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    stored = max(1, _stored_bytes(dataset))
-    with lance_errors(f"reading {dataset.ref} in order", dataset):
+    files = (file for fragment in dataset.fragments for file in fragment.files)
+    stored = max(1, sum(file.file_size_bytes or 0 for file in files))
+    with dataset.reading(f"reading {dataset.ref} in order"):
         if stored <= SORTED_BYTES_MAX:
             yield from _sorted(dataset, columns, _BATCH_ROWS)
             return
         rows = dataset.count() * SORTED_BYTES_MAX // _WINDOW_PART // stored
-        for batch in _sorted(dataset, ["id"], max(_WINDOW_ROWS_MIN, rows)):
-            yield from _fetch_columns(dataset, batch, columns)
+        for batch in _sorted(dataset, [ID], max(_WINDOW_ROWS_MIN, rows)):
+            row_ids: Any = batch.column(ROW_ID)
+            window = dataset.take(row_ids.to_pylist(), columns)
+            assert window.num_rows == len(row_ids), "a pinned version keeps its rows"
+            yield from window.append_column(ROW_ID, row_ids).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def _sorted(dataset: Dataset, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     scanner = dataset.lance.scanner(
-        columns=list(columns), order_by=["id"], with_row_id=True, batch_size=rows, strict_batch_size=True
+        columns=list(columns), order_by=[ID], with_row_id=True, batch_size=rows, strict_batch_size=True
     )
     yield from scanner.to_batches()
-
-
-def _stored_bytes(dataset: Dataset) -> int:
-    files = (file for fragment in dataset.lance.get_fragments() for file in fragment.metadata.files)
-    return sum(file.file_size_bytes or 0 for file in files)
-
-
-def _fetch_columns(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    row_ids: Any = batch.column(ROW_ID)
-    rows = dataset.take(row_ids.to_pylist(), columns)
-    assert rows.num_rows == len(row_ids), "a pinned version keeps its rows"
-    yield from rows.append_column(ROW_ID, row_ids).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def read_blobs(dataset: Dataset, column: str, row_ids: pa.Array[Any]) -> list[bytes | None]:
     """Return the bytes of managed blobs by row id, in the order asked for; None where a row holds none."""
     if len(row_ids) == 0:
         return []
-    dataset.store.meter.count("take", str(dataset.ref))
-    with lance_errors(f"reading blobs of {dataset.ref}", dataset):
+    with dataset.reading(f"reading blobs of {dataset.ref}", counted_as="take"):
         return [payload for _, payload in dataset.lance.read_blobs(column, ids=row_ids)]
+
+
+def as_structs(cells: Any) -> Any:
+    """Return a column of blob descriptors as the structs that they are stored as."""
+    return cells.storage if isinstance(cells, pa.ExtensionArray) else cells
 
 
 def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
@@ -408,7 +409,7 @@ def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
     Asked before any byte is read, so it refuses descriptors that refer to data outside of the graph. Only a foreign
     tool can write those, and reading them would open any file or address they name.
     """
-    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
+    storage = as_structs(descriptors)
     if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), pa.scalar(""))).as_py():
         raise GraphError(
             "a blob refers to data outside of the graph, which is never read; restore the graph from a backup",

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 from lance.fragment import LanceFragment
 
-from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS
 
 
@@ -51,9 +51,8 @@ def scan_range(
     dataset: Dataset, part: RowRange, columns: Sequence[str], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows of a part that satisfy a condition, with their row ids."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
-        fragments = [find_fragment(dataset, fragment_id) for fragment_id in part.fragment_ids]
+    with dataset.reading():
+        fragments = [dataset.fragment(fragment_id) for fragment_id in part.fragment_ids]
         offset = limit = None
         if part.stop is not None and where is None:
             offset, limit = part.start, part.stop - part.start
@@ -65,13 +64,6 @@ def scan_range(
             columns=list(columns), filter=where, fragments=fragments, with_row_id=True, offset=offset, limit=limit
         )
         yield from scanner.to_batches()
-
-
-def find_fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
-    """Return a fragment that a dataset lists."""
-    fragment = dataset.lance.get_fragment(fragment_id)
-    assert fragment is not None, f"{dataset.ref} lists a fragment {fragment_id} that it does not have"
-    return fragment
 
 
 def _address_at(fragment: LanceFragment, position: int) -> int:

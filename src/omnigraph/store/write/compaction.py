@@ -6,7 +6,7 @@ rewritten at one version can be moved to a later one; rows that went in between 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -24,7 +24,7 @@ from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import deletion_path
 from omnigraph.store.read.lookup import ROW_ADDRESS
 from omnigraph.store.write.fragments import read_fragment
-from omnigraph.store.write.transaction import ROWS_PER_FILE, Change, changed
+from omnigraph.store.write.transaction import ROWS_PER_FILE, Change, changed, staging
 from omnigraph.store.write.upsert import mark_gone
 
 # One part of a compaction and what came of it; both travel between processes.
@@ -33,8 +33,6 @@ Rewritten: TypeAlias = RewriteResult
 
 # Folding happens inside a commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
-
-NO_BLOBS: Final[Mapping[int, int]] = {}
 
 # Ids that a long compaction leaves to writers, who add fragments while it runs. There are four billion of them.
 IDS_LEFT_TO_WRITERS: Final = 1_024
@@ -48,12 +46,8 @@ def plan(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> list[Ta
 
 def execute(dataset: Dataset, task: Task) -> Rewritten:
     """Write the files of one task; nothing names them yet."""
-    failpoints.hit(Point.DURABLE_BEFORE, f"compact {dataset.ref.path}")
-    with lance_errors(f"compacting {dataset.ref}"):
-        result = task.execute(dataset.lance)
-    dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"compact {dataset.ref.path}")
-    return result
+    with staging(dataset, f"compacting {dataset.ref}", step="compact"):
+        return task.execute(dataset.lance)
 
 
 def rewritten(dataset: Dataset, results: Sequence[Rewritten], ids_left: int = 0) -> Change | None:
@@ -181,9 +175,9 @@ def task_bytes(task: Task) -> int:
 def fragment_counts(change: Change) -> tuple[int, int]:
     """Return how many fragments a rewrite removes, and how many it adds."""
     groups = _groups(change)
-    return sum(len(list(group.old_fragments)) for group in groups), sum(
-        len(list(group.new_fragments)) for group in groups
-    )
+    removed = sum(len(list(group.old_fragments)) for group in groups)
+    added = sum(len(list(group.new_fragments)) for group in groups)
+    return removed, added
 
 
 def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True) -> Change | None:
@@ -206,12 +200,10 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
         fragments = _after_last(fragments, covered)
         tail = _tail(fragments, fragments_max)
     outside = blob_bytes_outside(dataset, tail)
-    if outside and not moves_blobs:
-        last = max(index for index, fragment in enumerate(fragments) if fragment.id in outside)
-        fragments, outside = fragments[last + 1 :], {}
-        tail = _tail(fragments, fragments_max)
-    elif outside:
+    if outside and moves_blobs:
         tail = _tail(fragments, fragments_max, outside)
+    elif outside:
+        tail = _tail(_after_last(fragments, outside), fragments_max)
     if not tail:
         return None
     folded = {fragment.id for fragment in tail}
@@ -224,12 +216,12 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
 
 
 def _tail(
-    fragments: Sequence[FragmentMetadata], fragments_max: int, outside: Mapping[int, int] = NO_BLOBS
+    fragments: Sequence[FragmentMetadata], fragments_max: int, outside: Mapping[int, int] | None = None
 ) -> list[FragmentMetadata]:
     """Return the longest run at the end that ends in a full tier, or nothing; `outside` are bytes beside the files."""
     size = tier = in_tier = folded = 0
     for run, fragment in enumerate(reversed(fragments), start=1):
-        size += sum(file.file_size_bytes or 0 for file in fragment.files) + outside.get(fragment.id, 0)
+        size += sum(file.file_size_bytes or 0 for file in fragment.files) + (outside or {}).get(fragment.id, 0)
         if size > FOLD_BYTES_MAX:
             break
         if (fragment_tier := _tier(fragment.num_rows, fragments_max)) > tier:
@@ -253,8 +245,8 @@ def _tier(rows: int, fragments_max: int) -> int:
     return tier
 
 
-def _after_last(fragments: Sequence[FragmentMetadata], covered: frozenset[int]) -> Sequence[FragmentMetadata]:
-    last = max(index for index, fragment in enumerate(fragments) if fragment.id in covered)
+def _after_last(fragments: Sequence[FragmentMetadata], chosen: Container[int]) -> Sequence[FragmentMetadata]:
+    last = max(index for index, fragment in enumerate(fragments) if fragment.id in chosen)
     return fragments[last + 1 :]
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 # How much of the end of a file any of these checks looks at.
 FOOTER_BYTES: Final = 64
 
-_MAGIC: Final = b"LANC"
+MAGIC: Final = b"LANC"
 # Three positions, two counts, two version numbers, and the magic.
-_FILE_FOOTER: Final = struct.Struct("<QQQIIHH4s")
+FILE_FOOTER: Final = struct.Struct("<QQQIIHH4s")
 # An entry of the table that ends right before the footer.
 _BUFFER_ENTRY_BYTES: Final = 16
 # The position of the manifest, two version numbers, and the magic.
@@ -72,17 +72,17 @@ def is_inlined(transaction: bytes, manifest: bytes) -> bool:
 
 
 def _file_fault(size_bytes: int, tail: bytes) -> str | None:
-    if len(tail) < _FILE_FOOTER.size or not tail.endswith(_MAGIC):
+    if len(tail) < FILE_FOOTER.size or not tail.endswith(MAGIC):
         return "it has no footer"
-    _, _, buffers, buffer_count, _, major, _, _ = _FILE_FOOTER.unpack(tail[-_FILE_FOOTER.size :])
-    ought = buffers + buffer_count * _BUFFER_ENTRY_BYTES + _FILE_FOOTER.size
+    _, _, buffers, buffer_count, _, major, _, _ = FILE_FOOTER.unpack(tail[-FILE_FOOTER.size :])
+    ought = buffers + buffer_count * _BUFFER_ENTRY_BYTES + FILE_FOOTER.size
     if major == _CURRENT_MAJOR and ought != size_bytes:
         return f"its footer says {ought} bytes, but it has {size_bytes}"
     return None
 
 
 def _manifest_fault(size_bytes: int, tail: bytes) -> str | None:
-    if len(tail) < _MANIFEST_FOOTER.size or not tail.endswith(_MAGIC):
+    if len(tail) < _MANIFEST_FOOTER.size or not tail.endswith(MAGIC):
         return "it has no footer"
     position = _MANIFEST_FOOTER.unpack(tail[-_MANIFEST_FOOTER.size :])[0]
     return None if position + _MANIFEST_FOOTER.size < size_bytes else "its footer points past its end"

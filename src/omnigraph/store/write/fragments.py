@@ -20,8 +20,8 @@ from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.store.blobs.cells import StoredBlobs, blob_columns, without_blob_bytes, write_with_blobs
 from omnigraph.store.blobs.shared import Sharing, StagedFragment, assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
-from omnigraph.store.read.lookup import ROW_ADDRESS
-from omnigraph.store.read.row_ranges import find_fragment
+from omnigraph.store.read.lookup import ROW_ADDRESS, split_addresses
+from omnigraph.store.read.row_ranges import RowRange, scan_range
 from omnigraph.store.store import Store
 from omnigraph.store.write.file_proof import Proof
 from omnigraph.store.write.transaction import Change, append, changed, replacing, written_files
@@ -55,7 +55,7 @@ def side_folder(ref: DatasetRef, operation_id: str) -> str:
 
 
 def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id: str) -> list[FragmentText]:
-    """Stage rows with `append` or `overwrite` of `store.change`, in files that the operation's name begins.
+    """Stage rows with `append` or `overwrite` of `transaction`, in files that the operation's name begins.
 
     Lance names files at random. Under a name that an intent can claim, they are safe from any sweep while the owner
     lives, and removed by the first one after it died.
@@ -114,13 +114,13 @@ def row_count(fragments: Sequence[FragmentText]) -> int:
 def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change that adds staged rows; the caller vouches that no id among them exists."""
     accept_proofs(dataset, fragments)
-    return changed(dataset, _append(fragments), dataset.count() + row_count(fragments))
+    return changed(dataset, LanceOperation.Append(parse_fragments(fragments)), dataset.count() + row_count(fragments))
 
 
 def replaced(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change after which a dataset holds the staged rows alone, be they none."""
     accept_proofs(dataset, fragments)
-    operation = LanceOperation.Overwrite(dataset.schema, list(map(_parsed, fragments)))
+    operation = LanceOperation.Overwrite(dataset.schema, parse_fragments(fragments))
     return changed(dataset, operation, row_count(fragments))
 
 
@@ -135,7 +135,7 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
         return appended(dataset, fragments)
     accept_proofs(dataset, fragments)
     emptied = [deletion.fragment_id for deletion in marked if deletion.text is None]
-    updated = [_parsed(deletion.text) for deletion in marked if deletion.text is not None and deletion.rows]
+    updated = parse_fragments([deletion.text for deletion in marked if deletion.text is not None and deletion.rows])
     staged = list(map(_staged, fragments))
     operation = replacing(dataset, emptied, updated, assembled(dataset, staged))
     return changed(dataset, operation, dataset.count() + row_count(fragments) - deleted_rows, shared_paths(staged))
@@ -143,36 +143,30 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
 
 def fragment_ids(dataset: Dataset) -> list[int]:
     """Return the fragments of a dataset, in order."""
-    return [fragment.fragment_id for fragment in dataset.lance.get_fragments()]
+    return [fragment.id for fragment in dataset.fragments]
 
 
 def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows of one fragment, with their addresses."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
-        return find_fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
+    with dataset.reading():
+        return dataset.fragment(fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
 
 
 def scan_fragments(
     dataset: Dataset, fragment_ids: Sequence[int], columns: Sequence[str], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows of some fragments that satisfy a condition, with their row ids."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
-        fragments = [find_fragment(dataset, fragment_id) for fragment_id in fragment_ids]
-        scanner = dataset.lance.scanner(columns=list(columns), filter=where, fragments=fragments, with_row_id=True)
-        yield from scanner.to_batches()
+    return scan_range(dataset, RowRange(tuple(fragment_ids)), columns, where)
 
 
 def scan_whole_rows(
     dataset: Dataset, fragment_id: int, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows of one fragment, of a blob only whether there is one, with row ids and addresses."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
+    with dataset.reading():
         scanner = dataset.lance.scanner(
             columns=list(columns),
-            fragments=[find_fragment(dataset, fragment_id)],
+            fragments=[dataset.fragment(fragment_id)],
             with_row_id=True,
             with_row_address=True,
             batch_size=batch_rows,
@@ -200,16 +194,16 @@ def mark_rows(dataset: Dataset, fragment_id: int, rows: pa.Table) -> Marked:
     """Stage the removal of rows of one fragment, given with their addresses; each fragment is one task's alone."""
     if rows.num_rows == 0:
         return Marked(fragment_id, "", 0)
-    # The low half of an address is the place within the fragment.
-    offsets = rows.column(ROW_ADDRESS).to_numpy() & 0xFFFF_FFFF
+    _, offsets = split_addresses(rows.column(ROW_ADDRESS).to_numpy())
     with lance_errors(f"deleting rows of {dataset.ref}"):
-        left = find_fragment(dataset, fragment_id).delete_rows(offsets.tolist())
+        left = dataset.fragment(fragment_id).delete_rows(offsets.tolist())
     return Marked(fragment_id, None if left is None else json.dumps(left.to_json()), rows.num_rows)
 
 
 def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:
     """Return the paths of the files that staged fragments consist of, relative to the graph's root."""
-    return {f"{dataset.ref.directory}/{file}" for file in written_files(dataset, _append(fragments))}
+    operation = LanceOperation.Append(parse_fragments(fragments))
+    return {f"{dataset.ref.directory}/{file}" for file in written_files(dataset, operation)}
 
 
 def remove_staged(store: Store, refs: Iterable[DatasetRef], operation_id: str, keep: Set[str]) -> None:
@@ -224,17 +218,9 @@ def remove_staged(store: Store, refs: Iterable[DatasetRef], operation_id: str, k
                     store.objects.delete(info.path)
 
 
-def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
-    return LanceOperation.Append(list(map(_parsed, fragments)))
-
-
 def parse_fragments(fragments: Sequence[FragmentText]) -> list[FragmentMetadata]:
     """Return the fragments of their texts."""
-    return list(map(_parsed, fragments))
-
-
-def _parsed(text: FragmentText) -> FragmentMetadata:
-    return _staged(text).metadata
+    return [_staged(text).metadata for text in fragments]
 
 
 def _staged(text: FragmentText) -> StagedFragment:

@@ -8,17 +8,15 @@ adds the converted columns under other names, and a `Project` that gives them th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from lance import LanceOperation
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Point
 from omnigraph.store.lance_schema import edit_schema
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.write.fragments import FragmentText, accept_proofs, parse_fragments, rename_files
-from omnigraph.store.write.transaction import Change, changed, stored_files
+from omnigraph.store.write.transaction import Change, changed, staging, stored_files
 
 
 def reshape(
@@ -53,13 +51,10 @@ def reshape(
     return changed(dataset, LanceOperation.Project(schema, preserves_nullability=True), dataset.count())
 
 
-# No property has such a name, so a column with it cannot clash with another one.
-_CONVERTED: Final = "{}~converted"
-
-
 def converted_name(name: str) -> str:
     """Return the name of a converted column until it takes over that of the column it replaces."""
-    return _CONVERTED.format(name)
+    # No property has such a name, so a column with it cannot clash with another one.
+    return f"{name}~converted"
 
 
 def convert_fragment(
@@ -71,25 +66,21 @@ def convert_fragment(
         arrays: list[Any] = [batch.column(name).cast(type_) for name, type_ in types.items()]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(_converted_fields(dataset, types)))
 
-    failpoints.hit(Point.DURABLE_BEFORE, f"convert {dataset.ref.path}")
-    with lance_errors(f"converting columns of {dataset.ref}", dataset):
-        fragment = dataset.lance.get_fragment(fragment_id)
-        assert fragment is not None, f"{dataset.ref} lists a fragment {fragment_id} that it does not have"
+    with staging(dataset, f"converting columns of {dataset.ref}", dataset, step="convert"):
+        fragment = dataset.fragment(fragment_id)
         known_files = {file.path for file in fragment.metadata.files}
         merged, _ = fragment.merge_columns(convert, columns=list(types))
-    dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"convert {dataset.ref.path}")
     return rename_files(dataset, merged, operation_id, known_files)
 
 
 def converted(dataset: Dataset, fragments: Sequence[FragmentText], types: Mapping[str, pa.DataType]) -> Change:
     """Return the change that adds converted columns under names of their own; `fragments` are all of the dataset."""
-    add = [field.with_nullable(True) for field in _converted_fields(dataset, types)]
+    add = _converted_fields(dataset, types)
     with lance_errors(f"converting columns of {dataset.ref}"):
         schema = edit_schema(dataset.lance.lance_schema, add=add, next_id=int(dataset.lance.max_field_id) + 1)
     accept_proofs(dataset, fragments)
     operation = LanceOperation.Merge(parse_fragments(fragments), schema, preserves_nullability=True)
-    return changed(dataset, operation, dataset.count(), stored_files(dataset))
+    return changed(dataset, operation, dataset.count(), stored_files(dataset.fragments))
 
 
 def _converted_fields(dataset: Dataset, types: Mapping[str, pa.DataType]) -> list[pa.Field[Any]]:

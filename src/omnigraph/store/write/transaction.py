@@ -5,8 +5,10 @@ Staging writes data files that nothing names yet; abandoning a change leaves onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from lance import LanceOperation, Transaction
@@ -14,7 +16,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.lance_schema import blob_fields
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.write.file_proof import NOTHING_TO_PROVE, PendingProofs
 
@@ -53,6 +55,18 @@ class Change:
         return replace(self, transaction=Transaction(fold.read_version + 1, operation))
 
 
+@contextmanager
+def staging(
+    dataset: Dataset, doing: str, *read: Dataset, step: str = "stage", counted_as: str = "stage"
+) -> Iterator[None]:
+    """Wrap a step that writes files which nothing names yet: failpoints around it, a count, and errors as ours."""
+    failpoints.hit(Point.DURABLE_BEFORE, f"{step} {dataset.ref.path}")
+    with lance_errors(doing, *read):
+        yield
+    dataset.store.meter.count(counted_as, dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"{step} {dataset.ref.path}")
+
+
 def append(dataset: Dataset, rows: pa.Table) -> Change:
     """Stage new rows; the caller vouches that no id among them exists."""
     fragments = write_rows(dataset, rows)
@@ -67,9 +81,23 @@ def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
     return fragments
 
 
-def write_stream(dataset: Dataset, rows: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
+def write_stream(
+    dataset: Dataset, rows: pa.Table | pa.RecordBatchReader, mode: str = "append", **options: Any
+) -> list[FragmentMetadata]:
     """Write rows as they come to new files of a dataset; nothing names them yet."""
-    return _write(dataset, rows, "append")
+    options = {"max_rows_per_file": ROWS_PER_FILE, **options}
+    with staging(dataset, f"staging rows of {dataset.ref}"):
+        transaction = write_fragments(
+            rows,
+            dataset.lance,
+            mode=mode,
+            return_transaction=True,
+            data_storage_version=dataset.store.file_format,
+            storage_options=dataset.store.lance_options or None,
+            **options,
+        )
+    assert isinstance(transaction, Transaction)
+    return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # both modes carry fragments
 
 
 def replacing(
@@ -92,7 +120,7 @@ def replacing(
 
 def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
     """Stage the replacement of all rows, zero rows included; stable row ids and the key mark survive."""
-    fragments = _write(dataset, rows, "overwrite") if rows.num_rows else []
+    fragments = write_stream(dataset, rows, "overwrite") if rows.num_rows else []
     return changed(dataset, LanceOperation.Overwrite(rows.schema, fragments), rows.num_rows)
 
 
@@ -101,43 +129,36 @@ def changed(
 ) -> Change:
     """Wrap an operation that was staged at this version of the dataset.
 
-    `known` are files that new fragments name and that were there before, relative to the dataset's directory.
+    `known_files` are files that new fragments name and that were there before, relative to the dataset's directory.
     """
-    known_files = known_files | _known_files(dataset, operation)
-    files = tuple(sorted(set(_written_files(operation, _has_blobs(dataset))) - known_files))
+    # An update also names fragments that only lose rows.
+    updated = {fragment.id for fragment in getattr(operation, "updated_fragments", ())}
+    if updated:
+        known_files = known_files | stored_files(fragment for fragment in dataset.fragments if fragment.id in updated)
+    files = tuple(path for path in written_files(dataset, operation) if path not in known_files)
     transaction = Transaction(dataset.version, operation)
     return Change(transaction, files, row_count, _prove(dataset, operation, known_files))
 
 
-def _known_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> set[str]:
-    """Return the files that an operation names again: an update also names fragments that only lose rows."""
-    updated = {fragment.id for fragment in _updated(operation)}
-    updated_fragments = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
-    return {path for fragment in updated_fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
-
-
-def stored_files(dataset: Dataset) -> set[str]:
-    """Return the files that a version names, relative to the dataset's directory."""
-    return {path for fragment in dataset.fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
+def stored_files(fragments: Iterable[FragmentMetadata]) -> set[str]:
+    """Return the files that stored fragments name, relative to the dataset's directory."""
+    return {path for fragment in fragments for path, _ in _fragment_files(fragment, has_blobs=True)}
 
 
 def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:
     """Return the files that an operation names and that lie with this branch of the dataset."""
-    return tuple(sorted(set(_written_files(operation, _has_blobs(dataset)))))
-
-
-def _has_blobs(dataset: Dataset) -> bool:
-    return any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+    has_blobs = bool(blob_fields(dataset.schema))
+    files = {path for fragment in _fragments(operation) for path, _ in _fragment_files(fragment, has_blobs)}
+    return tuple(sorted(files | {f"_indices/{index.uuid}/" for index in getattr(operation, "new_indices", ())}))
 
 
 def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation, known_files: Set[str]) -> PendingProofs:
     """Begin to prove the files that an operation brings in, and only those."""
     sizes: dict[str, int | None] = {}
+    has_blobs = bool(blob_fields(dataset.schema))
     for fragment in _fragments(operation):
-        sizes |= {
-            path: size for path, size in _fragment_files(fragment, _has_blobs(dataset)) if path not in known_files
-        }
-    for index in getattr(operation, "new_indices", ()) or ():
+        sizes |= {path: size for path, size in _fragment_files(fragment, has_blobs) if path not in known_files}
+    for index in getattr(operation, "new_indices", ()):
         # Lance notes the sizes of the files of an index that it has just built, not of one that it has listed.
         index_files = {f"_indices/{index.uuid}/{file.path}": file.size_bytes for file in index.files or ()}
         sizes |= index_files or {f"_indices/{index.uuid}/": None}
@@ -145,41 +166,11 @@ def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation, known_file
     return dataset.store.prover.begin({f"{directory}/{path}": size for path, size in sizes.items()})
 
 
-def _write(dataset: Dataset, rows: pa.Table | pa.RecordBatchReader, mode: str) -> list[FragmentMetadata]:
-    failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
-    with lance_errors(f"staging rows of {dataset.ref}"):
-        transaction = write_fragments(
-            rows,
-            dataset.lance,
-            mode=mode,
-            return_transaction=True,
-            max_rows_per_file=ROWS_PER_FILE,
-            data_storage_version=dataset.store.file_format,
-            storage_options=dataset.store.lance_options or None,
-        )
-    dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
-    assert isinstance(transaction, Transaction)
-    return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # both modes carry fragments
-
-
-def _written_files(operation: LanceOperation.BaseOperation, has_blobs: bool) -> Iterable[str]:
-    for fragment in _fragments(operation):
-        yield from (path for path, _ in _fragment_files(fragment, has_blobs))
-    for index in getattr(operation, "new_indices", ()) or ():
-        yield f"_indices/{index.uuid}/"
-
-
 def _fragments(operation: LanceOperation.BaseOperation) -> Iterable[FragmentMetadata]:
-    for name in ("fragments", "new_fragments"):
-        yield from getattr(operation, name, ()) or ()
-    yield from _updated(operation)
-    for group in getattr(operation, "groups", ()) or ():
+    for name in ("fragments", "new_fragments", "updated_fragments"):
+        yield from getattr(operation, name, ())
+    for group in getattr(operation, "groups", ()):
         yield from group.new_fragments
-
-
-def _updated(operation: LanceOperation.BaseOperation) -> Sequence[FragmentMetadata]:
-    return getattr(operation, "updated_fragments", ()) or ()
 
 
 def _fragment_files(fragment: FragmentMetadata, has_blobs: bool) -> Iterable[tuple[str, int | None]]:

@@ -14,13 +14,11 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Point
 from omnigraph.store.blobs.cells import StoredBlobs, write_with_blobs
 from omnigraph.store.blobs.shared import assembled, shared_paths
-from omnigraph.store.read.dataset import Dataset, lance_errors
-from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of
-from omnigraph.store.write.transaction import Change, append, changed, replacing
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of, split_addresses
+from omnigraph.store.write.transaction import Change, append, changed, replacing, staging
 
 
 def delete_found(dataset: Dataset, rows: pa.Table) -> Change | None:
@@ -34,24 +32,17 @@ def delete_found(dataset: Dataset, rows: pa.Table) -> Change | None:
 
 def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list[FragmentMetadata], list[int]]:
     """Return the fragments that lose rows, without them, and the ids of those that have none left."""
-    # A row address is the fragment's id in the high and the offset within it in the low 32 bits.
-    addresses = np.sort(addresses)
-    fragment_ids, starts = np.unique(addresses >> np.uint64(32), return_index=True)
-    offsets = np.split(addresses & np.uint64(0xFFFF_FFFF), starts[1:])
+    owners, offsets = split_addresses(np.sort(addresses))
+    fragment_ids, starts = np.unique(owners, return_index=True)
     updated: list[FragmentMetadata] = []
     emptied: list[int] = []
-    failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
-    with lance_errors(f"deleting rows of {dataset.ref}"):
-        for fragment_id, gone in zip(fragment_ids.tolist(), offsets, strict=True):
-            fragment = dataset.lance.get_fragment(fragment_id)
-            assert fragment is not None, f"no fragment {fragment_id}, though a row address names it"
-            left = fragment.delete_rows(gone.tolist())
+    with staging(dataset, f"deleting rows of {dataset.ref}"):
+        for fragment_id, gone in zip(fragment_ids.tolist(), np.split(offsets, starts[1:]), strict=True):
+            left = dataset.fragment(fragment_id).delete_rows(gone.tolist())
             if left is None:
                 emptied.append(fragment_id)
             else:
                 updated.append(left)
-    dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
     return updated, emptied
 
 
