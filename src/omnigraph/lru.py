@@ -41,10 +41,10 @@ class LruCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entry[0]
 
-    def put(self, key: K, value: V) -> None:
-        """Add or replace an entry."""
+    def put(self, key: K, value: V, size: int = 0) -> None:
+        """Add or replace an entry; `size` is its approximate number of bytes. The newest entry stays, however large."""
         with self._lock:
-            self._store(key, value, 0)
+            self._store(key, value, size)
 
     def get_or_create(self, key: K, create: Callable[[], V], size: int = 0) -> V:
         """Return the value of a key, created on a miss; `size` is its approximate number of bytes."""
@@ -66,7 +66,9 @@ class LruCache(Generic[K, V]):
         _, replaced = self._entries.pop(key, (None, 0))
         self._entries[key] = (value, size)
         self.nbytes += size - replaced
-        while len(self._entries) > self._entries_max or (self._bytes_max or self.nbytes) < self.nbytes:
+        while len(self._entries) > self._entries_max or (
+            len(self._entries) > 1 and (self._bytes_max or self.nbytes) < self.nbytes
+        ):
             _, (_, dropped) = self._entries.popitem(last=False)
             self.nbytes -= dropped
 

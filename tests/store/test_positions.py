@@ -107,8 +107,8 @@ def test_positions_exceeding_their_bytes_are_forgotten(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(20)), people(range(20, 40)))
     dataset.store.positions = Positions(bytes_max=16 * 20)
     assert find(dataset, pa.array(["k3", "k33"])).num_rows == 2
-    assert len(dataset.store.positions._segments) == 1
-    assert dataset.store.positions._bytes == 16 * 20
+    assert len(dataset.store.positions._segments.values()) == 1
+    assert dataset.store.positions._segments.nbytes == 16 * 20
 
 
 def test_positions_of_a_type_too_large_for_memory_are_never_read(
@@ -119,7 +119,7 @@ def test_positions_of_a_type_too_large_for_memory_are_never_read(
     dataset.store.positions = Positions(bytes_max=16 * 20)
     for _ in range(4):
         assert find(dataset, pa.array(["k3"])).num_rows == 1
-    assert dataset.store.positions._segments == {}
+    assert dataset.store.positions._segments.values() == []
 
 
 def test_positions_of_an_indexed_column_wait_for_many_lookups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_positions_of_an_indexed_column_wait_for_many_lookups(tmp_path: Path, mo
     kept = []
     for _ in range(7):
         assert find(dataset, pa.array(["k3"])).num_rows == 1
-        kept.append(len(dataset.store.positions._segments))
+        kept.append(len(dataset.store.positions._segments.values()))
     assert kept == [0, 0, 0, 0, 0, 1, 1]
 
 

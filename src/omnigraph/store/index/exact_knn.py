@@ -130,6 +130,9 @@ def _sampled(dataset: Dataset, column: str, fragments: Collection[int], share: f
 
 
 Positions: TypeAlias = NDArray[np.intp]
+# Rows with their distances, nearest first.
+Nearest: TypeAlias = tuple[RowIds, Scores]
+NOTHING_NEAR: Final[Nearest] = (np.empty(0, np.uint64), np.empty(0, np.float64))
 
 # Clusters of at least this many vectors are searched or pruned as one.
 _CLUSTER_ROWS: Final = 128
@@ -161,7 +164,7 @@ class Matrix:
         keep = np.isin(self.rows, candidates)
         return Matrix(self.rows[keep], self.vectors[keep])
 
-    def nearest(self, query: Vectors, limit: int | None) -> tuple[RowIds, Scores]:
+    def nearest(self, query: Vectors, limit: int | None) -> Nearest:
         """Return rows with their distances, nearest first, equal ones in row id order; ties at the limit come along."""
         chosen = self._plausible(query, limit)
         rows, vectors = (self.rows, self.vectors) if chosen is None else (self.rows[chosen], self.vectors[chosen])
@@ -211,7 +214,7 @@ class Clusters:
             self._radii = np.array([self._radius(cluster) for cluster in range(len(centres))])
         self._sizes = np.diff(self._bounds)
 
-    def nearest(self, query: Vectors, limit: int) -> tuple[RowIds, Scores]:
+    def nearest(self, query: Vectors, limit: int) -> Nearest:
         """Return what `Matrix.nearest` returns for all vectors."""
         with np.errstate(all="ignore"):
             # Branch and bound: by the triangle inequality no vector of a cluster is nearer than `far - radius`.
@@ -227,8 +230,7 @@ class Clusters:
         # High dimensions defeat pruning; then one product over all vectors is cheaper than gathering most of them.
         if _SCAN_SHARE * self._sizes[others].sum() > len(self.matrix.rows):
             return self.matrix.nearest(query, limit)
-        more, farther = self._part(others).nearest(query, limit)
-        return ranked(np.concatenate([rows, more]), np.concatenate([distances, farther]), limit)
+        return merge_ranked((rows, distances), self._part(others).nearest(query, limit), limit)
 
     def _within(self, far: Scores, reach: float, clusters: Positions) -> Positions:
         """Return the clusters that may hold a vector within a distance."""
@@ -259,7 +261,12 @@ def distances_to(query: Vectors, vectors: Vectors) -> Scores:
     return distances
 
 
-def ranked(rows: RowIds, distances: Scores, limit: int | None) -> tuple[RowIds, Scores]:
+def merge_ranked(first: Nearest, second: Nearest, limit: int | None) -> Nearest:
+    """Return the nearest of two rankings."""
+    return ranked(np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]]), limit)
+
+
+def ranked(rows: RowIds, distances: Scores, limit: int | None) -> Nearest:
     """Return rows and distances in order; those as near as the last one within the limit come along."""
     if limit is not None and len(rows) > limit > 0:
         near = np.flatnonzero(distances <= np.partition(distances, limit - 1)[limit - 1])

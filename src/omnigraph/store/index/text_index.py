@@ -23,8 +23,8 @@ from omnigraph.store.index.index_build import base_uri
 from omnigraph.store.index.text_analysis import Ints, count_terms
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds
+from omnigraph.store.read.lookup import ROW_ID
 
-_ROW_ID: Final = "_rowid"
 _SCORE: Final = "_score"
 _LENGTH: Final = "_num_tokens"
 # Scores are of single precision: how far one may be off, as a part of itself.
@@ -55,12 +55,12 @@ def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
     with lance_errors(f"reading an index of {dataset.ref}", dataset):
         session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
         names = sorted(name for name in session.list(folder) if name.endswith("_docs.lance"))
-        parts = [session.open_reader(name, columns=[_ROW_ID, _LENGTH]).read_all().to_table() for name in names]
+        parts = [session.open_reader(name, columns=[ROW_ID, _LENGTH]).read_all().to_table() for name in names]
     if not parts:
         raise Unreadable
     dataset.store.meter.count("search", str(dataset.ref))
     table = pa.concat_tables(parts)
-    return Lengths(table.column(_ROW_ID).to_numpy(), table.column(_LENGTH).to_numpy().astype(np.int32))
+    return Lengths(table.column(ROW_ID).to_numpy(), table.column(_LENGTH).to_numpy().astype(np.int32))
 
 
 class IndexedTexts:
@@ -151,8 +151,7 @@ class IndexedTexts:
 
     def _search(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
         """Query the index; rows that it does not cover are left out."""
-        self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
+        with self._dataset.reading(f"searching `{self._column}` of {self._dataset.ref}", counted_as="search"):
             table = self._dataset.lance.scanner(
                 columns=[_SCORE],
                 full_text_query=MatchQuery(" ".join(terms), self._column),
@@ -160,7 +159,7 @@ class IndexedTexts:
                 with_row_id=True,
                 fast_search=True,
             ).to_table()
-        positions = self._live.positions(table.column(_ROW_ID).to_numpy().astype(np.uint64, copy=False))
+        positions = self._live.positions(table.column(ROW_ID).to_numpy().astype(np.uint64, copy=False))
         scores = table.column(_SCORE).to_numpy().astype(np.float64)
         kept = np.append(self.lengths > 0, False)[positions]
         return positions[kept], scores[kept]

@@ -10,7 +10,8 @@ Pure; exact for words of any length, and compared all at once.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from omnigraph.limits import TEXT_CACHE_BYTES_MAX
+from omnigraph.lru import LruCache
 from omnigraph.store.index import text_analysis
 from omnigraph.store.index.index_build import IndexKind, is_outdated, segments_of, unindexed_rows
 from omnigraph.store.index.text_analysis import (
@@ -35,8 +37,9 @@ from omnigraph.store.index.text_analysis import (
     terms_of_spellings,
 )
 from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
-from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import LiveRows, Positions, RowIds, live_rows
+from omnigraph.store.read.lookup import ROW_ID
 
 Letters: TypeAlias = NDArray[np.uint32]
 
@@ -109,7 +112,6 @@ _SCORED_DOCUMENTS_MAX: Final = 65_536
 # Occurrences that are kept for the next query on the same version.
 _KEPT_OCCURRENCES_MAX: Final = 4_000_000
 
-_ROW_ID: Final = "_rowid"
 _NO_ROWS: Final[RowIds] = np.empty(0, np.uint64)
 
 # Indexes, and words of each, whose frequencies are kept.
@@ -146,35 +148,21 @@ class TextCache:
     """Analysed texts of fragments, and lengths that segments of indexes hold: neither depends on a version."""
 
     def __init__(self, bytes_max: int = TEXT_CACHE_BYTES_MAX) -> None:
-        self._entries: OrderedDict[Hashable, Corpus | Lengths] = OrderedDict()
-        self._frequencies: OrderedDict[frozenset[str], dict[str, int]] = OrderedDict()
-        self._bytes_max = bytes_max
-        self._lock = Lock()
+        self._entries: LruCache[Hashable, Corpus | Lengths] = LruCache(sys.maxsize, bytes_max)
+        self._frequencies: LruCache[frozenset[str], dict[str, int]] = LruCache(_KEPT_FREQUENCIES_MAX)
 
     def frequencies(self, segments: frozenset[str]) -> dict[str, int]:
         """Return how many rows hold a word, of the words that were asked for, while all rows of some segments live."""
-        with self._lock:
-            cached = self._frequencies.setdefault(segments, {})
-            self._frequencies.move_to_end(segments)
-            while len(self._frequencies) > _KEPT_FREQUENCIES_MAX:
-                self._frequencies.popitem(last=False)
-            if len(cached) > _KEPT_WORDS_MAX:
-                cached.clear()
-            return cached
+        cached = self._frequencies.get_or_create(segments, dict)
+        if len(cached) > _KEPT_WORDS_MAX:
+            cached.clear()
+        return cached
 
     def get(self, key: Hashable) -> Any:
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-            return self._entries.get(key)
+        return self._entries.get(key)
 
     def put(self, key: Hashable, entry: Corpus | Lengths) -> None:
-        with self._lock:
-            self._entries[key] = entry
-            self._entries.move_to_end(key)
-            size = sum(cached.nbytes for cached in self._entries.values())
-            while size > self._bytes_max and len(self._entries) > 1:
-                size -= self._entries.popitem(last=False)[1].nbytes
+        self._entries.put(key, entry, entry.nbytes)
 
 
 class Vocabulary:
@@ -247,7 +235,7 @@ class TextSearch:
         """
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary(_one_array(self._read(None).column(self._column)))
+                self._vocabulary = Vocabulary(_one_array(self._read().column(self._column)))
         words = self._vocabulary.similar(text, edits, check)
         # Rows are known by terms: those propose every row with a form of these words, and the words themselves decide.
         rows = self._holding(terms_of_spellings(words))
@@ -297,36 +285,30 @@ class TextSearch:
         key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
         corpus: Corpus | None = self._cache.get(key)
         if corpus is None or not np.isin(self._live.ids[span], corpus.rows, assume_unique=True).all():
-            texts = self._read(fragment.id)
-            corpus = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
+            texts = self._read({fragment.id})
+            corpus = Corpus(texts.column(ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
             self._cache.put(key, corpus)
         return corpus
 
-    def _read(self, fragment_id: int | None) -> pa.Table:
-        fragments_to_read = [
-            fragment for fragment in self._dataset.lance.get_fragments() if fragment_id in (None, fragment.fragment_id)
-        ]
-        self._dataset.store.meter.count("scan", str(self._dataset.ref))
-        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
-            return self._dataset.lance.scanner(
-                columns=[self._column], fragments=fragments_to_read, with_row_id=True
-            ).to_table()
+    def _read(self, fragment_ids: Collection[int] | None = None) -> pa.Table:
+        with self._dataset.reading(f"reading `{self._column}` of {self._dataset.ref}"):
+            return self._dataset.scanner([self._column], fragment_ids, with_row_id=True).to_table()
 
     def _index(self) -> IndexedTexts | None:
-        segments = []
-        uuids = []
+        segments = {}
         try:
             for segment, covered in segments_of(self._dataset, self._column, IndexKind.FULLTEXT):
                 lengths = self._cache.get(segment.uuid)
                 if lengths is None:
                     lengths = read_lengths(self._dataset, segment)
                     self._cache.put(segment.uuid, lengths)
-                segments.append((lengths, covered))
-                uuids.append(segment.uuid)
+                segments[segment.uuid] = (lengths, covered)
         except Unreadable:
             return None
-        self._segments = frozenset(uuids)
-        return IndexedTexts(self._dataset, self._column, self._live, segments) if segments else None
+        self._segments = frozenset(segments)
+        if not segments:
+            return None
+        return IndexedTexts(self._dataset, self._column, self._live, list(segments.values()))
 
 
 class _Texts:

@@ -24,11 +24,21 @@ from numpy.typing import NDArray
 
 from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.lru import LruCache
-from omnigraph.store.index.exact_knn import Clusters, Matrix, Vectors, find_centres, label, ranked
+from omnigraph.store.index.exact_knn import (
+    NOTHING_NEAR,
+    Clusters,
+    Matrix,
+    Nearest,
+    Vectors,
+    find_centres,
+    label,
+    merge_ranked,
+)
 from omnigraph.store.index.index_build import IndexKind, base_uri, segments_of
 from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
+from omnigraph.store.read.lookup import ROW_ID
 
 _VECTOR: Final = "flat"
 _FILE: Final = "auxiliary.idx"
@@ -46,19 +56,12 @@ class PartitionCache:
     """Partitions that were read, and what is known of each index: neither depends on a version."""
 
     def __init__(self, bytes_max: int = VECTOR_CACHE_BYTES_MAX) -> None:
-        self._indexes: dict[str, Partitions] = {}
-        self._lock = Lock()
+        self._indexes: LruCache[str, Partitions] = LruCache(sys.maxsize)
         self.parts: LruCache[Hashable, Matrix] = LruCache(sys.maxsize, bytes_max)
 
     def index(self, dataset: Dataset, segment: Index) -> Partitions:
         """Return the partitions of a segment, whose reach is measured once."""
-        with self._lock:
-            cached = self._indexes.get(segment.uuid)
-        if cached is None:
-            cached = Partitions(dataset, segment, self)
-            with self._lock:
-                self._indexes[segment.uuid] = cached
-        return cached
+        return self._indexes.get_or_create(segment.uuid, lambda: Partitions(dataset, segment, self))
 
 
 class Partitions:
@@ -109,7 +112,7 @@ class Partitions:
         with lance_errors("reading partitions of a vector index"):
             table = self._reader.read_range(start, int(self._ends[end - 1]) - start).to_table()
         vectors = table.column(_VECTOR).combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        return Matrix(table.column(_ROW_ID).to_numpy(), vectors.reshape(-1, self.dimension))
+        return Matrix(table.column(ROW_ID).to_numpy(), vectors.reshape(-1, self.dimension))
 
     def _batches(self) -> Iterator[tuple[int, Vectors]]:
         """Return the vectors of one partition after the other, reading several at a time."""
@@ -188,7 +191,6 @@ SEARCHES_BEFORE_BALLS: Final = 4
 # Lance computes squares of distances in single precision: how far one may be off, as a part of itself, per dimension.
 _ROUNDING: Final = 4 * float(np.finfo(np.float32).eps)
 _ASKED_MAX: Final = 65_536
-_ROW_ID: Final = "_rowid"
 _DISTANCE: Final = "_distance"
 
 
@@ -212,13 +214,13 @@ class VectorSearch:
         self._unindexed: Matrix | None = None
         self._clusters: Clusters | None = None
 
-    def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
+    def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> Nearest:
         """Return rows that have a vector with their distances, nearest first, equal ones in row id order.
 
         Rows as near as the last one within the limit come along, so that the caller can break the tie.
         """
         if limit == 0 or (candidates is not None and len(candidates) == 0):
-            return np.empty(0, np.uint64), np.empty(0, np.float64)
+            return NOTHING_NEAR
         if candidates is None and limit is not None and self._is_large and self._fits:
             self._searches += 1
             if self._searches > SEARCHES_BEFORE_CLUSTERS:
@@ -241,7 +243,7 @@ class VectorSearch:
             return "in memory" if self._fits else "all read from storage"
         return self._index.describe()
 
-    def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores] | None:
+    def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> Nearest | None:
         """Search what the index knows by its partitions, and what it does not know as it is."""
         if candidates is None:
             flags = self._index.known
@@ -253,20 +255,20 @@ class VectorSearch:
         if indexed is None:
             return None
         others = self._unknown(query, candidates, limit)
-        return ranked(np.concatenate([indexed[0], others[0]]), np.concatenate([indexed[1], others[1]]), limit)
+        return merge_ranked(indexed, others, limit)
 
-    def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
+    def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> Nearest:
         fragments = [fragment.id for fragment in self._dataset.fragments if fragment.id not in self._index.covered]
         rows = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id in fragments)
         if rows == 0:
-            return np.empty(0, np.uint64), np.empty(0, np.float64)
+            return NOTHING_NEAR
         if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
             return self._streamed(query, candidates, limit, fragments)
         with self._lock:
             if self._unindexed is None:
                 table = self._dataset.read_fragments(fragments, self._column)
                 column = table.column(self._column).combine_chunks()
-                self._unindexed = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
+                self._unindexed = Matrix.of(table.column(ROW_ID).to_numpy(), column, self.dimension)
         return self._unindexed.among(candidates).nearest(query, limit)
 
     def _clustered(self) -> Clusters:
@@ -287,27 +289,19 @@ class VectorSearch:
         with self._lock:
             if self._matrix is None:
                 table = self._dataset.read([self._column], with_row_id=True)
-                rows: RowIds = table.column(_ROW_ID).to_numpy()
+                rows: RowIds = table.column(ROW_ID).to_numpy()
                 self._matrix = Matrix.of(rows, table.column(self._column).combine_chunks(), self.dimension)
             return self._matrix
 
     def _streamed(
         self, query: Vectors, candidates: RowIds | None, limit: int | None, fragments: Sequence[int] | None
-    ) -> tuple[RowIds, Scores]:
-        rows, distances = np.empty(0, np.uint64), np.empty(0, np.float64)
-        fragments_to_read = [
-            fragment
-            for fragment in self._dataset.lance.get_fragments()
-            if fragments is None or fragment.fragment_id in fragments
-        ]
-        self._dataset.store.meter.count("scan", str(self._dataset.ref))
-        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
-            scanner = self._dataset.lance.scanner(columns=[self._column], fragments=fragments_to_read, with_row_id=True)
-            for batch in scanner.to_batches():
-                part = Matrix.of(batch.column(_ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
-                near, far = part.among(candidates).nearest(query, limit)
-                rows, distances = ranked(np.concatenate([rows, near]), np.concatenate([distances, far]), limit)
-        return rows, distances
+    ) -> Nearest:
+        nearest = NOTHING_NEAR
+        with self._dataset.reading(f"reading `{self._column}` of {self._dataset.ref}"):
+            for batch in self._dataset.scanner([self._column], fragments, with_row_id=True).to_batches():
+                part = Matrix.of(batch.column(ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
+                nearest = merge_ranked(nearest, part.among(candidates).nearest(query, limit), limit)
+        return nearest
 
 
 class IndexedVectors:
@@ -344,7 +338,7 @@ class IndexedVectors:
             self._known = self._live.in_fragments(self.covered)
         return self._known
 
-    def nearest(self, query: Vectors, flags: Flags, limit: int) -> tuple[RowIds, Scores] | None:
+    def nearest(self, query: Vectors, flags: Flags, limit: int) -> Nearest | None:
         """Return the nearest of the flagged rows; None when neither partitions nor Lance find them in time.
 
         Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
@@ -360,7 +354,7 @@ class IndexedVectors:
         partitions = [(number, cell) for number, index in enumerate(indexes) for cell in range(len(index.sizes))]
         least = np.concatenate([index.bounds(query) for index in indexes])
         sizes = np.concatenate([index.sizes for index in indexes])
-        nearest = (np.empty(0, np.uint64), np.empty(0))
+        nearest = NOTHING_NEAR
         is_read = np.zeros(len(partitions), np.bool_)
         while True:
             # Invariant: every vector nearer than `reach` is in `nearest` or in an unread partition whose bound is
@@ -377,7 +371,7 @@ class IndexedVectors:
             following = left[: max(enough, len(left) // 2) if len(nearest[1]) >= limit else enough]
             more = self._read(indexes, [partitions[partition] for partition in following], flags).nearest(query, limit)
             is_read[following] = True
-            nearest = ranked(np.concatenate([nearest[0], more[0]]), np.concatenate([nearest[1], more[1]]), limit)
+            nearest = merge_ranked(nearest, more, limit)
 
     def _read(self, indexes: Sequence[Partitions], partitions: Sequence[tuple[int, int]], flags: Flags) -> Matrix:
         """Return the flagged rows of some partitions; omits deleted rows and those that another segment covers."""
@@ -395,7 +389,7 @@ class IndexedVectors:
             vectors.append(part.vectors[kept])
         return Matrix(np.concatenate(rows), np.concatenate(vectors))
 
-    def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> tuple[RowIds, Scores] | None:
+    def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> Nearest | None:
         """Let Lance compare all vectors, in single precision; its results include deleted and unflagged rows."""
         error = 1.0 + _ROUNDING * len(query)
         requested = int((2 * limit + 16) / share)
@@ -420,14 +414,13 @@ class IndexedVectors:
     def _proposed(self, query: Vectors, requested: int) -> tuple[Positions, Scores]:
         all_partitions = sum(len(self._cache.index(self._dataset, segment).sizes) for segment, _ in self.segments)
         nearest = {"column": self._column, "q": query, "k": requested, "minimum_nprobes": all_partitions}
-        self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
+        with self._dataset.reading(f"searching `{self._column}` of {self._dataset.ref}", counted_as="search"):
             table = self._dataset.lance.scanner(
                 columns=[_DISTANCE], nearest=nearest, prefilter=True, with_row_id=True, fast_search=True
             ).to_table()
         rough = table.column(_DISTANCE).to_numpy().astype(np.float64)
         order = np.argsort(rough, kind="stable")
-        return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
+        return self._live.positions(table.column(ROW_ID).to_numpy()[order]), rough[order]
 
     def _taken(self, positions: Positions) -> Matrix:
         # Two segments may both return a row.

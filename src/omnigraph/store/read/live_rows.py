@@ -18,20 +18,18 @@ from numpy.typing import NDArray
 
 from omnigraph.store.files.manifest_file import read_message
 from omnigraph.store.read.dataset import Dataset, lance_errors, miscounted
+from omnigraph.store.read.lookup import ROW_ID
 
 RowIds: TypeAlias = NDArray[np.uint64]
 Positions: TypeAlias = NDArray[Any]
 Flags: TypeAlias = NDArray[np.bool_]
-
-_ROW_ID: Final = "_rowid"
-_lock: Final = Lock()
 
 
 class LiveRows:
     """Row ids in the order of a scan; a position in it is what readers know a row by."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.ids: RowIds = dataset.read([], with_row_id=True).column(_ROW_ID).to_numpy()
+        self.ids: RowIds = dataset.read([], with_row_id=True).column(ROW_ID).to_numpy()
         fragments = dataset.fragments
         self._fragment_ids = [fragment.id for fragment in fragments]
         self._ends = np.cumsum([fragment.num_rows for fragment in fragments])
@@ -80,6 +78,7 @@ class LiveRows:
         return self.ids.nbytes if self._order is None else 3 * self.ids.nbytes
 
 
+_lock: Final = Lock()
 _cache: Final[weakref.WeakKeyDictionary[Dataset, weakref.ref[LiveRows]]] = weakref.WeakKeyDictionary()
 
 
@@ -128,7 +127,7 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
 
 def deletion_paths(dataset: Dataset) -> list[str]:
     """Return the deletion files of a version, relative to the graph's root."""
-    return [path for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None]
+    return list(_deletion_files(dataset))
 
 
 def check_deletions(dataset: Dataset) -> Dataset:
@@ -137,19 +136,21 @@ def check_deletions(dataset: Dataset) -> Dataset:
     Call before changing a version: Lance would count the rows of such a file as gone from then on, and what was
     lost or came back with it could no longer be seen. Each file is read once by a process, and its own ones never.
     """
-    paths = {path: fragment for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None}
-    unread = [path for path in paths if not dataset.store.prover.knows(path)]
+    files = _deletion_files(dataset)
+    unread = [path for path in files if not dataset.store.prover.knows(path)]
     if unread:
         with lance_errors(f"reading the deletions of {dataset.ref}", dataset):
-            dataset.store.in_parallel([partial(_check_file, dataset, path, paths[path]) for path in unread])
+            dataset.store.in_parallel([partial(_check_file, dataset, path, files[path]) for path in unread])
     return dataset
 
 
-def _stored_path(dataset: Dataset, fragment: FragmentMetadata) -> str | None:
-    path = deletion_path(fragment)
-    assert path is None or fragment.deletion_file is not None
-    directory = directory_of(dataset, fragment.deletion_file.base_id) if fragment.deletion_file is not None else None
-    return None if path is None or directory is None else f"{directory}/{path}"
+def _deletion_files(dataset: Dataset) -> dict[str, FragmentMetadata]:
+    """Return the fragments that have a deletion file in this graph, by its path."""
+    files = {}
+    for fragment in dataset.fragments:
+        if (file := fragment.deletion_file) is not None and (directory := directory_of(dataset, file.base_id)):
+            files[f"{directory}/{file.path(fragment.id)}"] = fragment
+    return files
 
 
 def _check_file(dataset: Dataset, path: str, fragment: FragmentMetadata) -> None:

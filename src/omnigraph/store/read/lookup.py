@@ -5,8 +5,7 @@ Reads one pinned version; positions in memory or an index make it cheap, and nei
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import POSITION_BUILD_ROWS_MAX, POSITION_CACHE_BYTES_MAX, SORTED_BYTES_MAX
+from omnigraph.lru import LruCache
 from omnigraph.store.read.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -153,12 +153,10 @@ class Positions:
     """The segments of one graph, least recently used first out once they exceed their bytes; threads may share it."""
 
     def __init__(self, bytes_max: int = POSITION_CACHE_BYTES_MAX) -> None:
-        self._segments: OrderedDict[_Key, Segment] = OrderedDict()
+        self._segments: LruCache[_Key, Segment] = LruCache(sys.maxsize, bytes_max)
         self._spent: dict[tuple[str, int], int] = {}
         self._asked: dict[str, set[str]] = {}
         self._bytes_max = bytes_max
-        self._bytes = 0
-        self._lock = threading.Lock()
 
     def rows_of(self, dataset: Dataset, column: str, values: pa.Array[Any]) -> RowIds | None:
         """Return the row ids that may hold one of the values; None when a filter finds them with less work.
@@ -195,7 +193,8 @@ class Positions:
             for column in tuple(self._asked.get(dataset.ref.path, ())):
                 if column in rows.column_names:
                     hashes = np.sort(hash_values(fragment_rows.column(column).drop_null().combine_chunks()))
-                    self._put(_key(dataset, dataset.field_ids[column], fragment), Segment(hashes, None))
+                    segment = Segment(hashes, None)
+                    self._segments.put(_key(dataset, dataset.field_ids[column], fragment), segment, segment.nbytes)
 
     def _is_worth_reading(self, dataset: Dataset, field: int, absent: Sequence[FragmentMetadata], values: int) -> bool:
         """Weigh what lookups by filter have cost so far against reading the column once and for all."""
@@ -210,11 +209,7 @@ class Positions:
         return self._spent[key] > rows
 
     def _get(self, dataset: Dataset, field: int, fragment: FragmentMetadata) -> Segment | None:
-        key = _key(dataset, field, fragment)
-        with self._lock:
-            segment = self._segments.get(key)
-            if segment is not None:
-                self._segments.move_to_end(key)
+        segment = self._segments.get(_key(dataset, field, fragment))
         return segment if segment is not None and segment.serves(dataset.ref) else None
 
     def _read(
@@ -230,17 +225,8 @@ class Positions:
                 members = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
                 members = members[np.argsort(hashes[members])]
                 segment = Segment(hashes[members], row_ids[members], dataset.ref if fragment.num_deletions else None)
-                self._put(_key(dataset, field, fragment), segment)
+                self._segments.put(_key(dataset, field, fragment), segment, segment.nbytes)
                 yield segment
-
-    def _put(self, key: _Key, segment: Segment) -> None:
-        with self._lock:
-            replaced = self._segments.pop(key, None)
-            self._segments[key] = segment
-            self._bytes += segment.nbytes - (replaced.nbytes if replaced else 0)
-            while self._bytes > self._bytes_max:
-                _, dropped = self._segments.popitem(last=False)
-                self._bytes -= dropped.nbytes
 
 
 def _groups(fragments: Sequence[FragmentMetadata]) -> Iterator[list[FragmentMetadata]]:
