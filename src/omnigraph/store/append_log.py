@@ -50,7 +50,7 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
 
 def _commit_next_version(store: Store, log: Dataset, change: transaction.Change, step: str) -> None:
     # Each version records the checksums of all files, since there are few.
-    checksums = store.extend_checksums(_recorded(log), change.proofs.result())
+    checksums = store.pack_checksums(change.proofs.result(), _recorded(log))
     staged = store.commit(log, [change], {CHECKSUMS: checksums})
     failpoints.hit(Point.DURABLE_BEFORE, step)
     store.take_name(staged)

@@ -46,23 +46,15 @@ if TYPE_CHECKING:
     from omnigraph.store.store import Store
 
 
-FILE_FORMAT = "2.2"
 T = TypeVar("T")
 
 
 class DatasetCache:
     """Opens the datasets below a graph root, and caches their handles."""
 
-    file_format = FILE_FORMAT
+    file_format = "2.2"
 
-    def __init__(
-        self,
-        root: Location,
-        meter: Meter = NO_METER,
-        *,
-        index_cache_bytes: int | None = None,
-        file_cache_bytes: int | None = None,
-    ) -> None:
+    def __init__(self, root: Location, meter: Meter = NO_METER, cache_bytes: int | None = None) -> None:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
@@ -70,9 +62,8 @@ class DatasetCache:
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to Lance's metadata cache, whose default bound is a gigabyte.
-        file_cache_bytes = FILE_CACHE_BYTES_MAX if file_cache_bytes is None else file_cache_bytes
-        index_cache_bytes = INDEX_CACHE_BYTES_MAX if index_cache_bytes is None else index_cache_bytes
-        self._session = Session(index_cache_bytes, file_cache_bytes)
+        file_cache_bytes = cache_bytes or FILE_CACHE_BYTES_MAX
+        self._session = Session(cache_bytes or INDEX_CACHE_BYTES_MAX, file_cache_bytes)
         self._plain_session = Session(1 << 20, file_cache_bytes // 8)
         self._handles: LruCache[DatasetRef, Dataset] = LruCache(HANDLE_CACHE_MAX)
         self._lock = threading.Lock()

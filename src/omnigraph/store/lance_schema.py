@@ -27,7 +27,11 @@ _NO_PARENT: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field message, children being separate messages that name their parent."""
+    """One field message, children being separate messages that name their parent.
+
+    >>> Field(((2, b"n"), (3, 7))).renamed("m")
+    Field(parts=((2, b'm'), (3, 7)))
+    """
 
     parts: Parts
 
@@ -96,15 +100,13 @@ def edit_schema(
         if field.id in dropped_ids or field.parent in dropped_ids:
             dropped_ids.add(field.id)
         else:
-            edited.append(_edit_column(field, names, relax) if field.is_column else field)
+            if field.is_column:
+                relaxed = field.relaxed() if field.name in relax else field
+                field = relaxed.renamed(names.get(field.name, field.name))
+            edited.append(field)
     _, added = _decode(LanceSchema.from_pyarrow(pa.schema(list(add))))
     edited.extend(field.moved(next_id) for field in added)
-    return LanceSchema._from_protos(metadata, *(_write(field) for field in edited))
-
-
-def _edit_column(field: Field, names: Mapping[str, str], relax: Collection[str]) -> Field:
-    edited = field.relaxed() if field.name in relax else field
-    return edited.renamed(names.get(field.name, field.name))
+    return LanceSchema._from_protos(metadata, *(write_message(field.parts) for field in edited))
 
 
 def field_ids(schema: Any) -> dict[str, int]:
@@ -124,25 +126,12 @@ def nested_field_ids(schema: Any, column: str) -> tuple[int, ...]:
 
 def field_messages(schema: Any) -> list[bytes]:
     """Return the protobuf message of every field of a Lance schema."""
-    return [_write(field) for field in _decode(schema)[1]]
+    return [write_message(field.parts) for field in _decode(schema)[1]]
 
 
 def _decode(schema: Any) -> tuple[Any, list[Field]]:
     _, (metadata, *messages) = schema.__reduce__()
-    return metadata, [_read(message) for message in messages]
-
-
-def _read(message: bytes) -> Field:
-    return Field(read_message(message))
-
-
-def _write(field: Field) -> bytes:
-    """Join the parts of a message again.
-
-    >>> _write(_read(b"\\x12\\x01n\\x18\\x07").renamed("m")) == b"\\x12\\x01m\\x18\\x07"
-    True
-    """
-    return write_message(field.parts)
+    return metadata, [Field(read_message(message)) for message in messages]
 
 
 BLOB_MARK = b"omnigraph.blob"

@@ -20,11 +20,8 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.limits import (
-    PASSING_CACHE_BYTES_MAX,
-    PUBLISH_DEADLINE_SECONDS,
-)
-from omnigraph.store.dataset_cache import FILE_FORMAT, DatasetCache
+from omnigraph.limits import PASSING_CACHE_BYTES_MAX, PUBLISH_DEADLINE_SECONDS
+from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects.backend import NO_METER, Inspected, Meter
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.uri import Location
@@ -35,7 +32,6 @@ from omnigraph.store.write.file_proof import (
     Proof,
     checksum_text,
     etag_checksum,
-    extend,
     is_inlined,
     not_whole,
     pack,
@@ -97,16 +93,14 @@ class LostRace(Exception):
 class Store(DatasetCache):
     """Datasets and control objects below one graph root."""
 
-    def __init__(self, root: Location, meter: Meter = NO_METER, **cache_bytes: int) -> None:
-        super().__init__(root, meter, **cache_bytes)
+    def __init__(self, root: Location, meter: Meter = NO_METER, cache_bytes: int | None = None) -> None:
+        super().__init__(root, meter, cache_bytes)
         self.disk = Disk(root)
         self._retired: list[str] = []
 
     def opened_once(self) -> Store:
         """Return a store of the same graph with small caches, for work that opens each version once."""
-        return Store(
-            self.root, self.meter, index_cache_bytes=PASSING_CACHE_BYTES_MAX, file_cache_bytes=PASSING_CACHE_BYTES_MAX
-        )
+        return Store(self.root, self.meter, PASSING_CACHE_BYTES_MAX)
 
     # -- creating and committing -------------------------------------------------------------------------------
 
@@ -123,13 +117,9 @@ class Store(DatasetCache):
             dataset.checksum = checksum_text(self.checksum_kind, proof)
         return dataset.checksum
 
-    def pack_checksums(self, proofs: Iterable[Proof]) -> str:
-        """Return checksums of files as a record for `verify`."""
-        return pack(self.checksum_kind, proofs)
-
-    def extend_checksums(self, earlier: str, proofs: Iterable[Proof]) -> str:
-        """Return a record that also has the checksums of an earlier one, if that is of the same kind."""
-        return extend(self.checksum_kind, earlier, proofs)
+    def pack_checksums(self, proofs: Iterable[Proof], earlier: str = "") -> str:
+        """Return checksums of files as a record for `verify`, with those of an earlier one of the same kind."""
+        return pack(self.checksum_kind, proofs, earlier)
 
     def create(
         self,
@@ -168,7 +158,7 @@ class Store(DatasetCache):
             if self.has_version(ref):
                 raise LostRace from error
             raise
-        files = [file.removeprefix(f"{path}/") for file in _data_files(path, fragments)]
+        files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
         manifest = registrar.manifest_of(ref)
         proofs = (self._prove_manifest(manifest, registrar),)
         staged_files = (*files, manifest.removeprefix(f"{path}/"))
@@ -188,7 +178,7 @@ class Store(DatasetCache):
             schema=schema,
             mode="create",
             enable_stable_row_ids=True,
-            data_storage_version=FILE_FORMAT,
+            data_storage_version=self.file_format,
             storage_options=self.lance_options or None,
         )
         assert isinstance(written, list)
@@ -202,12 +192,12 @@ class Store(DatasetCache):
         """
         for proofs in staged.proofs:
             proofs.result()
-        self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
+        self.sync_files([f"{staged.ref.directory}/{file}" for file in staged.files])
         is_taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
         if is_taken:
             self.objects.discard(staged.manifest)
             raise LostRace
-        self._sync_paths([staged.ref.manifest_path])
+        self.sync_files([staged.ref.manifest_path])
         self.objects.discard(staged.manifest)
 
     def fork(self, dataset: Dataset, *names: str) -> Dataset:
@@ -229,8 +219,6 @@ class Store(DatasetCache):
 
     def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
-        # Without its entry in the list of branches, Lance's cleanup of the parent would delete what the fork reads.
-        ref_path = f"{ref.path}/_refs/branches/{name}.json"
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
         try:
             with lance_errors(f"forking {dataset.ref} as {name}"):
@@ -239,7 +227,8 @@ class Store(DatasetCache):
         except StorageError as error:
             if not self.has_version(ref):
                 raise
-            if not (self.objects.size(ref.manifest_path) and self.objects.size(ref_path)):
+            # Without its entry in the list of branches, Lance's cleanup of the parent would delete what the fork reads.
+            if not (self.objects.size(ref.manifest_path) and self.objects.size(ref.branch_entry)):
                 # After a storage failure, another name would fail as well.
                 if error.storage_kind is not StorageKind.UNKNOWN:
                     raise
@@ -248,8 +237,7 @@ class Store(DatasetCache):
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
-        if self.disk.active:
-            self._sync_paths([ref.manifest_path, ref_path])
+        self.sync_files([ref.manifest_path, ref.branch_entry])
         return forked
 
     def commit(
@@ -270,7 +258,6 @@ class Store(DatasetCache):
             if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
                 raise StaleBase(handle.ref)
             handle, manifest, proof = self._commit_one(handle, change, properties)
-            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
             proofs.extend((change.proofs, proof))
@@ -312,7 +299,10 @@ class Store(DatasetCache):
             self.objects.discard(manifest)
             raise StaleBase(base.ref)
         log = f"{base.ref.directory}/_transactions/{base.version}-{transaction.uuid}.txn"
-        return Dataset(self, ref, lance), manifest, self._prove_manifest(manifest, registrar, log)
+        proof = self._prove_manifest(manifest, registrar, log)
+        committed = Dataset(self, ref, lance)
+        committed.checksum = checksum_text(self.checksum_kind, *proof.result())
+        return committed, manifest, proof
 
     def _prove_manifest(self, manifest: str, registrar: _Registrar, log: str | None = None) -> PendingProofs:
         """Prove a staged manifest and the file of its transaction.
@@ -344,7 +334,7 @@ class Store(DatasetCache):
                 dataset.lance,
                 mode="overwrite",
                 return_transaction=True,
-                data_storage_version=FILE_FORMAT,
+                data_storage_version=self.file_format,
                 storage_options=self.lance_options or None,
             )
         assert isinstance(transaction, Transaction)
@@ -360,7 +350,6 @@ class Store(DatasetCache):
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:
             handle, manifest, proof = self._commit_one(dataset, change, {})
-            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
         except StaleBase as error:
             raise LostRace from error
         files = (*change.files, manifest.removeprefix(f"{dataset.ref.directory}/"))
@@ -437,12 +426,8 @@ class Store(DatasetCache):
         if self.disk.active:
             both = [*staged, *([strict.staged] if strict.staged else ())]
             paths = [f"{version.ref.directory}/{file}" for version in both for file in version.files]
-            self._sync_paths(paths, {name.rpartition("/")[0] for name in self._retired})
+            self.sync_files(paths, {name.rpartition("/")[0] for name in self._retired})
             self._retire()
-
-    def sync_files(self, paths: Iterable[str]) -> None:
-        """Sync files ahead of time, so that the later `sync` has little left to do."""
-        self._sync_paths(paths)
 
     def _retire(self) -> None:
         """Remove staged names of linked versions, once the directories that hold the final names are synced.
@@ -456,10 +441,10 @@ class Store(DatasetCache):
 
     def sync_manifest(self, dataset: Dataset) -> None:
         """Sync the name of a published version; its bytes are synced already."""
-        if self.disk.active:
-            self._sync_paths([dataset.ref.manifest_path])
+        self.sync_files([dataset.ref.manifest_path])
 
-    def _sync_paths(self, paths: Iterable[str], directories: Iterable[str] = ()) -> None:
+    def sync_files(self, paths: Iterable[str], directories: Iterable[str] = ()) -> None:
+        """Sync files and their directories; a path that ends in `/` means all files in it."""
         if not self.disk.active:
             return
         files: list[str] = []
@@ -507,10 +492,3 @@ class _Registrar:
     def manifest_of(self, ref: DatasetRef) -> str:
         """Return the path of the staged manifest, relative to the graph's root."""
         return f"{ref.directory}/_versions/{self._manifest_path.rpartition('/')[2]}"
-
-
-def _data_files(directory: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
-    # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
-    return [
-        f"{directory}/data/{file.path}" for fragment in fragments for file in fragment.files if file.base_id is None
-    ]

@@ -81,16 +81,16 @@ def _varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-# Field numbers of Lance's protobuf messages (`table.proto`); those in the sets name no file.
+# Field numbers of Lance's protobuf messages (`table.proto`); the plain ones name no file.
 _MANIFEST_PLAIN: Final = frozenset({1, 3, 4, 7, 8, 11, 13, 14, 15, 16, 19, 20, 23})
 _FRAGMENTS, _METADATA, _INDEX_SECTION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION, _BASES = 2, 5, 6, 9, 10, 12, 18
 _FRAGMENT_PLAIN: Final = frozenset({4, 5, 7, 9})
 _FRAGMENT_ID, _FILES, _DELETIONS = 1, 2, 3
-_FILE_PLAIN: Final = frozenset({2, 3, 4, 5, 6})
+_FILE_FIELDS: Final = frozenset(range(1, 8))
 _FILE_PATH, _FILE_BASE = 1, 7
-_DELETION_PLAIN: Final = frozenset({4})
+_DELETION_FIELDS: Final = frozenset({1, 2, 3, 4, 7})
 _DELETION_KIND, _DELETION_VERSION, _DELETION_ID, _DELETION_BASE = 1, 2, 3, 7
-_INDEX_PLAIN: Final = frozenset({2, 3, 4, 5, 6, 7, 8, 10})
+_INDEX_FIELDS: Final = frozenset(range(1, 11))
 _INDEX_UUID, _INDEX_BASE = 1, 9
 _BASE_ID, _BASE_NAME, _BASE_IS_ROOT, _BASE_PATH = 1, 2, 3, 4
 # Deletions, stable row ids, format 2, configuration, base paths, and versions without a transaction file.
@@ -197,53 +197,32 @@ def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
 
 
 def _data_file(message: bytes) -> tuple[str, int | None]:
-    path, base = "", None
-    for number, value in read_message(message):
-        if number == _FILE_PATH:
-            path = _message(value).decode()
-        elif number == _FILE_BASE:
-            base = _integer(value)
-        else:
-            _require_plain("data file", number, _FILE_PLAIN)
+    fields = _fields("data file", message, _FILE_FIELDS)
+    path = _message(fields.get(_FILE_PATH, b"")).decode()
     if not path.endswith(".lance"):
         raise UnknownManifest(f"it names `{path}` as a data file")
-    return path, base
+    return path, _base_id(fields.get(_FILE_BASE))
 
 
 def _deletion_file(message: bytes, fragment_id: int) -> NamedFile:
-    kind = version = unique = 0
-    base = None
-    for number, value in read_message(message):
-        if number == _DELETION_KIND:
-            kind = _integer(value)
-        elif number == _DELETION_VERSION:
-            version = _integer(value)
-        elif number == _DELETION_ID:
-            unique = _integer(value)
-        elif number == _DELETION_BASE:
-            base = _integer(value)
-        else:
-            _require_plain("deletion file", number, _DELETION_PLAIN)
+    fields = _fields("deletion file", message, _DELETION_FIELDS)
+    numbers = (_DELETION_KIND, _DELETION_VERSION, _DELETION_ID)
+    kind, version, unique = (_integer(fields.get(number, 0)) for number in numbers)
     if kind not in _DELETION_SUFFIX:
         raise UnknownManifest(f"it has deletions of the unknown kind {kind}")
-    return NamedFile(f"_deletions/{fragment_id}-{version}-{unique}.{_DELETION_SUFFIX[kind]}", base)
+    path = f"_deletions/{fragment_id}-{version}-{unique}.{_DELETION_SUFFIX[kind]}"
+    return NamedFile(path, _base_id(fields.get(_DELETION_BASE)))
 
 
 def _indexes(section: bytes) -> Iterator[NamedFile]:
     for number, value in read_message(section):
         if number != 1:
             raise UnknownManifest(f"its indexes have the unknown field {number}")
-        uuid, base = b"", None
-        for inner, inner_value in read_message(_message(value)):
-            if inner == _INDEX_UUID:
-                uuid = _message(dict(read_message(_message(inner_value))).get(1, b""))
-            elif inner == _INDEX_BASE:
-                base = _integer(inner_value)
-            else:
-                _require_plain("index", inner, _INDEX_PLAIN)
+        fields = _fields("index", _message(value), _INDEX_FIELDS)
+        uuid = _message(dict(read_message(_message(fields.get(_INDEX_UUID, b"")))).get(1, b""))
         if len(uuid) != 16:
             raise UnknownManifest("it has an index without a UUID")
-        yield NamedFile(f"_indices/{UUID(bytes=uuid)}/", base)
+        yield NamedFile(f"_indices/{UUID(bytes=uuid)}/", _base_id(fields.get(_INDEX_BASE)))
 
 
 def _base(message: bytes) -> tuple[int, str]:
@@ -253,7 +232,19 @@ def _base(message: bytes) -> tuple[int, str]:
     return _integer(fields.get(_BASE_ID, 0)), _message(fields.get(_BASE_PATH, b"")).decode()
 
 
-def _require_plain(kind: str, number: int, plain: Iterable[int]) -> None:
+def _fields(kind: str, message: bytes, known: frozenset[int]) -> dict[int, Value]:
+    """Return the fields of a message by number; an unknown one might name a file."""
+    fields = dict(read_message(message))
+    for number in fields:
+        _require_plain(kind, number, known)
+    return fields
+
+
+def _base_id(value: Value | None) -> int | None:
+    return None if value is None else _integer(value)
+
+
+def _require_plain(kind: str, number: int, plain: frozenset[int]) -> None:
     if number not in plain:
         raise UnknownManifest(f"its {kind} has the unknown field {number}")
 

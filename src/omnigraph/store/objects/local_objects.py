@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import shake_256
@@ -55,7 +55,7 @@ class LocalObjects:
         with self._failing("look at", path), suppress(*_ABSENT):
             status = os.stat(self._full(path))
             if not stat.S_ISDIR(status.st_mode):
-                return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+                return _info(path, status)
         return None
 
     def inspect(self, path: str) -> Inspected | None:
@@ -82,12 +82,10 @@ class LocalObjects:
     @contextmanager
     def open_chunks(self, path: str) -> Iterator[Iterator[bytes] | None]:
         self._meter.count("get", path)
-        try:
-            with self._failing("read", path):
-                file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after the chunks were read
-        except StorageError as error:
-            if error.storage_kind is not StorageKind.NOT_FOUND:
-                raise
+        file = None
+        with self._failing("read", path), suppress(FileNotFoundError):
+            file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after the chunks were read
+        if file is None:
             yield None
             return
         with file:
@@ -121,16 +119,14 @@ class LocalObjects:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self._meter.count("list", prefix)
         with self._failing("list", prefix):
-            for path in self._walk(prefix):
-                # A file may be removed while it is listed; then it is skipped.
-                with suppress(FileNotFoundError):
-                    status = os.stat(os.path.join(self._root, path))
-                    yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+            for directory, _, names in self._directories(prefix, topdown=True):
+                for path in (os.path.join(directory, name) for name in names):
+                    # A file may be removed while it is listed; then it is skipped.
+                    with suppress(FileNotFoundError):
+                        yield _info(os.path.relpath(path, self._root), os.stat(path))
 
     def delete(self, path: str) -> None:
-        self._meter.count("delete", path)
-        with self._failing("delete", path), suppress(*_ABSENT):
-            os.unlink(self._full(path))
+        self.delete_many([path])
 
     def delete_many(self, paths: Sequence[str]) -> None:
         self._meter.count("delete", paths[0])
@@ -165,21 +161,13 @@ class LocalObjects:
                 if not any(names for _, _, names in inside) and all(
                     _is_older(folder_path, before_us) for folder_path, _, _ in inside
                 ):
-                    self._drop(directory for directory, _, _ in inside)
-
-    def _drop(self, directories: Iterable[str]) -> None:
-        for directory in directories:
-            # It may be in use again, or another process removes it; an empty folder is harmless.
-            with suppress(OSError):
-                os.rmdir(directory)
+                    for directory, _, _ in inside:
+                        # It may be in use again, or another process removes it; an empty folder is harmless.
+                        with suppress(OSError):
+                            os.rmdir(directory)
 
     def _full(self, path: str) -> str:
         return os.path.join(self._root, path)
-
-    def _walk(self, prefix: str) -> Iterator[str]:
-        for directory, _, names in self._directories(prefix, topdown=True):
-            for name in names:
-                yield os.path.relpath(os.path.join(directory, name), self._root)
 
     def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
         def raise_error(error: OSError) -> None:
@@ -213,6 +201,10 @@ class LocalObjects:
             yield
         except OSError as error:
             raise from_os_error(error, action, self._full(path), self._root) from error
+
+
+def _info(path: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
 
 
 def _is_older(directory: str, before_us: int) -> bool:

@@ -140,6 +140,11 @@ class DatasetRef:
     def manifest_path(self) -> str:
         return f"{self.directory}/_versions/{manifest_name(self.version)}"
 
+    @property
+    def branch_entry(self) -> str:
+        """The file by which Lance lists this branch."""
+        return f"{self.path}/_refs/branches/{self.branch}.json"
+
     def at(self, version: int) -> DatasetRef:
         return DatasetRef(self.path, self.branch, version)
 

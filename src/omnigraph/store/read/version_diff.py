@@ -18,9 +18,9 @@ from lance import LanceFragment
 from numpy.typing import NDArray
 
 from omnigraph.store.files.manifest_file import read_message
-from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import deleted_offsets, deletion_path, first_row_id
-from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID
+from omnigraph.store.read.lookup import ID, ROW_ADDRESS, ROW_ID, split_addresses
 
 _UPDATED: Final = "_row_last_updated_at_version"
 
@@ -106,11 +106,11 @@ def _never_moved(fragment: LanceFragment, row_ids: Numbers) -> _Rows:
     return _Rows(row_ids, np.full(len(row_ids), np.iinfo(np.uint64).max, np.uint64), (fragment,))
 
 
-def _facts(fragment: LanceFragment) -> tuple[Numbers, _Rows]:
+def _facts(fragment: LanceFragment) -> tuple[NDArray[np.int64], _Rows]:
     # None of these is a stored column: they come from the manifest and the deletion file.
     facts = fragment.to_table(columns=[_UPDATED], with_row_id=True, with_row_address=True)
     row_ids, versions, addresses = (facts.column(name).to_numpy() for name in (ROW_ID, _UPDATED, ROW_ADDRESS))
-    return addresses & np.uint64(0xFFFF_FFFF), _Rows(row_ids, versions, (fragment,))
+    return split_addresses(addresses)[1], _Rows(row_ids, versions, (fragment,))
 
 
 def _joined(parts: Iterable[_Rows]) -> _Rows:
@@ -157,14 +157,10 @@ def _origin(dataset: Dataset) -> list[tuple[int, str]] | None:
     """Return where each fork on the way to this one left its parent, oldest first; None when that is not known."""
     if dataset.ref.branch is None:
         return []
-    raw = dataset.store.objects.read_if_exists(_listed(dataset.ref))
+    raw = dataset.store.objects.read_if_exists(dataset.ref.branch_entry)
     if raw is None:
         return None
     return [(int(version), str(fork)) for version, fork in orjson.loads(raw)["identifier"]["version_mapping"]]
-
-
-def _listed(ref: DatasetRef) -> str:
-    return f"{ref.path}/_refs/branches/{ref.branch}.json"
 
 
 def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
@@ -212,24 +208,17 @@ def read_after(dataset: Dataset, beginning: Beginning, columns: Sequence[str]) -
     appended = dataset.lance.get_fragments()[beginning.fragments :]
     if not appended:
         return dataset.schema.empty_table().select(list(columns))
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}", dataset):
+    with dataset.reading():
         return dataset.lance.scanner(columns=list(columns), fragments=appended).to_table()
 
 
 def _identity(fragment: Any) -> _Identity:
-    deleted = fragment.deletion_file
-    return (
-        *(file.path for file in fragment.files),
-        *(tuple(file.fields) for file in fragment.files),
-        None if deleted is None else deleted.path(fragment.id),
-        repr(fragment.overlays),
-    )
+    files = [(file.path, tuple(file.fields)) for file in fragment.files]
+    return *files, deletion_path(fragment), repr(fragment.overlays)
 
 
 _RUN: Final = 1
 _RUN_VERSION: Final = 2
-_COLUMN: Final = "_row_last_updated_at_version"
 
 
 def newest_row_version(dataset: Dataset, fragment: Any) -> int:
@@ -238,7 +227,7 @@ def newest_row_version(dataset: Dataset, fragment: Any) -> int:
     if inline is not None:
         return max(_run_versions(bytes(inline)), default=0)
     with lance_errors(f"reading {dataset.ref}", dataset):
-        versions = fragment.scanner(columns=[_COLUMN]).to_table().column(_COLUMN)
+        versions = fragment.scanner(columns=[_UPDATED]).to_table().column(_UPDATED)
     return max((int(version or 0) for version in versions.unique().to_pylist()), default=0)
 
 

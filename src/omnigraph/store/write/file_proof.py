@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -165,17 +164,15 @@ class Prover:
             self.accept(replace(proof, path=after))
 
     def _prove(self, path: str, size: int | None) -> list[Proof]:
-        proofs = list(self._folder(path)) if path.endswith("/") else [self._file(path, size)]
-        for proof in proofs:
+        sizes = {path: size}
+        if path.endswith("/"):
+            sizes = {info.path: info.size_bytes for info in self._objects.list(path.rstrip("/"))}
+        proofs = []
+        for file, file_size in sizes.items():
+            proof = self._proven.get(file) or self.proof_of(file, self._objects.inspect(file), file_size)
             self.accept(proof)
+            proofs.append(proof)
         return proofs
-
-    def _folder(self, path: str) -> Iterator[Proof]:
-        for info in self._objects.list(path.rstrip("/")):
-            yield self._proven.get(info.path) or self._file(info.path, info.size_bytes)
-
-    def _file(self, path: str, size: int | None) -> Proof:
-        return self.proof_of(path, self._objects.inspect(path), size)
 
     def proof_of(self, path: str, inspected: Inspected | None, size: int | None) -> Proof:
         """Return the proof that a look at a file gives; `StorageError` when the file is not whole."""
@@ -204,7 +201,7 @@ def etag_checksum(e_tag: str | None) -> int:
     >>> etag_checksum('"9e107d9d372bb6826bd81d3542a419d6"') == etag_checksum("9e107d9d372bb6826bd81d3542a419d6")
     True
     """
-    return zlib.crc32((e_tag or "").strip('"').encode())
+    return crc32((e_tag or "").strip('"').encode())
 
 
 @cache
@@ -228,26 +225,17 @@ class ChecksumKind(StrEnum):
 _ENTRY: Final = np.dtype([("path", "<u8"), ("checksum", "<u4")])
 
 
-def pack(kind: ChecksumKind, proofs: Iterable[Proof]) -> str:
-    """Return what was proven as one text.
+def pack(kind: ChecksumKind, proofs: Iterable[Proof], earlier: str = "") -> str:
+    """Return what was proven as one text, together with an earlier one if that has the same kind of checksums.
 
     >>> text = pack(ChecksumKind.CONTENT, [Proof("nodes/a/data/b.lance", 10, 7)])
     >>> text.startswith("crc32:"), unpack(text)[1][path_key("nodes/a/data/b.lance")]
     (True, 7)
     """
-    return _packed(kind, {path_key(proof.path): proof.checksum for proof in proofs})
-
-
-def _packed(kind: ChecksumKind, checksums: Mapping[int, int]) -> str:
+    before, checksums = unpack(earlier) if earlier else (kind, {})
+    checksums = (checksums if before is kind else {}) | {path_key(proof.path): proof.checksum for proof in proofs}
     entries = np.array(sorted(checksums.items()), _ENTRY)
     return f"{kind}:{b64encode(entries.tobytes()).decode()}" if checksums else ""
-
-
-def extend(kind: ChecksumKind, earlier: str, proofs: Iterable[Proof]) -> str:
-    """Return a record that adds proofs to an earlier one; another kind of checksums is not carried on."""
-    before, checksums = unpack(earlier) if earlier else (kind, {})
-    checksums = {**(checksums if before is kind else {}), **{path_key(proof.path): proof.checksum for proof in proofs}}
-    return _packed(kind, checksums)
 
 
 def unpack(text: str) -> tuple[ChecksumKind, dict[int, int]]:
